@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from deployments.outputs import LabelParams
 from deployments.wire import GenerationRequest, TokenEvent
 
 # Both ends of a channel with sequences send so often. A replica does so when it has no events.
@@ -12,6 +13,7 @@ HEARTBEAT = TokenEvent()  # what the stream of a single sequence sends as a sign
 CHANNEL_IDLE_S = 1.0  # how long a channel without sequences stays open for the next one
 # Tokens, log-probabilities and characters in one message: Serve's gRPC transport refuses 4 MiB.
 MAX_MESSAGE_WEIGHT = 60_000
+BYTES_PER_WEIGHT = 56  # of vectors and files
 PICKLE_PROTOCOL = pickle.HIGHEST_PROTOCOL
 
 
@@ -67,10 +69,15 @@ def request_weight(request: GenerationRequest) -> int:
     sampling = request.sampling
     biased = len(sampling.logit_bias) + sum(map(len, sampling.bad_words))
     listed = len(request.stop_token_ids) + len(sampling.dry.breakers if sampling.dry else ())
-    return tokens + biased + listed + len(request.grammar) + len(request.content.salt)
+    labels = len(request.output.token_ids) if isinstance(request.output, LabelParams) else 0
+    texts = len(request.grammar) + len(request.content.salt)
+    files = sum(len(one.data) for one in request.media) // BYTES_PER_WEIGHT
+    return tokens + biased + listed + labels + texts + files
 
 
 def event_weight(event: TokenEvent) -> int:
+    if event.vectors is not None:
+        return len(event.vectors.data) // BYTES_PER_WEIGHT
     if event.logprobs is None:
         return len(event.token_ids)
     return sum(2 + len(one.top) for one in event.logprobs)

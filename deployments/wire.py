@@ -1,10 +1,12 @@
 """The frozen messages that cross actors: one request down, one event up, one card a model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
 
 from deployments.grammar_triggers import GrammarTriggers
+from deployments.media_rules import MediaKind, MediaRules
+from deployments.outputs import GENERATES, AnswerKinds, OutputParams, Vectors, join_vectors
+from deployments.served_adapters import NO_ADAPTERS, PLAIN_MODEL, AdapterTable, AskedAdapters
 from kv.content import PLAIN, Content
 
 
@@ -163,6 +165,14 @@ class ThinkingBudget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MediumFile:
+    """A file that a replica makes the vectors of a medium of. An ingress has decoded it before."""
+
+    kind: MediaKind
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
     """One sequence to continue.
 
@@ -178,6 +188,8 @@ class GenerationRequest:
     `last_message_at` is about the index of the token in the prompt that the last message begins
     with: other prompts may share what is before it. 0: it is not known.
     With `tells_progress` events say how much of the prompt is computed.
+    `output` asks for vectors in the place of tokens: `max_tokens` is 0 then.
+    `second_at` is the index of the token that the second text of a pair begins with; 0: one text.
     """
 
     request_id: str
@@ -200,6 +212,9 @@ class GenerationRequest:
     response_id: str = ""  # of the whole answer, as the client knows it
     tells_progress: bool = False
     last_message_at: int = 0
+    output: OutputParams | None = None
+    second_at: int = 0
+    media: tuple[MediumFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +240,7 @@ class TokenEvent:
     `prompt_logprobs` come once, with the first token: one per prompt token, None for the first.
     `mirostat_mu` is Mirostat's state after the last token. `drafted_tokens` were guessed since the
     last event, of which `accepted_tokens` were right. `is_thinking_over`: a client has ended its
-    thinking.
+    thinking. `vectors` of a text may come in several parts, which `merge` joins.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -239,6 +254,7 @@ class TokenEvent:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     is_thinking_over: bool = False
+    vectors: Vectors | None = None
     error: RequestError | None = None
 
     @classmethod
@@ -272,6 +288,7 @@ def merge(events: list[TokenEvent]) -> TokenEvent:
         drafted_tokens=sum(event.drafted_tokens for event in events),
         accepted_tokens=sum(event.accepted_tokens for event in events),
         is_thinking_over=any(event.is_thinking_over for event in events),
+        vectors=join_vectors([event.vectors for event in events if event.vectors is not None]),
         error=last.error,
     )
 
@@ -294,6 +311,20 @@ class ModelCard:
     sampling: SamplingParams  # the model's own defaults, from its generation config
     dialect: str = ""  # how it speaks of tools and thoughts; "" for what its template says
     keeps_states: bool = False  # whether it has layers that keep a state in the place of keys
+    answers: AnswerKinds = GENERATES
+    media: MediaRules | None = None  # None for a model that reads text only
+    adapters: AskedAdapters = PLAIN_MODEL  # of the request, which the ingress adds
+
+    @property
+    def answers_as(self) -> str:
+        """The name of the model in answers: that of an adapter as the request has it."""
+        named = self.adapters.named
+        return self.name if named is None else self.adapters.asked or self.name
+
+
+def media_kinds(card: ModelCard) -> tuple[MediaKind, ...]:
+    """What the model reads beside text."""
+    return () if card.media is None else card.media.kinds
 
 
 class ModelState(StrEnum):
@@ -327,6 +358,7 @@ class ModelStatus:
     unloads: by operators, so far.
     will_retry: after it failed, without being asked for.
     has_any_name: requests with names that no model has are its requests.
+    adapters: that requests may choose.
     """
 
     name: str
@@ -346,30 +378,4 @@ class ModelStatus:
     will_retry: bool = False
     progress: LoadProgress | None = None
     has_any_name: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RoutingDecision:
-    """The router's answer for one request; `is_up` False: the model has to be loaded first.
-
-    version: of the replica's card.
-    unloads: of the model, by operators, so far; None where the router has not said it.
-    """
-
-    replica_id: str | None
-    is_up: bool
-    version: str = ""
-    unloads: int | None = None
-
-
-class RoutingQuery(NamedTuple):
-    """A request that needs a replica; `hashes` are of the full pages of its prompt.
-
-    Its ids were made by the card of this version, and replicas of others refuse them.
-    """
-
-    model: str
-    hashes: tuple[bytes, ...]
-    request_id: str
-    session: str
-    version: str
+    adapters: AdapterTable = NO_ADAPTERS

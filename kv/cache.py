@@ -15,7 +15,7 @@ from kv.arrays import IntArray
 from kv.journal import Journal
 from kv.layout import Group, Layout, group_layers
 from kv.pool import PagePool
-from kv.states import StateSlots
+from kv.states import SLOTS_PER_TASK, StateSlots
 from kv.storage import Storage
 from kv.table import TaskTable
 from kv.view import KvcacheView, bind
@@ -46,6 +46,13 @@ class CacheShape:
     has_states: bool = False
     max_checkpoints: int = 0
     state_bytes: int = 0
+
+    @property
+    def n_state_slots(self) -> int:
+        """Slots of states, of all tasks and checkpoints; 0: layers keep none."""
+        if not self.has_states:
+            return 0
+        return SLOTS_PER_TASK * self.max_tasks + self.max_checkpoints
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -197,6 +204,10 @@ class KVCache:
     def cached_tokens(self, task_id: str) -> int:
         """Tokens of the task that were found in the cache, when it was admitted or since."""
         return self.table.cached_tokens(task_id)
+
+    def first_held(self, task_id: str, group: int) -> int:
+        """The first token of a task whose page in this group was not let go."""
+        return self.table.first_page(task_id, group) * self.shape.page_size
 
     def adopt(self, task_id: str, hashes: Sequence[bytes]) -> int:
         """Appends the longest cached prefix of `hashes`, which follow the task's last full page.

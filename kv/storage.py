@@ -1,6 +1,7 @@
 """Owns the memory of keys and values: a page is one piece, with all layers of its group."""
 
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -31,8 +32,7 @@ class Storage:
         self.page_size = page_size
         self.dtype = dtype
         self.groups = group_layers(layout)
-        # Of one layer, keys and values, at most.
-        self.token_bytes = max(shape.token_numbers for shape in layout) * dtype.itemsize
+        self.token_bytes = self._token_bytes()
         size = page_numbers(layout, self.groups, page_size)
         self._pages = torch.zeros(n_pages, size, dtype=dtype, device=device)
         # By layer: its group, and how many tokens of it lie from one page's begin to the next one's
@@ -52,10 +52,27 @@ class Storage:
         ]
         self.k = [k for k, _ in self.layers]
         self.v = [v for _, v in self.layers]
+        self._layers_by_group = [
+            [self.layers[layer] for layer in one.layers] for one in self.groups
+        ]
 
     @property
     def device(self) -> torch.device:
         return self._pages.device
+
+    def part(self, begin: int, end: int) -> "Storage":
+        """The layers from `begin` up to `end`, numbered from 0, in the same pages: what one of the
+        models sees that share them. What is cleared is cleared in all layers."""
+        if (begin, end) == (0, len(self.layout)):
+            return self
+        part = copy(self)
+        part.layout = self.layout[begin:end]
+        part.group_of, part.page_stride = self.group_of[begin:end], self.page_stride[begin:end]
+        part.layers = self.layers[begin:end]
+        part.k, part.v = self.k[begin:end], self.v[begin:end]
+        part.token_bytes = part._token_bytes()
+        part.addressed_as = part._addressed_as(part.layout)
+        return part
 
     def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Stores keys and values [tokens, kv_heads, head_dim] at `slots` [tokens] int64: page times
@@ -74,8 +91,8 @@ class Storage:
 
     def clear_tail(self, group: int, page: int, n_tokens: int) -> None:
         """Zeroes a page of a group but for its first `n_tokens` tokens."""
-        for layer in self.groups[group].layers:
-            for cache in self.layers[layer]:
+        for layer in self._layers_by_group[group]:
+            for cache in layer:
                 cache[page, n_tokens:] = 0
 
     def clear_tails(self, tails: IntArray) -> None:
@@ -84,6 +101,10 @@ class Storage:
             self.clear(whole)
         for group, page, n_kept in tails[tails[:, 2] > 0].tolist():
             self.clear_tail(group, page, n_kept)
+
+    def _token_bytes(self) -> int:
+        """Of one layer, keys and values, at most."""
+        return max(shape.token_numbers for shape in self.layout) * self.dtype.itemsize
 
     def _views(self, begin: int, shape: LayerShape) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer, which has the numbers of its pages from `begin` on."""

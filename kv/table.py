@@ -91,6 +91,10 @@ class TaskTable:
         """The task's page number `index`, from 0."""
         return int(self._pages[group, self._rows[task_id], index])
 
+    def first_page(self, task_id: str, group: int) -> int:
+        """The number of the first page that the task holds in a group."""
+        return int(self._first[group, self._rows[task_id]])
+
     def replace(self, task_id: str, index: int, page: int, group: int = 0) -> None:
         """Puts another page with the same content in the place of one."""
         row = self._rows[task_id]

@@ -89,11 +89,16 @@ def token_slots(
     A token's slot is its page times the layer's page stride plus its offset in the page. page_table
     [rows, pages]; total_len and new_len [rows], in tokens.
     """
-    page_size, stride = storage.page_size, storage.page_stride[layer]
     rows = np.repeat(np.arange(len(new_len)), new_len)
     before = total_len - new_len.cumsum()
     positions = np.arange(len(rows)) + before[rows]
-    slots: IntArray = page_table[rows, positions // page_size] * stride + positions % page_size
+    pages = page_table[rows, positions // storage.page_size]
+    return page_slots(storage, layer, pages, positions)
+
+
+def page_slots(storage: Storage, layer: int, pages: IntArray, positions: IntArray) -> IntArray:
+    """Slots of a layer for tokens at these positions of their rows, in these pages. All [tokens]"""
+    slots: IntArray = pages * storage.page_stride[layer] + positions % storage.page_size
     return slots
 
 

@@ -18,6 +18,7 @@ def router(args: RouterArguments) -> Application:
         args.capacity_settings(),
         args.routing_settings(),
         args.download_settings(),
+        args.adapter_settings(),
     )
 
 

@@ -1,5 +1,6 @@
 """The `args` of an ingress in `serve.yaml`, checked once at start."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -15,6 +16,15 @@ from deployments.ingress.settings import (
     IngressSettings,
 )
 from deployments.llama.tools.settings import ToolSettings
+from deployments.media.settings import (
+    FETCH_TIMEOUT_S,
+    MAX_AUDIO_S,
+    MAX_MEDIA,
+    MAX_MEDIUM_BYTES,
+    MAX_PAGES,
+    MAX_PIXELS,
+    MediaSettings,
+)
 from deployments.router.presets.strict_options import StrictOptions, Unset
 from deployments.store.database import NO_STORE, store_url
 from serve_app.api_keys import VARIABLE as KEYS_VARIABLE
@@ -130,6 +140,42 @@ class IngressArguments(HttpArguments):
         default=(), description='Origins whose web pages may send requests. "*" is all'
     )
 
+    max_media: int = Field(
+        default=MAX_MEDIA,
+        ge=0,
+        description="Images, sounds and pages of documents in a request. More are a 400",
+    )
+    max_medium_bytes: int = Field(
+        default=MAX_MEDIUM_BYTES, ge=1, description="Bytes of one image, sound or document"
+    )
+    max_image_pixels: int = Field(default=MAX_PIXELS, ge=1, description="Pixels of an image")
+    max_audio_s: float = Field(default=MAX_AUDIO_S, gt=0, description="Seconds of a sound")
+    max_document_pages: int = Field(default=MAX_PAGES, ge=1, description="Pages of a document")
+    media_timeout_s: float = Field(
+        default=FETCH_TIMEOUT_S,
+        gt=0,
+        description="Seconds to fetch the file of a URL, and to decode a file",
+    )
+    media_hosts: tuple[str, ...] = Field(
+        default=(),
+        description="Hosts that files may be fetched from, as `NAME` or `NAME:PORT`: no others, "
+        "and none at all by default. `*` is all. A name with a private address is refused; an "
+        "address that stands here may be private",
+    )
+
+    def media_settings(self, folder: str | None = None) -> MediaSettings:
+        return MediaSettings(
+            max_media=self.max_media,
+            max_bytes=self.max_medium_bytes,
+            max_pixels=self.max_image_pixels,
+            max_audio_s=self.max_audio_s,
+            max_pages=self.max_document_pages,
+            fetch_timeout_s=self.media_timeout_s,
+            decode_timeout_s=self.media_timeout_s,
+            hosts=tuple(host.lower() for host in self.media_hosts),
+            folder=folder,
+        )
+
     def ingress_settings(self) -> IngressSettings:
         """Raises ValueError for keys that can't be used. `encryption_key` may make a file."""
         known = self.known_keys()
@@ -148,6 +194,7 @@ class IngressArguments(HttpArguments):
             cors_origins=self.cors_origins,
             load_timeout_s=self.load_timeout_s,
             max_inflight=self.max_inflight,
+            media=self.media_settings(),
         )
 
 
@@ -171,10 +218,25 @@ class LlamaArguments(OpenAIArguments):
         min_length=1,  # else it would be wherever the server was started
         description="The one folder that `GET` and `POST /tools` read and write",
     )
+    media_folder: Annotated[str | None, Unset("off")] = Field(
+        default=None,
+        min_length=1,
+        description="The one folder that `file://` URLs of images, sounds and documents are below",
+    )
     tools_hosts: tuple[str, ...] = Field(
         default=(),
         description="Host names, beside addresses and `localhost`, under which pages use `/tools`",
     )
+
+    def ingress_settings(self) -> IngressSettings:
+        """Raises ValueError for a media folder that does not exist, too."""
+        settings = super().ingress_settings()
+        if self.media_folder is None:
+            return settings
+        folder = Path(self.media_folder).expanduser()
+        if not folder.is_dir():
+            raise ValueError(f"there is no directory {folder}")
+        return replace(settings, media=self.media_settings(str(folder.resolve())))
 
     def tool_settings(self) -> ToolSettings | None:
         """Raises ValueError for a folder that does not exist, or for hosts without a folder."""

@@ -14,16 +14,23 @@ from deployments.router.presets.option_types import Name
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.sources import Sources, with_absolute_paths
 from deployments.router.presets.strict_options import StrictOptions, Unset
-from deployments.router.settings import CapacitySettings, DownloadSettings, Preset, RoutingSettings
+from deployments.router.settings import (
+    AdapterSettings,
+    CapacitySettings,
+    DownloadSettings,
+    Preset,
+    RoutingSettings,
+)
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "model"
 DEMO_NAME = "manta-demo"
 # Options for the model that `model` names, or the demo model, only.
-OF_ONE_MODEL = frozenset({"name", "aliases", "tags", "adapters"})
+OF_ONE_MODEL = frozenset({"name", "aliases", "tags", "adapters", "lora_modules"})
 OPTIONS = frozenset(ModelOptions.model_fields)
 CAPACITY = CapacitySettings()
 ROUTING = RoutingSettings()
 DOWNLOADS_MAX_GIB = DownloadSettings(folder="").max_gib
+MAX_LOADED_ADAPTERS = AdapterSettings(folder="").max_loaded
 
 
 class RoutingArguments(StrictOptions):
@@ -85,6 +92,16 @@ class RouterArguments(ModelOptions):
         gt=0,
         description="GiB of all downloaded models together",
     )
+    adapters_dir: Annotated[str | None, Unset("off")] = Field(
+        default=None,
+        min_length=1,
+        description="Folder of the LoRA adapters that `POST /v1/load_lora_adapter` may load",
+    )
+    adapters_max: int = Field(
+        default=MAX_LOADED_ADAPTERS,
+        ge=1,
+        description="Adapters loaded so, of all models together",
+    )
     models_max: int = Field(
         default=CAPACITY.models_max, ge=0, description="Models loaded at once. 0 is any number"
     )
@@ -133,6 +150,17 @@ class RouterArguments(ModelOptions):
                 raise ValueError("downloads_max_gib: downloads are off without a downloads_dir")
             return None
         return DownloadSettings(folder=folder, max_gib=self.downloads_max_gib)
+
+    def adapter_settings(self) -> AdapterSettings | None:
+        """Raises ValueError for a folder that does not exist, or for a limit without a folder."""
+        folder = _whole(self.adapters_dir)
+        if folder is None:
+            if "adapters_max" in self.model_fields_set:
+                raise ValueError("adapters_max: no adapters_dir is said beside it")
+            return None
+        if not Path(folder).is_dir():
+            raise ValueError(f"adapters_dir: there is no directory {folder}")
+        return AdapterSettings(folder=folder, max_loaded=self.adapters_max)
 
     def capacity_settings(self) -> CapacitySettings:
         return CapacitySettings(**{f.name: getattr(self, f.name) for f in fields(CapacitySettings)})

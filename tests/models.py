@@ -1,5 +1,6 @@
 """Tiny random models of the architectures that the engine must serve, built in code."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -187,9 +188,23 @@ if can_keep_states():
 
 def tiny_model(architecture: str = "llama", seed: int = 0) -> PreTrainedModel:
     """A random float32 model in evaluation mode; the same seed gives the same weights."""
+    return from_config(CONFIGS[architecture](), seed)
+
+
+def from_config(config: PretrainedConfig, seed: int = 0) -> PreTrainedModel:
     torch.manual_seed(seed)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(CONFIGS[architecture]())
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
     return model.float().eval()
+
+
+def alike(model: PreTrainedModel, noise: float = 0.1) -> PreTrainedModel:
+    """A model that often says what this one says."""
+    torch.manual_seed(1)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight += noise * weight.std(correction=0) * torch.randn_like(weight)
+    return other
 
 
 def forgetful(architecture: str = "llama") -> PreTrainedModel:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.outputs import Vectors
 from deployments.wire import FinishReason, TokenEvent, TokenLogprob, merge
 
 
@@ -80,3 +81,11 @@ def test_what_is_said_once_and_what_is_said_last_both_stay() -> None:
     for cut in (1, 2):
         merged = merge([merge(events[:cut]), merge(events[cut:])])
         assert (merged.prompt_logprobs, merged.mirostat_mu) == (said, 2.0)
+
+
+def test_vectors_that_came_in_parts_are_joined() -> None:
+    parts = [Vectors(1, b"\0" * 8), Vectors(2, b"\1" * 16)]
+    events = [TokenEvent(vectors=part) for part in parts]
+    joined = merge([*events, TokenEvent(finish_reason=FinishReason.STOP)]).vectors
+    assert joined == Vectors(3, b"\0" * 8 + b"\1" * 16)
+    assert joined.size == 2

@@ -5,9 +5,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
 from deployments.ingress.http.schema import Items, Strict
+from deployments.media.file_types import FileKind
+from deployments.media.prompt_media import PromptMedia
+from deployments.media.source import Source
 
 OTHER_BLOCKS = (
-    "image",
     "container_upload",
     "browser_state",
     "server_tool_use",
@@ -22,15 +24,13 @@ OTHER_BLOCKS = (
 )
 
 
-OTHER_SOURCES = ("base64", "url", "file")
+OTHER_SOURCES = ("file",)
 
 
 def _readable(block: object) -> object:
     kind = block.get("type") if isinstance(block, dict) else None
     if kind in OTHER_BLOCKS or kind in OTHER_SOURCES:
-        raise ValueError(
-            f"is of type {kind}, which is not supported: the models of this server read only text"
-        )
+        raise ValueError(f"is of type {kind}, which is not supported by this server")
     return block
 
 
@@ -69,6 +69,45 @@ class Citations(Strict):
     enabled: Annotated[bool, AfterValidator(_not_cited)] | None = None
 
 
+class Base64Image(Strict):
+    type: Literal["base64"]
+    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+    data: Annotated[str, Field(min_length=1)]
+
+    def read(self, kind: FileKind, path: str) -> Source:
+        return Source(kind=kind, path=path, data=self.data, declared=self.media_type)
+
+
+class Base64Document(Strict):
+    type: Literal["base64"]
+    media_type: Literal["application/pdf"]
+    data: Annotated[str, Field(min_length=1)]
+
+    def read(self, kind: FileKind, path: str) -> Source:
+        return Source(kind=kind, path=path, data=self.data, declared=self.media_type)
+
+
+class UrlSource(Strict):
+    type: Literal["url"]
+    url: Annotated[str, Field(min_length=1)]
+
+    def read(self, kind: FileKind, path: str) -> Source:
+        return Source(kind=kind, path=path, url=self.url)
+
+
+class ImageBlock(Block):
+    type: Literal["image"]
+    source: Annotated[
+        Annotated[Base64Image | UrlSource, Field(discriminator="type")], BeforeValidator(_readable)
+    ]
+
+    def media(self, path: str) -> Source | None:
+        return self.source.read(FileKind.IMAGE, f"{path}.source")
+
+    def text(self, media: PromptMedia) -> str:
+        return media.text_of(self.source.read(FileKind.IMAGE, ""))
+
+
 class PlainSource(Strict):
     type: Literal["text"]
     media_type: Literal["text/plain"]
@@ -92,16 +131,26 @@ class PartsSource(Strict):
 class DocumentBlock(Block):
     type: Literal["document"]
     source: Annotated[
-        Annotated[PlainSource | PartsSource, Field(discriminator="type")],
+        Annotated[
+            PlainSource | PartsSource | Base64Document | UrlSource, Field(discriminator="type")
+        ],
         BeforeValidator(_readable),
     ]
     title: str | None = None
     context: str | None = None
     citations: Citations | None = None
 
-    @property
-    def text(self) -> str:
-        return "\n".join(filter(None, (self.title, self.context, *self.source.texts)))
+    def media(self, path: str) -> Source | None:
+        if isinstance(self.source, PlainSource | PartsSource):
+            return None
+        return self.source.read(FileKind.DOCUMENT, f"{path}.source")
+
+    def text(self, media: PromptMedia) -> str:
+        if isinstance(self.source, PlainSource | PartsSource):
+            texts = self.source.texts
+        else:
+            texts = [media.text_of(self.source.read(FileKind.DOCUMENT, ""))]
+        return "\n".join(filter(None, (self.title, self.context, *texts)))
 
 
 class SearchResultBlock(Block):
@@ -155,7 +204,7 @@ class ToolReferenceBlock(Block):
 
 ResultBlock = Annotated[
     Annotated[
-        TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock,
+        TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock,
         Field(discriminator="type"),
     ],
     BeforeValidator(_readable),
@@ -172,7 +221,7 @@ class ToolResultBlock(Block):
 
 UserBlock = Annotated[
     Annotated[
-        TextBlock | DocumentBlock | SearchResultBlock | ToolResultBlock,
+        TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolResultBlock,
         Field(discriminator="type"),
     ],
     BeforeValidator(_readable),

@@ -3,17 +3,25 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from deployments.anthropic.context_edits import Fields
 from deployments.anthropic.error_body import anthropic_envelope
 from deployments.anthropic.events import PING, BlockEvents, content_blocks, event
-from deployments.anthropic.messages_conversation import Transcript, conversation
+from deployments.anthropic.messages_conversation import (
+    Transcript,
+    conversation,
+    sources_of,
+)
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest, PromptFields
+from deployments.ingress.generation.caller import ReadMedia, Sender, reads_none
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.generation.sampling_defaults import over_model_defaults
 from deployments.ingress.http.sse import encode
+from deployments.ingress.routes.service import Answering
+from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.text.chat.conversation import prepare_prompt
 from deployments.text.chat.prompt import Prompt
 from deployments.text.reply import CallTracker
@@ -40,17 +48,22 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
     _blocks: BlockEvents
     _limit_reason: str  # the `stop_reason` of an answer that reaches its limit
 
-    def __init__(self, request_id: str) -> None:
+    def __init__(self, request_id: str, read_media: ReadMedia = reads_none) -> None:
         self._request_id = request_id
+        self._read_media = read_media
+        self._media = NO_MEDIA
         self._started = False
         self._call_tracker = CallTracker()
         self._context: dict[str, object] = {}  # what `context_management` removed
         self._last = TextDelta()
 
+    async def recall(self, request: MessagesRequest, card: ModelCard) -> None:
+        self._media = await self._read_media(sources_of(request), card)
+
     def prepare(
         self, request: MessagesRequest, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
-        edited = _edited(request, card, tokenizer)
+        edited = _edited(request, card, tokenizer, self._media)
         prompt = edited.prompt
         room = _room(prompt, card)
         message_id = f"msg_{uuid.uuid4().hex}"
@@ -59,7 +72,7 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
             "id": message_id,
             "type": "message",
             "role": "assistant",
-            "model": card.name,
+            "model": card.answers_as,
         }
         if request.context_management is not None:
             self._context = {"context_management": {"applied_edits": edited.reports}}
@@ -124,8 +137,16 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         return ("tool_use" if call_tracker.ends_in_call else "end_turn"), None
 
 
-def count_tokens(request: CountRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
-    edited = _edited(request, card, tokenizer)
+async def count_tokens(
+    sender: Sender, asked: CountRequest, card: ModelCard
+) -> Answering[CountRequest]:
+    return partial(_count_tokens, await sender.read_media(sources_of(asked), card))
+
+
+def _count_tokens(
+    media: PromptMedia, request: CountRequest, card: ModelCard, tokenizer: TextTokenizer
+) -> object:
+    edited = _edited(request, card, tokenizer, media)
     counted: dict[str, object] = {"input_tokens": len(edited.prompt.ids)}
     if request.context_management is not None:
         counted["context_management"] = {"original_input_tokens": edited.original_tokens}
@@ -141,8 +162,10 @@ class EditedPrompt:
     original_tokens: int
 
 
-def _edited(request: PromptFields, card: ModelCard, tokenizer: TextTokenizer) -> EditedPrompt:
-    transcript = Transcript(request)
+def _edited(
+    request: PromptFields, card: ModelCard, tokenizer: TextTokenizer, media: PromptMedia
+) -> EditedPrompt:
+    transcript = Transcript(request, media)
     talk = conversation(request, transcript)
     prompts: list[tuple[Sequence[Fields], Prompt]] = []  # each is prepared once
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from deployments.anthropic.blocks import (
     DocumentBlock,
+    ImageBlock,
     Message,
     RedactedThinkingBlock,
     SearchResultBlock,
@@ -20,6 +21,8 @@ from deployments.anthropic.context_edits import REASONING_FIELD, Fields
 from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
 from deployments.anthropic.thinking_signatures import SignedThoughts, is_held
 from deployments.anthropic.tools_schema import AnthropicNamedChoice, CustomTool, NoChoice
+from deployments.media.prompt_media import NO_MEDIA, PromptMedia
+from deployments.media.source import Source
 from deployments.text.chat.conversation import Conversation, Thinking
 from deployments.text.grammar.grammar import from_json_schema
 from deployments.text.tool import Tool
@@ -32,7 +35,8 @@ BILLING = "x-anthropic-billing-header:"
 # Templates know three efforts; the two above "high" become the highest.
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 
-Readable = TextBlock | DocumentBlock | SearchResultBlock
+Readable = TextBlock | ImageBlock | DocumentBlock | SearchResultBlock
+WithMedia = ImageBlock | DocumentBlock
 Block = Readable | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
 Turn = Sequence[tuple[int, Message]]  # adjacent messages of one role, with their indices
 
@@ -50,6 +54,7 @@ def conversation(request: PromptFields, transcript: "Transcript") -> Conversatio
         thinking=_thinking(request),
         add_generation_prompt=not transcript.continues,
         continue_final_message=transcript.continues,
+        media=transcript.media,
     )
 
 
@@ -113,7 +118,8 @@ class Transcript:
     `loaded_tools` has the names of tools that results refer to.
     """
 
-    def __init__(self, request: PromptFields) -> None:
+    def __init__(self, request: PromptFields, media: PromptMedia = NO_MEDIA) -> None:
+        self.media = media
         self.messages: list[Fields] = []
         self.continues = False
         self.loaded_tools: set[str] = set()
@@ -154,7 +160,7 @@ class Transcript:
                     texts = []
                     self._add_result(block, f"messages[{index}].content[{block_index}].tool_use_id")
                 elif isinstance(block, Readable):
-                    texts.append(block.text)
+                    texts.append(_text_of(block, self.media))
         self._add_message("user", texts)
         self._check_results()
 
@@ -169,7 +175,7 @@ class Transcript:
         self.messages.append(
             {
                 "role": "tool",
-                "content": _result_text(block),
+                "content": _result_text(block, self.media),
                 "tool_call_id": template_id(block.tool_use_id),
                 "name": name,
             }
@@ -255,9 +261,32 @@ def _system_texts(content: str | Sequence[str | TextBlock]) -> list[str]:
     return [text for text in texts if text and not text.startswith(BILLING)]
 
 
-def _result_text(block: ToolResultBlock) -> str:
+def _text_of(block: Readable | ToolReferenceBlock, media: PromptMedia) -> str:
+    return block.text(media) if isinstance(block, WithMedia) else block.text
+
+
+def sources_of(request: PromptFields) -> list[Source]:
+    """The media of all messages, in their order."""
+    found: list[Source | None] = []
+    for index, message in enumerate(request.messages):
+        content = () if isinstance(message.content, str) else message.content
+        for block_index, block in enumerate(content):
+            path = f"messages[{index}].content[{block_index}]"
+            if isinstance(block, WithMedia):
+                found.append(block.media(path))
+            elif isinstance(block, ToolResultBlock) and isinstance(block.content, list):
+                found += (
+                    part.media(f"{path}.content[{part_index}]")
+                    for part_index, part in enumerate(block.content)
+                    if isinstance(part, WithMedia)
+                )
+    return [source for source in found if source is not None]
+
+
+def _result_text(block: ToolResultBlock, media: PromptMedia) -> str:
     content = block.content or ""
-    text = content if isinstance(content, str) else "\n".join(part.text for part in content)
+    parts = (content,) if isinstance(content, str) else (_text_of(one, media) for one in content)
+    text = "\n".join(parts)
     if not block.is_error:
         return text
     return f"Error: {text}" if text else "Error"

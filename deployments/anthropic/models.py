@@ -1,43 +1,48 @@
 """Lists the models in Anthropic's form, in pages."""
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from starlette.datastructures import QueryParams
 
-from deployments.ingress.fleet.cluster import Cluster, card_if_up
+from deployments.ingress.fleet.cluster import Cluster, ServedModel, cards_of, served_models
 from deployments.ingress.http.paging import index_after, page_size
-from deployments.wire import ModelStatus, refused
+from deployments.wire import ModelCard, ModelStatus, refused
 
 VERSION_HEADER = "anthropic-version"  # all of Anthropic's clients send it
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 1000  # Anthropic's
 
 
 async def anthropic_page(
-    cluster: Cluster, models: Sequence[ModelStatus], query: QueryParams
+    cluster: Cluster, statuses: Sequence[ModelStatus], query: QueryParams
 ) -> object:
     """The page that the query selects. Raises Refused."""
-    start, end = _bounds([status.name for status in models], query)
+    models = served_models(statuses)
+    start, end = _bounds([one.id for one in models], query)
     more = start > 0 if "before_id" in query else end < len(models)
     if "active" not in (_lifecycles(query) or ["active"]):
         start, end, more = 0, 0, False  # none is deprecated or retired
-    page = await asyncio.gather(*(anthropic_model(cluster, one) for one in models[start:end]))
+    page = models[start:end]
+    cards = await cards_of(cluster, page)
     return {
-        "data": page,
+        "data": [_model(one, cards[one.status.name]) for one in page],
         "has_more": more,
-        "first_id": models[start].name if page else None,
-        "last_id": models[end - 1].name if page else None,
+        "first_id": models[start].id if page else None,
+        "last_id": models[end - 1].id if page else None,
     }
 
 
-async def anthropic_model(cluster: Cluster, status: ModelStatus) -> object:
-    card = await card_if_up(cluster, status)
-    created = datetime.fromtimestamp(status.created, UTC).isoformat().replace("+00:00", "Z")
+async def anthropic_model(cluster: Cluster, model: ServedModel) -> object:
+    cards = await cards_of(cluster, [model])
+    return _model(model, cards[model.status.name])
+
+
+def _model(model: ServedModel, card: ModelCard | None) -> object:
+    created = datetime.fromtimestamp(model.status.created, UTC).isoformat().replace("+00:00", "Z")
     return {
         "type": "model",
-        "id": status.name,
-        "display_name": status.name,
+        "id": model.id,
+        "display_name": model.id,
         "created_at": created,
         "lifecycle": "active",
         "max_input_tokens": None if card is None else card.context_length,

@@ -19,7 +19,6 @@ from deployments.ingress.routes.service import (
     Operation,
     Service,
     TokenizerOperation,
-    recalls_nothing,
 )
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 
@@ -28,14 +27,14 @@ MESSAGES = Operation(
     path="/v1/messages",
     body=MessagesRequest,
     parse=parse_messages,
-    builder=lambda sender: AnthropicResponseBuilder(sender.headers[REQUEST_ID]),
+    builder=lambda sender: AnthropicResponseBuilder(sender.headers[REQUEST_ID], sender.read_media),
 )
 COUNT = TokenizerOperation(
     name="count_tokens",
     path="/v1/messages/count_tokens",
     body=CountRequest,
     parse=parse_count,
-    answer=recalls_nothing(count_tokens),
+    answer=count_tokens,
 )
 DOCUMENTATION = Documentation(title="Anthropic Messages API", path="/v1/messages")
 

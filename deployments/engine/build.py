@@ -3,43 +3,52 @@
 import torch
 from transformers import PreTrainedModel
 
-from deployments.engine.cache_sizing import MIB, cache_shape
+from deployments.engine.cache_sizing import MIB, cache_shape, max_position
+from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.adapter_loader import AdapterLoader
+from deployments.engine.loading.draft_check import DraftModel
 from deployments.engine.loading.loader import replace_attention
-from deployments.engine.parallel.follower import (
-    SharedForward,
-    find_layout_together,
-    send_cache_shape,
-)
+from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
+from deployments.engine.parallel.follower import SharedForward, shape_together
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.runner import Runner
 from deployments.engine.sampling.grammar_mask import GrammarStrategy
 from deployments.engine.sampling.sampler import default_pipeline
 from deployments.engine.scheduler.admission import Admission
-from deployments.engine.scheduler.drafter import Drafter
+from deployments.engine.scheduler.draft_policy import DraftPolicy
+from deployments.engine.scheduler.drafter import Drafter, NgramDrafter
+from deployments.engine.scheduler.model_drafter import READ_PART, ModelDrafter
 from deployments.engine.scheduler.scheduler import InferenceScheduler
 from kv.cache import KVCache
 
 
-def build_cache(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | None) -> KVCache:
-    """The cache of a model, whose attention reads it from now on. Other ranks make theirs too.
+def build_cache(
+    model: PreTrainedModel,
+    limits: EngineLimits,
+    ranks: Ranks | None,
+    draft: DraftModel | None = None,
+) -> KVCache:
+    """The cache of a model, whose attention reads it from now on. Other ranks make theirs too. The
+    layers of a draft model are behind those of the model.
 
     Raises ValueError for limits that can't be kept, UnsupportedModelError for a model that can't be
     served.
     """
-    layout = None if ranks is None else find_layout_together(model, ranks)
-    shape = cache_shape(model, limits, 1 if ranks is None else ranks.world_size, layout)
-    if ranks is not None:
-        if shape.has_states:
-            raise UnsupportedModelError("ranks can't share a model whose layers keep a state")
-        send_cache_shape(ranks, shape)
-    replace_attention(model, shape.max_tokens)
-    fuse(model)
+    if ranks is not None and is_encoder(model):
+        raise UnsupportedModelError("ranks can't share an encoder")
+    if ranks is None:
+        shape = cache_shape(model, limits, draft=draft)
+    else:
+        shape = shape_together(model, limits, ranks)
+    if not is_encoder(model):
+        for one in (model, *([] if draft is None else [draft.model])):
+            replace_attention(one, shape.max_tokens)
+            fuse(one)
     return KVCache(shape, dtype=model.dtype, device=model.device)
 
 
@@ -50,30 +59,36 @@ def build_scheduler(
     limits: EngineLimits,
     threads: int,
     ranks: Ranks | None,
+    draft: DraftModel | None = None,
 ) -> InferenceScheduler:
     """A running scheduler, whose steps are computed by `threads` CPU threads.
 
     Raises UnsupportedModelError when the engine can't run the model.
     """
     adapters, loader = _adapters(model, limits, ranks)
-    n_state_slots = 1 if cache.states is None else cache.states.n_slots
-    forward = (
-        Forward(model, cache.storage, n_state_slots, adapters=adapters)
-        if ranks is None
-        else SharedForward(model, cache.storage, n_state_slots, ranks)
-    )
-    pipeline = default_pipeline(GrammarStrategy())
-    runner = Runner(forward, cache, pipeline, threads, has_adapters=adapters is not None)
+    n_layers = len(cache.storage.layout) - (0 if draft is None else len(draft.layout))
+    parts = model, cache.storage.part(0, n_layers), cache.shape.n_state_slots
+    forward = Forward(*parts, adapters=adapters) if ranks is None else SharedForward(*parts, ranks)
+    pipeline, outputs = default_pipeline(GrammarStrategy()), outputs_of(model)
+    has_adapters = adapters is not None
+    runner = Runner(forward, cache, pipeline, threads, outputs, has_adapters=has_adapters)
+    is_async = _is_async(limits, model.device)
+    drafter: Drafter | None = None
+    if draft is not None:
+        drafter = _model_drafter(model, draft, cache, limits, is_async)
+    elif not outputs.is_encoder:
+        drafter = _drafter(limits, model.device)
     return InferenceScheduler(
         runner,
         cache,
         admission,
         max_running=cache.shape.max_tasks,
-        max_batch_tokens=max(limits.max_batch_tokens, limits.max_running),
+        max_batch_tokens=cache.shape.max_new_tokens,
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
-        is_async=_is_async(limits, model.device),
+        is_async=is_async,
         checkpoint_min_step=limits.checkpoint_min_step,
-        drafter=_drafter(limits, model.device),
+        drafter=drafter,
+        computes_whole_texts=outputs.is_encoder,
         adapters=adapters,
         adapter_loader=loader,
     )
@@ -94,8 +109,42 @@ def _adapters(
 def _drafter(limits: EngineLimits, device: torch.device) -> Drafter | None:
     if not limits.draft_tokens:
         return None
-    is_gpu = device.type == "cuda"
-    return Drafter(limits.draft_tokens, MAX_DRAFTED_STEP_GPU if is_gpu else MAX_DRAFTED_STEP_CPU)
+    return NgramDrafter(limits.draft_tokens, _max_drafted_step(device))
+
+
+def _model_drafter(
+    model: PreTrainedModel,
+    draft: DraftModel,
+    cache: KVCache,
+    limits: EngineLimits,
+    is_async: bool,
+) -> Drafter:
+    storage, max_tokens = cache.storage, cache.shape.max_tokens
+    begin = len(storage.layout) - len(draft.layout)
+    runner = DraftRunner(
+        Forward(draft.model, storage.part(begin, len(storage.layout))),
+        cache,
+        default_pipeline(),
+        vocab_size=draft.vocab_size,
+        model_vocab_size=model.config.get_text_config(decoder=True).vocab_size,
+        max_tokens=min(max_tokens, max_position(draft.model) or max_tokens),
+    )
+    return ModelDrafter(
+        runner,
+        cache,
+        DraftPolicy(is_forced=limits.draft_min > 0),
+        is_async=is_async,
+        max_per_task=limits.draft_tokens,
+        min_per_task=limits.draft_min,
+        min_prob=limits.draft_p_min,
+        max_step_tokens=_max_drafted_step(model.device),
+        max_read_tokens=max(limits.max_batch_tokens, READ_PART * limits.max_running),
+        groups=sorted({*storage.group_of[begin:]}),
+    )
+
+
+def _max_drafted_step(device: torch.device) -> int:
+    return MAX_DRAFTED_STEP_GPU if device.type == "cuda" else MAX_DRAFTED_STEP_CPU
 
 
 def _is_async(limits: EngineLimits, device: torch.device) -> bool:

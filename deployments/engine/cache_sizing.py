@@ -22,7 +22,10 @@ from deployments.engine.forward.recurrent import find_mixers, state_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.checks import check_supported
+from deployments.engine.loading.draft_check import DraftModel
+from deployments.engine.loading.encoder_check import find_encoder_way, max_text_tokens
 from deployments.engine.loading.loader import replace_attention
+from deployments.engine.outputs.model_outputs import is_encoder
 from kv.cache import CacheShape
 from kv.layout import NOTHING, Layout, within
 from kv.states import NO_STATE, SLOTS_PER_TASK
@@ -77,8 +80,10 @@ def cache_shape(
     limits: EngineLimits,
     world_size: int = 1,
     layout: Layout | None = None,
+    draft: DraftModel | None = None,
 ) -> CacheShape:
     """The shape of the cache of each of `world_size` ranks. `layout` is found out if it is None.
+    The layers of a draft model are behind those of the model.
 
     The limits' memory is for one rank, too. On a GPU the model may be fused and its attention
     replaced to measure its memory.
@@ -87,13 +92,18 @@ def cache_shape(
     a model that can't be served.
     """
     check_supported(model.config)
-    shape = _page_shape(model, limits, layout or find_layout(model))
+    if is_encoder(model):
+        return encoder_shape(model, limits)
+    layout = layout or find_layout(model)
+    if draft is not None:
+        layout += draft.layout
+    shape = _page_shape(model, limits, layout)
     if shape.is_fp8 and model.device.type != "cuda":
         raise ValueError("kv_dtype: fp8 needs a GPU")
     if limits.n_pages:
         shape = replace(shape, n_pages=limits.n_pages)
     else:
-        shape = _sized(model, limits, world_size, shape)
+        shape = _sized(model, limits, world_size, shape, draft)
     longest = shape.longest(shape.n_pages)
     if limits.context_length and longest < shape.max_tokens:
         message = f"context_length: {shape.max_tokens} tokens do not fit into {shape.n_pages} pages"
@@ -101,8 +111,33 @@ def cache_shape(
     return replace(shape, max_tokens=longest)
 
 
+def encoder_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
+    """Of a model that keeps nothing of a text: each one that runs has one page, of no bytes. The
+    longest text fits into a step.
+
+    Raises as `cache_shape`.
+    """
+    longest, tokens = max_text_tokens(model), max(limits.max_batch_tokens, limits.max_running)
+    if (limits.context_length or 0) > longest:
+        raise ValueError(f"context_length: the model was made for {longest} tokens")
+    max_tokens = limits.context_length or min(longest, tokens)
+    find_encoder_way(model)
+    return CacheShape(
+        layout=(NOTHING,),
+        n_pages=limits.max_running,
+        page_size=max_tokens + 1,  # so that no page is ever full, and none is found again
+        max_tasks=limits.max_running,
+        max_tokens=max_tokens,
+        max_new_tokens=max(tokens, max_tokens),
+    )
+
+
 def _sized(
-    model: PreTrainedModel, limits: EngineLimits, world_size: int, shape: CacheShape
+    model: PreTrainedModel,
+    limits: EngineLimits,
+    world_size: int,
+    shape: CacheShape,
+    draft: DraftModel | None,
 ) -> CacheShape:
     """As many pages as fit into memory, but no more than the longest running tasks can use."""
     page_bytes = shape.page_bytes(model.dtype)
@@ -110,8 +145,10 @@ def _sized(
     if limits.kv_gib is None and model.device.type == "cuda":
         setting = "gpu_memory_utilization"
         is_alone = world_size == 1
-        find = _measure_step if is_alone else _estimate_step
-        memory = find(model, limits, shape)
+        if is_alone:
+            memory = _measure_steps(model, limits, shape, draft)
+        else:
+            memory = _estimate_step(model, limits, shape)
         budget = kv_budget(memory, limits.gpu_memory_utilization)
         budget -= adapter_bytes(model, limits.max_loras, limits.max_lora_rank)
         if shape.has_states:
@@ -135,20 +172,36 @@ def with_room_for_states(shape: CacheShape, budget: int) -> tuple[CacheShape, in
     return replace(shape, max_tasks=max_tasks), budget - max_tasks * task_bytes
 
 
+def _measure_steps(
+    model: PreTrainedModel, limits: EngineLimits, shape: CacheShape, draft: DraftModel | None
+) -> DeviceMemory:
+    """Of the model and of its draft model, which compute one after the other. Both have graphs."""
+    if draft is None:
+        return _measure_step(model, limits, shape, 0, len(shape.layout))
+    n_layers = len(shape.layout) - len(draft.layout)
+    own = _measure_step(model, limits, shape, 0, n_layers)
+    drafts = _measure_step(draft.model, limits, shape, n_layers, len(shape.layout))
+    return replace(own, peak=max(own.peak, drafts.peak), graphs=own.graphs + drafts.graphs)
+
+
 @torch.inference_mode()
-def _measure_step(model: PreTrainedModel, limits: EngineLimits, shape: CacheShape) -> DeviceMemory:
-    """Runs a step of the largest batch, and sorts its logits as sampling may."""
+def _measure_step(
+    model: PreTrainedModel, limits: EngineLimits, shape: CacheShape, begin: int, end: int
+) -> DeviceMemory:
+    """Runs a step of the largest batch, and sorts its logits as sampling may. The model's layers
+    are those from `begin` up to `end`."""
     replace_attention(model, shape.max_tokens)
     fuse(model)
     step = largest_step(limits, shape)
     pages = replace(shape, n_pages=step.page_table.size).storage(model.dtype, model.device)
+    forward = Forward(model, pages.part(begin, end))
     torch.cuda.reset_peak_memory_stats(model.device)
     before = torch.cuda.memory_allocated(model.device)
     with torch.cuda.device(model.device):
-        Forward(model, pages).logits(step).float().sort(-1, descending=True).values.softmax(-1)
+        forward.logits(step).float().sort(-1, descending=True).values.softmax(-1)
     torch.cuda.synchronize(model.device)
     activations = torch.cuda.max_memory_allocated(model.device) - before
-    del pages
+    del pages, forward
     return _device_memory(model, limits, shape, activations)
 
 
@@ -257,8 +310,8 @@ def _context_length(model: PreTrainedModel, limits: EngineLimits, layout: Layout
     Raises UnsupportedModelError if the config has no limit, ValueError for a setting beyond it.
     """
     config = model.config.get_text_config(decoder=True)
-    max_position = _max_position(model)
-    if max_position is None:
+    longest = max_position(model)
+    if longest is None:
         if limits.context_length:
             return limits.context_length
         if {*layout} == {NOTHING}:  # nothing in it grows with the context
@@ -266,12 +319,12 @@ def _context_length(model: PreTrainedModel, limits: EngineLimits, layout: Layout
         raise UnsupportedModelError(
             f"{config.model_type} does not say how long its context is: set context_length"
         )
-    if (limits.context_length or 0) > max_position:
-        raise ValueError(f"context_length: the model was made for {max_position} tokens")
-    return limits.context_length or max_position
+    if (limits.context_length or 0) > longest:
+        raise ValueError(f"context_length: the model was made for {longest} tokens")
+    return limits.context_length or longest
 
 
-def _max_position(model: PreTrainedModel) -> int | None:
+def max_position(model: PreTrainedModel) -> int | None:
     """How many tokens a model was made for; None: its config does not say."""
     config = model.config.get_text_config(decoder=True)
     found = (getattr(config, name, None) for name in CONTEXT_LENGTHS)

@@ -11,7 +11,11 @@ from queue import SimpleQueue
 from transformers import PreTrainedModel
 
 from deployments.engine.build import build_cache, build_scheduler
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.draft_check import check_draft
+from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
+from deployments.engine.outputs.validation import find_invalid_output, pooled_of
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.stats import EngineStats
@@ -44,17 +48,27 @@ class EngineCore:
         limits: EngineLimits,
         tokenizer_json: Callable[[], str] | None = None,
         ranks: Ranks | None = None,
+        draft: PreTrainedModel | None = None,
     ) -> None:
         """`tokenizer_json` is called on any thread when the first request with a grammar comes;
         without it these are refused. With `ranks` the model is rank 0's share, all others follow,
-        and they are stopped with the engine.
+        and they are stopped with the engine. `draft` is a small model of the same tokenizer, which
+        drafts.
 
         Raises ValueError for limits that can't be kept, UnsupportedModelError when the engine can't
         run the model.
         """
+        if draft is not None and ranks is not None:
+            raise UnsupportedModelError("ranks can't share a draft model")
+        if draft is not None and is_encoder(model):
+            raise UnsupportedModelError("an encoder says no tokens that could be drafted")
+        if draft is not None and not limits.draft_tokens:
+            raise ValueError("draft_tokens: a draft model drafts nothing with 0")
         with one_thread() as threads:
-            self.cache = build_cache(model, limits, ranks)
+            checked = None if draft is None else check_draft(draft, model)
+            self.cache = build_cache(model, limits, ranks, checked)
         self.context_length = self.cache.shape.max_tokens
+        self.outputs = outputs_of(model)
         self.vocab_size: int = model.config.get_text_config(decoder=True).vocab_size
         # Tokenizers may name ends that the model has no logits for.
         self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
@@ -67,7 +81,7 @@ class EngineCore:
         self._ranks = ranks
         self._numbers = itertools.count()
         self._scheduler = build_scheduler(
-            model, self.cache, self._admission, limits, threads, ranks
+            model, self.cache, self._admission, limits, threads, ranks, checked
         )
         log.info("engine with %s, %s", self.cache.shape, model.dtype)
 
@@ -186,14 +200,18 @@ class EngineCore:
         takes_adapters = self._limits.max_loras > 0
         if error := find_invalid(request, self.vocab_size, takes_adapters=takes_adapters):
             raise Refused(error)
+        if error := find_invalid_output(request, self.outputs, self.context_length):
+            raise Refused(error)
         n = len(request.prompt_ids)
-        if n >= self.context_length:
+        if request.output is None and n >= self.context_length:
             message = (
                 f"the prompt has {n} tokens; the context of {self.context_length} tokens "
                 "must hold it and at least one more"
             )
             raise Refused.of_kind(ErrorKind.CONTEXT_LENGTH, message)
-        return make_task(task_id, request, mailbox, self.eos_token_ids, self.context_length)
+        pooled = pooled_of(request, self.outputs)
+        context_length = self.context_length
+        return make_task(task_id, request, mailbox, self.eos_token_ids, context_length, pooled)
 
     def _open_grammar(self, task: Task) -> None:
         if task.end_token() is None:

@@ -3,21 +3,34 @@
 import secrets
 import uuid
 from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from deployments.engine.core import EngineCore
 from deployments.engine.generate_result import GenerateResult
-from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
+from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits
+from deployments.engine.loading.draft_check import load_draft
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_model, load_tokenizer
-from deployments.engine.model_card import default_sampling, end_token_ids, make_card
+from deployments.engine.model_card import (
+    default_sampling,
+    end_token_ids,
+    generation_config,
+    make_card,
+)
+from deployments.engine.outputs.vectors import unpack
+from deployments.outputs import Pooling, PoolParams
 from deployments.text.tokens.detokenizer import Detokenizer
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import GenerationRequest, ModelCard, Refused, SamplingParams, TokenEvent
+
+EMBEDDING = PoolParams()
 
 
 class GenerateOptions(TypedDict, total=False):
@@ -51,9 +64,11 @@ class InferenceEngine:
         device: str = "cpu",
         limits: EngineLimits | None = None,
         dialect: str = "",
+        draft: str | None = None,
     ) -> None:
         """`model` is a path or a hub id, from which model and tokenizer are loaded; or a loaded
-        model, which belongs to the engine from then on, and `tokenizer` is its own.
+        model, which belongs to the engine from then on, and `tokenizer` is its own. `draft` is the
+        path or hub id of a small model with the same tokenizer, which drafts.
 
         Raises ValueError for limits that can't be kept or a missing tokenizer,
         UnsupportedModelError for a model that can't be served, OSError where there is none.
@@ -64,9 +79,17 @@ class InferenceEngine:
         if tokenizer is None:
             raise ValueError("a model given as an object needs its tokenizer")
         ends = end_token_ids(model, tokenizer)
-        limits = limits or (ON_GPU if model.device.type == "cuda" else ON_CPU)
-        self.core = EngineCore(model, ends, limits, lambda: self.card.tokenizer_json)
-        sampling = default_sampling(model.generation_config)
+        if limits is None:
+            limits = ON_GPU if model.device.type == "cuda" else ON_CPU
+            limits = replace(limits, draft_tokens=MODEL_DRAFT_TOKENS) if draft else limits
+        self.core = EngineCore(
+            model,
+            ends,
+            limits,
+            lambda: self.card.tokenizer_json,
+            draft=None if draft is None else load_draft(draft, model, tokenizer),
+        )
+        sampling = default_sampling(generation_config(model))
         self.card: ModelCard = make_card(
             name, self.core, tokenizer, dialect, sampling, fingerprint(model)
         )
@@ -129,6 +152,37 @@ class InferenceEngine:
         prompts = [prompt] if isinstance(prompt, str) else prompt
         requests = [self.request(one, **options) for one in prompts]
         return GenerateResult(len(requests), self._pieces(requests), cb)
+
+    def embed(
+        self, texts: str | list[str], *, params: PoolParams = EMBEDDING, prompt_name: str = ""
+    ) -> NDArray[np.float32]:
+        """The vectors of some texts [texts, size]. `prompt_name` is of what goes before each, of
+        those in the model's files; "" for their default. From any thread.
+
+        Raises Refused for a text that can't be served, KeyError for an unknown prompt.
+        """
+        if params.pooling is Pooling.TOKEN:
+            raise ValueError("a vector for each token is no embedding: read core.run")
+        answers = self.card.answers
+        name = prompt_name or answers.default_prompt
+        prompt = dict(answers.prompts)[name] if name else ""
+        requests = [
+            self._pool_request(prompt + text, params)
+            for text in ([texts] if isinstance(texts, str) else texts)
+        ]
+        vectors: dict[int, NDArray[np.float32]] = {}
+        for index, event in self.core.run(requests):
+            if event.error is not None:
+                raise Refused(event.error)
+            assert event.vectors is not None
+            vectors[index] = unpack(event.vectors)[0]
+        return np.stack([vectors[index] for index in range(len(requests))])
+
+    def _pool_request(self, text: str, params: PoolParams) -> GenerationRequest:
+        ids = self._tokenizer.encode(text, add_special_tokens=True)
+        return GenerationRequest(
+            request_id=uuid.uuid4().hex, prompt_ids=tuple(ids), max_tokens=0, output=params
+        )
 
     async def generate_async(
         self, prompt: str, **options: Unpack[GenerateOptions]

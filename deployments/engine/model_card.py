@@ -13,7 +13,7 @@ from deployments.wire import ModelCard, SamplingParams
 def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Every token that the model's files name as an end of a sequence."""
     end_ids: set[int] = set()
-    for source in (model.generation_config, model.config, tokenizer):
+    for source in (generation_config(model), model.config, tokenizer):
         ids = getattr(source, "eos_token_id", None)
         end_ids.update([ids] if isinstance(ids, int) else ids or [])
     return frozenset(end_ids)
@@ -53,9 +53,16 @@ def make_card(
         sampling=sampling,
         dialect=dialect,
         keeps_states=core.cache.states is not None,
+        answers=core.outputs.kinds,
     )
     version = blake2b(repr((card, fingerprint)).encode(), digest_size=8).hexdigest()
     return replace(card, version=version, created=int(time.time()))
+
+
+def generation_config(model: PreTrainedModel) -> GenerationConfig | None:
+    """None: the model generates nothing."""
+    found: GenerationConfig | None = getattr(model, "generation_config", None)
+    return found
 
 
 def chat_templates(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, str | None]:

@@ -7,7 +7,6 @@ launched.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import isnan
 
 import numpy as np
 import torch
@@ -18,34 +17,22 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_ADAPTERS, NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
+from deployments.engine.outputs.model_outputs import ModelOutputs
+from deployments.engine.outputs.reader import OutputReader, OutputRows, PendingOutputs, output_rows
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.rows import can_sample_ahead
 from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
+from deployments.engine.step_result import StepResult
+from deployments.engine.tasks import batch_columns as columns
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import NullMailbox
+from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.step_masks import begin_masks, late_masks
 from deployments.engine.tasks.task import Task, make_task
+from deployments.outputs import Pooling, PoolParams
 from deployments.wire import GenerationRequest, TokenLogprob
 from kv.arrays import IntArray
 from kv.cache import KVCache
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What a step has computed for each row of its batch."""
-
-    samples: Sequence[Sequence[Sample]]  # [rows]; more than one for a row whose drafts were right
-    prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]  # by row, of the prompt's next tokens
-    # Rows whose last token is to be computed again: what may follow it was not known in time.
-    late_rows: frozenset[int] = frozenset()
-    # Rows that were launched ahead in vain and are to be computed again: the token before them was
-    # refused, or grammars were not ready for it or for what follows it.
-    stale_rows: frozenset[int] = frozenset()
-
-    def is_finite(self, row: int) -> bool:
-        """Whether the model's output was finite, as far as anything was made of it."""
-        sampled = all(one.token_id is not None or one.is_all_banned for one in self.samples[row])
-        return sampled and not any(isnan(one.logprob) for one in self.prompt_logprobs.get(row, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +51,7 @@ class PendingStep:
     # [sampled rows, vocab], where `Runner.settle` is to sample from them
     logits: Tensor | None = None
     stale_rows: frozenset[int] = frozenset()  # as `StepResult.stale_rows`, of a settled step
+    outputs: PendingOutputs | None = None  # of rows that ask for vectors
 
     @property
     def has_one_sample_per_row(self) -> bool:
@@ -101,7 +89,9 @@ class PendingStep:
         for row, sample in zip(self.sampled_rows, sampled, strict=True):
             if _is_accepted(samples[row], tasks[row]):
                 samples[row].append(sample)
-        return StepResult(samples, self.prompt_logprobs, self.late_rows, self.stale_rows)
+        pooled = {} if self.outputs is None else self.outputs.result()
+        late_rows, stale_rows = self.late_rows, self.stale_rows
+        return StepResult(samples, self.prompt_logprobs, late_rows, stale_rows, pooled)
 
 
 def _is_accepted(before: Sequence[Sample], task: Task) -> bool:
@@ -125,11 +115,14 @@ class Runner:
         cache: KVCache,
         pipeline: SamplingPipeline,
         threads: int,
+        outputs: ModelOutputs | None = None,
         *,
         has_adapters: bool = False,
     ) -> None:
-        """`threads` is how many of the CPU compute a step. `has_adapters`: whether tasks may have
-        some."""
+        """`threads` is how many of the CPU compute a step. `outputs` says how the model answers
+        with vectors, where it does. `has_adapters`: whether tasks may have some."""
+        self._outputs = outputs or ModelOutputs()
+        self._reader = OutputReader(self._outputs)
         self._has_adapters = has_adapters
         self._forward = forward
         self._cache = cache
@@ -165,7 +158,11 @@ class Runner:
         Raises whatever the model raises. Needs pages for the prompt and a free row of the cache.
         """
         request = GenerationRequest(request_id="probe", prompt_ids=(0,) * n_tokens)
-        task = make_task(request.request_id, request, NullMailbox(), frozenset(), n_tokens + 1)
+        pooled = None
+        if not self._outputs.kinds.can_generate:
+            request = replace(request, max_tokens=0, output=PoolParams())
+            pooled = Pooled(Pooling.LAST)
+        task = make_task("probe", request, NullMailbox(), frozenset(), n_tokens + 1, pooled)
         is_admitted = self._cache.allocate(task.id, [], task.n_tokens, spare=0)
         assert is_admitted, "there are no pages to try a step with"
         try:
@@ -184,13 +181,19 @@ class Runner:
         """
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
         _begin_masks(batch, sampled_rows)
-        n_ahead = _n_drafted_before(sampled_rows)
-        logits = self._forward.logits(self._inputs(batch, sampled_rows, n_ahead, n_scored))
+        n_ahead = columns.n_drafted_before(sampled_rows)
+        output_of = output_rows(batch, sampled_rows)
+        step = self._inputs(batch, sampled_rows, n_ahead, n_scored, output_of=output_of)
+        logits, hidden = self._forward.compute(step)
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
+        outputs = None
+        if output_of:
+            n_before = len(sampled_rows) + sum(n_scored.values())
+            outputs = self._reader.launch(output_of, logits[n_before:], hidden)
         sampled_logits = logits[: len(sampled_rows)].float()
         late_rows = _late_rows(batch, sampled_rows)
         rows, samples = self._sample(sampled_logits, batch, sampled_rows, n_ahead, late_rows)
-        return PendingStep(batch, rows, samples, logprobs, late_rows)
+        return PendingStep(batch, rows, samples, logprobs, late_rows, outputs=outputs)
 
     @torch.inference_mode()
     def launch_next(self, step: PendingStep, batch: Batch) -> PendingStep:
@@ -198,7 +201,8 @@ class Runner:
         log-probabilities of a prompt may be asked for.
 
         Where one of the rows can't be sampled before the host knows what the step in progress
-        samples, all wait for it, and the model does not. Raises as `launch`.
+        samples, all wait for it, and the model does not. No vectors may be asked for either. Raises
+        as `launch`.
         """
         rows = batch.sampled_rows()
         tasks = [batch.tasks[row] for row in rows]
@@ -294,9 +298,11 @@ class Runner:
         n_ahead: IntArray,
         n_scored: Mapping[int, int],
         newest_ids: Tensor | None = None,
+        output_of: OutputRows | None = None,
     ) -> StepInputs:
         """Logits are needed of the tokens that a sample follows, then of all that are to be
-        scored. `newest_ids` are of the tasks whose newest token the step in progress samples."""
+        scored, then of those that vectors are made of. `newest_ids` are of the tasks whose newest
+        token the step in progress samples."""
         n = np.array(batch.new_len, dtype=np.int64)
         start = np.array([task.n_computed + task.n_in_step for task in batch.tasks], dtype=np.int64)
         newest = np.array([task.n_tokens + task.n_placeholders for task in batch.tasks]) - 1
@@ -305,19 +311,22 @@ class Runner:
         newest_at = newest - offsets
         is_decode_only = len(sampled_rows) == len(batch.tasks) == ends[-1]
         sampled = newest_at[sampled_rows] + n_ahead
-        return StepInputs(
-            token_ids=_newest_ids(batch) if is_decode_only else _token_ids(batch),
+        step = StepInputs(
+            token_ids=columns.newest_ids(batch) if is_decode_only else columns.token_ids(batch),
             positions=np.arange(ends[-1]) + np.repeat(offsets, n),
             total_len=start + n,
             new_len=n,
             page_table=self._cache.table.page_table([task.id for task in batch.tasks]),
-            logit_indices=np.concatenate([sampled, *_scored_indices(batch, n_scored, offsets)]),
+            logit_indices=np.concatenate(
+                [sampled, *columns.scored_indices(batch, n_scored, offsets)]
+            ),
             stale_tails=self._cache.take_uncleared(),
             state_slots=self._state_slots(batch.tasks, start + n, n),
             adapter_slots=self._adapter_slots(batch.tasks),
-            sampled_at=NO_TOKENS if newest_ids is None else newest_at[_unknown_rows(batch)],
+            sampled_at=NO_TOKENS if newest_ids is None else newest_at[columns.unknown_rows(batch)],
             sampled_ids=newest_ids,
         )
+        return output_of.added_to(step, batch, offsets) if output_of else step
 
     def _adapter_slots(self, tasks: Sequence[Task]) -> IntArray:
         if not self._has_adapters:
@@ -362,38 +371,3 @@ def _late_rows(batch: Batch, sampled_rows: Sequence[int]) -> frozenset[int]:
     }
     late = late_masks([*grammars.values()]) if grammars else set()
     return frozenset(row for row, grammar in grammars.items() if grammar in late)
-
-
-def _n_drafted_before(sampled_rows: Sequence[int]) -> IntArray:
-    """How many drafted tokens stand before each sample in its row. [sampled rows]"""
-    rows = np.array(sampled_rows, dtype=np.int64)
-    return np.arange(len(rows)) - np.searchsorted(rows, rows)
-
-
-def _unknown_rows(batch: Batch) -> list[int]:
-    """The rows whose newest token the step in progress samples."""
-    return [row for row, task in enumerate(batch.tasks) if task.n_placeholders]
-
-
-def _newest_ids(batch: Batch) -> IntArray:
-    """The token ids of a batch whose rows are each their task's newest token. [rows]"""
-    return np.array([task.newest for task in batch.tasks], dtype=np.int64)
-
-
-def _token_ids(batch: Batch) -> IntArray:
-    """[tokens]"""
-    return np.concatenate(
-        [
-            task.tokens[task.n_scheduled : task.n_scheduled + n]
-            for task, n in zip(batch.tasks, batch.new_len, strict=True)
-        ]
-    )
-
-
-def _scored_indices(
-    batch: Batch, n_scored: Mapping[int, int], offsets: IntArray
-) -> Iterator[IntArray]:
-    """Where the positions to score are in the flat batch, row by row."""
-    for row, n in n_scored.items():
-        first = len(batch.tasks[row].prompt_logprobs)
-        yield np.arange(first, first + n) - offsets[row]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deployments.ingress.host_names import HostNames
+from deployments.media.settings import MediaSettings
 
 BODY_LIMIT = 16 << 20  # bytes; more than the text of a million tokens
 BODY_BUDGET = 128 << 20  # bytes
@@ -31,6 +32,7 @@ class IngressSettings:
     max_inflight: requests of one ingress process, from their first byte to the last of the answer.
     priority_orders_all: whether a request's priority puts it before other clients' requests, too.
     shared_prefixes: whether a key finds the cached prefixes of another one.
+    media: the limits of images, sounds and documents in requests.
     sees_peers: whether a connection's other end is the client, and not a proxy that tells nothing
         of it.
     """
@@ -52,6 +54,7 @@ class IngressSettings:
     priority_orders_all: bool = False
     shared_prefixes: bool = False
     sees_peers: bool = True
+    media: MediaSettings = field(default_factory=MediaSettings)
 
     @property
     def patience_s(self) -> float:

@@ -16,10 +16,12 @@ from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.ingress.streams.routes import stream_routes
 from deployments.llama.completion.builder import CompletionBuilder
 from deployments.llama.completion.infill import InfillRequest, infill_prompts, parse_infill
-from deployments.llama.completion.prompts import prompt_ids
+from deployments.llama.completion.prompts import completion_prompts
 from deployments.llama.completion.schema import LlamaCompletionRequest, parse_completion
 from deployments.llama.error_body import envelope
 from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, parse_chat
+from deployments.llama.pooled import pooled_routes
+from deployments.llama.server.adapters import adapter_routes
 from deployments.llama.server.fleet_feed import fleet_routes
 from deployments.llama.server.models import model_routes
 from deployments.llama.server.props import props_routes
@@ -44,7 +46,7 @@ COMPLETION = Operation(
     path="/completion",
     body=LlamaCompletionRequest,
     parse=parse_completion,
-    builder=lambda sender: CompletionBuilder(prompt_ids),
+    builder=lambda sender: CompletionBuilder(completion_prompts, read_media=sender.read_media),
 )
 INFILL = Operation(
     name="infill",
@@ -85,8 +87,10 @@ def routes(
         *model_routes(cluster, settings),
         *stream_routes(streams, settings),
         *stream_routes(streams, settings, prefix=""),  # /v1 may be another application's
+        *pooled_routes(service),
         *tool_routes(tools, settings),
-        *refused_routes(settings),
+        *adapter_routes(cluster, settings),
+        *refused_routes(),
     ]
 
 
@@ -98,7 +102,7 @@ def openai_aliases(service: Service, store: ResponseStore) -> list[Route]:
         path="/chat/completions",
         body=LlamaChatRequest,
         parse=parse_chat,
-        builder=lambda sender: ChatBuilder(sender.headers),
+        builder=lambda sender: ChatBuilder(sender.headers, sender.read_media),
     )
     chat_count, count = chat_input_tokens(), responses_input_tokens(store, cipher)
     return [

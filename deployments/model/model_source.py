@@ -18,9 +18,15 @@ from transformers.utils import logging as bars
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.draft_check import check_same_tokenizer
 from deployments.engine.loading.fingerprint import fingerprint
-from deployments.engine.loading.loader import load_tokenizer
-from deployments.engine.model_card import default_sampling, end_token_ids, make_card
+from deployments.engine.loading.loader import load_model, load_tokenizer
+from deployments.engine.model_card import (
+    default_sampling,
+    end_token_ids,
+    generation_config,
+    make_card,
+)
 from deployments.engine.parallel.ranks import Ranks
 from deployments.model.load_progress import ReportProgress
 from deployments.model.metrics import GpuMemory
@@ -49,7 +55,7 @@ class ModelSource:
         self._device = device_of(settings)
         weights = settings.sleep_weights or ("host" if can_keep_on_host(settings) else "drop")
         self._keeps_weights = settings.sleep_idle_s is not None and weights == "host"
-        self._kept: PreTrainedModel | None = None
+        self._kept: list[PreTrainedModel] = []  # the model, and its draft model
         self._fingerprint = ""  # of the weights that were loaded last
         self._large: list[ref[object]] = []  # objects that have to be freed with the engine
 
@@ -59,8 +65,8 @@ class ModelSource:
         return core
 
     def release(self) -> None:
-        if self._kept is not None:
-            self._kept.to("cpu")
+        for model in self._kept:
+            model.to("cpu")
         release_memory(self._large)
 
     def gpu_memory(self) -> GpuMemory | None:
@@ -74,9 +80,11 @@ class ModelSource:
     def _start(self) -> EngineCore:
         settings = self._settings
         tokenizer = load_tokenizer(settings.path)  # first, because a broken one shows soon
+        if settings.draft_model is not None:
+            check_same_tokenizer(load_tokenizer(settings.draft_model), tokenizer)
         with self._model() as (model, ranks):
             core = self._engine(model, ranks, end_token_ids(model, tokenizer))
-        sampling = settings.sampling.over(default_sampling(model.generation_config))
+        sampling = settings.sampling.over(default_sampling(generation_config(model)))
         self.card = make_card(
             settings.name, core, tokenizer, settings.dialect, sampling, self._fingerprint
         )
@@ -86,7 +94,7 @@ class ModelSource:
         """Raises ValueError when the files are no longer those that the card describes, OSError
         when they are gone.
         """
-        if self._kept is None and self._is_folder and not os.path.isdir(self._settings.path):
+        if not self._kept and self._is_folder and not os.path.isdir(self._settings.path):
             # The hub would be asked for it, for half a minute where there is none.
             raise FileNotFoundError(f"the folder {self._settings.path} is gone")
         before = self._fingerprint
@@ -99,10 +107,21 @@ class ModelSource:
         self, model: PreTrainedModel, ranks: Ranks | None, end_token_ids: frozenset[int]
     ) -> EngineCore:
         self._report("engine", 0.0)
-        limits = engine_limits(self._settings)
-        core = EngineCore(model, end_token_ids, limits, lambda: self.card.tokenizer_json, ranks)
-        self._large = [ref(core.cache.storage), *([] if self._keeps_weights else [ref(model)])]
+        limits, draft = engine_limits(self._settings), self._draft(model)
+        core = EngineCore(
+            model, end_token_ids, limits, lambda: self.card.tokenizer_json, ranks, draft
+        )
+        weights = [model] if draft is None else [model, draft]
+        self._kept = weights if self._keeps_weights else []
+        self._large = [ref(core.cache.storage), *([] if self._keeps_weights else map(ref, weights))]
         return core
+
+    def _draft(self, model: PreTrainedModel) -> PreTrainedModel | None:
+        if self._settings.draft_model is None:
+            return None
+        if self._kept:
+            return self._kept[1].to(self._device)
+        return load_model(self._settings.draft_model, dtype=model.dtype, device=self._device)
 
     @contextmanager
     def _model(self) -> Iterator[tuple[PreTrainedModel, Ranks | None]]:
@@ -116,13 +135,11 @@ class ModelSource:
             raise
 
     def _weights(self, ranks: Ranks | None) -> PreTrainedModel:
-        if self._kept is not None:
-            return self._kept.to(self._device)
+        if self._kept:
+            return self._kept[0].to(self._device)
         self._report("weights", 0.0)
         with weights_progress(self._report):
-            model = load_weights(self._settings, ranks, self._take_fingerprint, self._report_placed)
-        self._kept = model if self._keeps_weights else None
-        return model
+            return load_weights(self._settings, ranks, self._take_fingerprint, self._report_placed)
 
     def _take_fingerprint(self, model: PreTrainedModel) -> None:
         settings = self._settings

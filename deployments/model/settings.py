@@ -8,6 +8,7 @@ from importlib.metadata import version as version_of
 from typing import Literal
 
 from deployments.engine.limits import EngineLimits
+from deployments.outputs import ModelTask, Pooling
 from deployments.wire import SamplingParams
 
 MODEL_DEPLOYMENT = "MantaModel"  # a name that no other application has
@@ -72,7 +73,10 @@ class ModelSettings:
         other's requests, which must not be continued on other weights.
     quantization: of its linear layers, after adapters were merged: "int8" and "int4" need torchao,
         "fp8" a GPU. Its groups and kernels are said in `deployments.engine.loading.quantization`.
+    draft_model: directory or hub id of a small model with the same tokenizer, which drafts.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
+    task: what it answers with; None: what its files are made for.
+    pooling: of its vectors; None: as its files say.
     sleep_idle_s: without a request for so long a replica gives up weights and pages; None: never.
     sleep_weights: where they go: to "host" memory, which needs a GPU and one rank, or nowhere
         ("drop"), to be read again.
@@ -89,7 +93,10 @@ class ModelSettings:
     tensor_parallel: int = 1
     dtype: str | None = None
     quantization: Literal["none", "int8", "int4", "fp8"] = "none"
+    draft_model: str | None = None
     dialect: str = ""
+    task: ModelTask | None = None
+    pooling: Pooling | None = None
     adapters: tuple[Adapter, ...] = ()
     sampling: SamplingDefaults = SamplingDefaults()
     sleep_idle_s: float | None = None
@@ -136,6 +143,14 @@ def check_settings(settings: ModelSettings) -> None:
         raise ValueError("async_scheduling: what is drafted follows what was drawn; say one of two")
     if settings.limits.max_loras and not alone:
         raise ValueError("max_loras: ranks that share a model take no adapters of requests")
+    if settings.draft_model is not None and not alone:
+        raise ValueError("model-draft: ranks can't share a draft model; say one of the two")
+    if settings.draft_model is not None and not settings.limits.draft_tokens:
+        raise ValueError("model-draft drafts nothing with draft-max = 0")
+    if settings.draft_model is None and (settings.limits.draft_min or settings.limits.draft_p_min):
+        raise ValueError("draft-min and draft-p-min are of a draft model: say model-draft")
+    if settings.limits.draft_min > settings.limits.draft_tokens:
+        raise ValueError("draft-min is over draft-max")
     _check_room(settings.limits)
     if settings.sleep_idle_s is not None and settings.sleep_idle_s <= 0:
         raise ValueError("sleep_idle_s: must be more than 0 seconds")

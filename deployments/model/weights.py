@@ -5,10 +5,15 @@ from collections.abc import Callable
 import torch
 from transformers import PreTrainedModel
 
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.loading.checks import read_config
 from deployments.engine.loading.loader import load_model
+from deployments.engine.loading.model_tasks import task_of
+from deployments.engine.loading.sentence_files import read_sentence_files
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.parallel.sharding import load_shard
 from deployments.model.settings import ModelSettings
+from deployments.outputs import ModelTask
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
@@ -23,6 +28,7 @@ def load_weights(
     dtype = None if settings.dtype is None else DTYPES[settings.dtype]
     adapters = adapters_of(settings)
     if ranks is not None:
+        _check_shared(settings)
         return load_shard(
             settings.path, ranks, dtype=dtype, adapters=adapters, on_weights_read=on_weights_read
         )
@@ -32,9 +38,19 @@ def load_weights(
         device=device_of(settings),
         adapters=adapters,
         quantization=settings.quantization,
+        task=settings.task,
+        pooling=settings.pooling,
         on_weights_read=on_weights_read,
         on_copy_progress=on_copy_progress,
     )
+
+
+def _check_shared(settings: ModelSettings) -> None:
+    """Raises UnsupportedModelError for what ranks can't share."""
+    config = read_config(settings.path)
+    task = settings.task or task_of(config, read_sentence_files(settings.path))
+    if task is not ModelTask.GENERATE:
+        raise UnsupportedModelError(f"ranks can't share a model that is there to {task}")
 
 
 def adapters_of(settings: ModelSettings) -> list[tuple[str, float]]:

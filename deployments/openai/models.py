@@ -1,6 +1,5 @@
 """Lists the models, in OpenAI's form or in Anthropic's for its own clients."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.requests import Request
@@ -8,14 +7,21 @@ from starlette.responses import Response
 
 from deployments.anthropic.error_body import anthropic_envelope
 from deployments.anthropic.models import VERSION_HEADER, anthropic_model, anthropic_page
-from deployments.ingress.fleet.cluster import Cluster, card_if_up, find_model
+from deployments.ingress.fleet.cluster import (
+    Cluster,
+    ServedModel,
+    cards_of,
+    find_served,
+    served_models,
+)
+from deployments.ingress.generation.abilities import tasks_of
 from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.errors import error_response
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode
 from deployments.ingress.routes.model_management import TAG, reload_if_asked
 from deployments.ingress.routes.model_status import status_object
-from deployments.wire import ModelCard, ModelStatus, Refused
+from deployments.wire import ModelCard, Refused, media_kinds
 
 OWNER = "manta"
 
@@ -28,13 +34,13 @@ def model_routes(cluster: Cluster) -> list[DocumentedRoute]:
         statuses = await cluster.statuses()
         if VERSION_HEADER in request.headers:
             return await anthropic_page(cluster, statuses, request.query_params)
-        return {"object": "list", "data": await model_objects(cluster, statuses)}
+        return {"object": "list", "data": await model_objects(cluster, served_models(statuses))}
 
     async def retrieve_model(request: Request) -> object:
-        status = find_model(await cluster.statuses(), request.path_params["id"])
+        model = find_served(await cluster.statuses(), request.path_params["id"])
         if VERSION_HEADER in request.headers:
-            return await anthropic_model(cluster, status)
-        [described] = await model_objects(cluster, [status])
+            return await anthropic_model(cluster, model)
+        [described] = await model_objects(cluster, [model])
         return described
 
     return [
@@ -43,31 +49,37 @@ def model_routes(cluster: Cluster) -> list[DocumentedRoute]:
     ]
 
 
-async def model_objects(
-    cluster: Cluster, statuses: Sequence[ModelStatus]
-) -> list[dict[str, object]]:
-    cards = await asyncio.gather(*(card_if_up(cluster, status) for status in statuses))
-    return [_model(*one) for one in zip(statuses, cards, strict=True)]
+async def model_objects(cluster: Cluster, models: Sequence[ServedModel]) -> list[dict[str, object]]:
+    cards = await cards_of(cluster, models)
+    return [_model(one, cards[one.status.name]) for one in models]
 
 
-def _model(status: ModelStatus, card: ModelCard | None) -> dict[str, object]:
-    """OpenAI's fields and llama-server's status. A loaded model has the sizes that llama-server and
-    vLLM show, too.
+def _model(model: ServedModel, card: ModelCard | None) -> dict[str, object]:
+    """OpenAI's fields, llama-server's status, and vLLM's `root` and `parent`. A loaded model has
+    the sizes that llama-server and vLLM show, too, and says what it can be asked for.
     """
+    status, adapter = model.status, model.adapter
     described: dict[str, object] = {
-        "id": status.name,
+        "id": model.id,
         "object": "model",
         "created": status.created,
         "owned_by": OWNER,
-        "aliases": list(status.aliases),
+        "root": model.id if adapter is None else adapter.path,
+        "parent": None if adapter is None else status.name,
+        "aliases": list(model.aliases),
         "tags": list(status.tags),
         "status": status_object(status),
     }
     if card is None:
         return described
+    inputs = ["text", *map(str, media_kinds(card))]
+    described["architecture"] = {"input_modalities": inputs, "output_modalities": ["text"]}
     context = card.context_length
     meta = {"n_vocab": card.vocab_size, "n_ctx": context, "n_ctx_train": context}
-    return {**described, "max_model_len": context, "meta": meta}
+    if card.answers.embedding_size:
+        meta["n_embd"] = card.answers.embedding_size
+    tasks = tasks_of(card.answers)
+    return {**described, "max_model_len": context, "tasks": tasks, "meta": meta}
 
 
 def _route(path: str, endpoint: Endpoint, query: Sequence[str] = ()) -> DocumentedRoute:

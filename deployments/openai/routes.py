@@ -1,5 +1,7 @@
 """The OpenAI protocol: its routes with full paths, and its ASGI application."""
 
+from dataclasses import replace
+
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -14,6 +16,7 @@ from deployments.ingress.routes.unsupported import unsupported_routes
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.ingress.streams.routes import stream_routes
+from deployments.openai.adapters import adapter_routes
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.input_tokens import chat_input_tokens
 from deployments.openai.chat.reasoning_control import reasoning_control_route
@@ -23,6 +26,15 @@ from deployments.openai.completions.schema import CompletionRequest, parse_compl
 from deployments.openai.conversations.routes import conversation_routes
 from deployments.openai.error_body import openai_envelope
 from deployments.openai.models import model_routes
+from deployments.openai.pooled import (
+    CLASSIFY,
+    DECIDE,
+    EMBEDDINGS,
+    POOLING,
+    RERANK,
+    SCORE,
+    SYSTEM_ONE,
+)
 from deployments.openai.responses.database_store import DatabaseStore
 from deployments.openai.responses.routes import responses_routes
 from deployments.openai.responses.store import MemoryStore
@@ -32,7 +44,7 @@ CHAT = Operation(
     path="/v1/chat/completions",
     body=ChatRequest,
     parse=parse_chat,
-    builder=lambda sender: OpenAIResponseBuilder(sender.headers),
+    builder=lambda sender: OpenAIResponseBuilder(sender.headers, sender.read_media),
 )
 COMPLETIONS = Operation(
     name="completions",
@@ -46,14 +58,10 @@ UNSUPPORTED = {
     "/v1/audio/speech": "audio output",
     "/v1/audio/transcriptions": "audio input",
     "/v1/audio/translations": "audio input",
-    "/v1/embeddings": "embeddings",
     "/v1/images/edits": "images",
     "/v1/images/generations": "images",
     "/v1/images/variations": "images",
     "/v1/moderations": "moderation",
-    "/v1/rerank": "reranking",
-    "/v1/reranking": "reranking",
-    "/v1/score": "scores",
 }
 
 DOCUMENTATION = Documentation(title="OpenAI API", path="/v1")
@@ -79,8 +87,23 @@ def routes(
         *stream_routes(streams, settings),
         *management_routes(cluster, settings, "/v1/models"),
         *model_routes(cluster),
+        *adapter_routes(cluster, settings),
         health_route(cluster, "/v1/health"),
+        *pooled_routes(service),
         *unsupported_routes(UNSUPPORTED),
+    ]
+
+
+def pooled_routes(service: Service) -> list[Route]:
+    return [
+        service.route(EMBEDDINGS),
+        service.route(POOLING),
+        service.route(RERANK),
+        service.route(replace(RERANK, path="/v1/reranking")),
+        service.route(SCORE),
+        service.route(CLASSIFY),
+        service.route(DECIDE),
+        service.route(SYSTEM_ONE),
     ]
 
 

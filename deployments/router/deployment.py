@@ -8,6 +8,7 @@ runs from Serve and from the replicas.
 import asyncio
 import time
 from collections.abc import Sequence, Set
+from dataclasses import replace
 
 from ray import serve
 
@@ -15,24 +16,24 @@ from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.model.settings import application_name
 from deployments.replica_status import FleetStatus, ReplicaReport
 from deployments.router.downloads.downloads import OFF, SOURCE, Downloads
+from deployments.router.lifecycle.adapter_commands import AdapterCommands
 from deployments.router.lifecycle.applications import deployed_at
+from deployments.router.lifecycle.cluster_memory import ClusterMemory
 from deployments.router.lifecycle.lifecycle import Lifecycle
-from deployments.router.lifecycle.registry import ModelEntry
+from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.router.metrics import router_families
 from deployments.router.presets.sources import Sources
-from deployments.router.settings import CapacitySettings, DownloadSettings, RoutingSettings
+from deployments.router.settings import (
+    AdapterSettings,
+    CapacitySettings,
+    DownloadSettings,
+    RoutingSettings,
+)
+from deployments.routing import RoutingDecision, RoutingQuery
 from deployments.telemetry.logs import join_serve_log
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
-from deployments.wire import (
-    ErrorKind,
-    LoadProgress,
-    ModelState,
-    ModelStatus,
-    RequestError,
-    RoutingDecision,
-    RoutingQuery,
-)
+from deployments.wire import ErrorKind, LoadProgress, ModelState, ModelStatus, RequestError
 
 LEASE_S = 5.0  # until the next call of a request that waits for a model
 USE_LEASE_S = 2.0  # until the request reaches the model
@@ -55,6 +56,7 @@ class Router:
         capacity: CapacitySettings,
         routing: RoutingSettings,
         downloads: DownloadSettings | None = None,
+        adapters: AdapterSettings | None = None,
     ) -> None:
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
         join_serve_log()
@@ -65,6 +67,9 @@ class Router:
             self._downloads = Downloads(downloads, feed, reload)
             await self._downloads.clean()
         await self._lifecycle.start()
+        registry, changed = self._lifecycle.registry, self._lifecycle.changed
+        self._adapters = AdapterCommands(adapters, registry, changed, ClusterMemory("adapters"))
+        await self._adapters.restore()
         self._started_at = await asyncio.to_thread(deployed_at, self._replica_id)
         self._work = asyncio.create_task(self._lifecycle.watch())
         self._mirror = asyncio.create_task(export_to_ray(self.samples))
@@ -118,12 +123,28 @@ class Router:
     async def load(self, model: str) -> RequestError | None:
         """Starts the load. Returns the refusal, if any."""
         entry = self._lifecycle.registry.find(model)
-        return self._missing(model) if entry is None else self._lifecycle.load(entry)
+        return self._refuse_name(model) if entry is None else self._lifecycle.load(entry)
 
     async def unload(self, model: str) -> RequestError | None:
         """Starts the unload; running streams end. Returns the refusal, if any."""
         entry = self._lifecycle.registry.find(model)
-        return self._missing(model) if entry is None else self._lifecycle.unload(entry)
+        return self._refuse_name(model) if entry is None else self._lifecycle.unload(entry)
+
+    async def load_adapter(
+        self, name: str, path: str, model: str | None, replaces: bool
+    ) -> RequestError | None:
+        """As AdapterCommands says."""
+        return await self._adapters.load(name, path, model, replaces)
+
+    async def unload_adapter(self, name: str) -> RequestError | None:
+        return await self._adapters.unload(name)
+
+    async def scale_adapters(
+        self, model: str, scales: Sequence[tuple[int, float]]
+    ) -> RequestError | None:
+        """Sets the default scales of a model's adapters. Returns the refusal, if any."""
+        entry = self._lifecycle.registry.find_for_request(model)
+        return self._missing(model) if entry is None else await self._adapters.scale(entry, scales)
 
     async def reload(self) -> RequestError | None:
         """Reads the sources again. If they can't be read nothing changes, and it returns why."""
@@ -134,7 +155,8 @@ class Router:
         if self._downloads is None:
             return OFF
         registry = self._lifecycle.registry
-        if registry.find(model) or registry.deployed_as(application_name(model)):
+        named = registry.find(model) or registry.find_adapter(model)
+        if named or registry.deployed_as(application_name(model)):
             message = f"The model {model!r} exists already"
             return RequestError(ErrorKind.INVALID_REQUEST, message, "model")
         return self._downloads.start(model, revision)
@@ -191,11 +213,21 @@ class Router:
         message = f"The model {model!r} is not here: {why}"
         return RequestError(ErrorKind.UNAVAILABLE, message, "model")
 
+    def _refuse_name(self, model: str) -> RequestError:
+        """Of no model; adapters are with their model, and are neither loaded nor unloaded so."""
+        found = self._lifecycle.registry.find_adapter(model)
+        if found is None:
+            return self._missing(model)
+        message = f"{model!r} is an adapter of the model {found[0].name!r}: name that"
+        return RequestError(ErrorKind.INVALID_REQUEST, message, "model")
+
     def _choose(self, question: RoutingQuery, now: float) -> RoutingDecision:
         entry = self._lifecycle.registry.get(question.model)
         if entry is None:
             return RoutingDecision(None, False)
-        return entry.choose(*question[1:], now)
+        choice = entry.choose(*question[1:-1], now)
+        table = entry.adapters.table
+        return choice if question.adapters == table.version else replace(choice, adapters=table)
 
     async def _wait(
         self, entry: ModelEntry, lessee: str, until: float, unloads: int | None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from deployments.router.lifecycle.registry import ModelEntry
+from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.wire import ModelState
 

@@ -6,6 +6,17 @@ from deployments.model.settings import ModelSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedAdapter:
+    """A LoRA adapter that requests may choose. `digest` is of its files in the folder `path`."""
+
+    name: str
+    path: str
+    digest: bytes
+    rank: int
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
     """A model that can be served.
 
@@ -13,6 +24,7 @@ class Preset:
     pinned: is never unloaded to make room for another one.
     source: "argument", "preset", "folder" or "download".
     text: its section of the INI file, completed from `[*]`.
+    served_adapters: no part of its settings, because replicas learn of them by requests.
     """
 
     settings: ModelSettings
@@ -22,6 +34,7 @@ class Preset:
     pinned: bool = False
     source: str = "argument"
     text: str = ""
+    served_adapters: tuple[NamedAdapter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +71,16 @@ class DownloadSettings:
 
     folder: str
     max_gib: float = 200.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSettings:
+    """folder: where adapters lie that clients may have loaded.
+    max_loaded: of all models together.
+    """
+
+    folder: str
+    max_loaded: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from deployments.outputs import Vectors, join_vectors
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
@@ -33,7 +34,7 @@ class TextDelta:
     `pieces` are the parsed text, if the stream has a parser. `thought_tokens` are the tokens of its
     thoughts. `prompt_tokens` are those of the prompt that are computed, in progress events only.
     `accepted_tokens` of the `drafted_tokens` were right. `stop` is the stop string or stop token
-    that ended the sequence.
+    that ended the sequence. `vectors` are the answer of a sequence that has no text.
     """
 
     text: str = ""
@@ -49,6 +50,7 @@ class TextDelta:
     accepted_tokens: int = 0
     finish_reason: FinishReason | None = None
     stop: str | int | None = None
+    vectors: Vectors | None = None
     error: RequestError | None = None
 
 
@@ -183,6 +185,8 @@ class TextStream:
 def fold(deltas: Iterable[TextDelta]) -> TextDelta:
     """A whole answer as one delta: the last delta, with the text, pieces and tokens of all."""
     parts = list(deltas)
+    if len(parts) == 1:
+        return parts[0]
     prompt = (part.prompt_logprobs for part in parts if part.prompt_logprobs is not None)
     return replace(
         parts[-1],
@@ -191,6 +195,7 @@ def fold(deltas: Iterable[TextDelta]) -> TextDelta:
         logprobs=tuple(entry for part in parts for entry in part.logprobs),
         prompt_logprobs=next(prompt, None),
         token_ids=tuple(token_id for part in parts for token_id in part.token_ids),
+        vectors=join_vectors([part.vectors for part in parts if part.vectors is not None]),
     )
 
 

@@ -26,10 +26,10 @@ N_NEW = 128
 PERIOD = 64
 
 
-def counting() -> PreTrainedModel:
+def counting(**sizes: int) -> PreTrainedModel:
     """After each token it says the next one, round and round; its layers add nothing to that."""
     with one_thread():
-        config = LlamaConfig(**{**SHAPE_135M.to_dict(), "tie_word_embeddings": False})
+        config = LlamaConfig(**{**SHAPE_135M.to_dict(), "tie_word_embeddings": False, **sizes})
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
             config, dtype=default_dtype("cpu", config)
         )

@@ -16,16 +16,9 @@ from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.replica_status import ReplicaReport
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import RoutingSettings
+from deployments.routing import RoutingDecision, RoutingQuery
 from deployments.telemetry.metric_families import MetricFamily
-from deployments.wire import (
-    FinishReason,
-    GenerationRequest,
-    ModelState,
-    ModelStatus,
-    RoutingDecision,
-    RoutingQuery,
-    TokenEvent,
-)
+from deployments.wire import FinishReason, GenerationRequest, ModelState, ModelStatus, TokenEvent
 from tests.text.cards import card
 
 SETTINGS = ModelSettings(name="free", path="none")
@@ -111,7 +104,7 @@ class FreeRouter:
         self._replicas.report(REPORT)
 
     async def choose(self, questions: Sequence[RoutingQuery]) -> list[RoutingDecision]:
-        return [RoutingDecision(self._replicas.choose(*one[1:]), True) for one in questions]
+        return [RoutingDecision(self._replicas.choose(*one[1:-1]), True) for one in questions]
 
     async def ensure_loaded(
         self, model: str | None, who: str, wait_s: float, unloads: int | None

@@ -119,10 +119,10 @@ class Server:
         answer = self.http.get("/stats").json()
         return sum(replica["pages_used"] for replica in answer["replicas"])
 
-    def failovers(self) -> float:
-        """How many streams went on elsewhere after their first token."""
+    def failovers(self, phase: str = "mid_stream") -> float:
+        """How many sequences went on elsewhere, after their first token or before it."""
         lines = self.http.get("/metrics").text.splitlines()
-        counts = [line for line in lines if 'phase="mid_stream"' in line and "_total{" in line]
+        counts = [line for line in lines if f'phase="{phase}"' in line and "_total{" in line]
         return sum(float(line.rpartition(" ")[2]) for line in counts)
 
     @property

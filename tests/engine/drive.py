@@ -242,11 +242,13 @@ def engine(
     model: PreTrainedModel | None = None,
     limits: EngineLimits | None = None,
     tokenizer_json: Callable[[], str] | None = None,
+    draft: PreTrainedModel | None = None,
 ) -> Iterator[Engine]:
     """An engine that has let go of everything when the block is left."""
     model = model or tiny_model(architecture)
     gate = Gate(model)
-    core = EngineCore(model, eos, limits or roomy(), tokenizer_json or ascii_tokenizer)
+    tokenizer_json = tokenizer_json or ascii_tokenizer
+    core = EngineCore(model, eos, limits or roomy(), tokenizer_json, draft=draft)
     running = Engine(core, gate, model)
     try:
         yield running

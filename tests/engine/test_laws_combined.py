@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import PreTrainedModel
 
 from deployments.engine.limits import EngineLimits
 from deployments.text.grammar.grammar import from_lark, from_regex
@@ -22,7 +23,7 @@ from deployments.wire import (
 )
 from tests.effort import tries
 from tests.engine.drive import Record, engine, random_ids, request, roomy
-from tests.models import forgetful
+from tests.models import alike, forgetful
 
 END = 0  # the model's end token
 SHARED = random_ids(22, seed=1)
@@ -134,7 +135,9 @@ def test_failed_over_behind_any_token_is_undisturbed(name: str) -> None:
 
 
 def disturbed(
-    limits: EngineLimits, requests: Sequence[GenerationRequest]
+    limits: EngineLimits,
+    requests: Sequence[GenerationRequest],
+    draft: PreTrainedModel | None = None,
 ) -> tuple[list[list[TokenEvent]], int]:
     """Each one's events when all wait before the first step ends; and how many were preempted."""
 
@@ -144,7 +147,8 @@ def disturbed(
         running.gate.open()
 
     records = [Record() for _ in requests]
-    with engine(eos=frozenset({END}), model=forgetful(), limits=limits) as running:
+    ends = frozenset({END})
+    with engine(eos=ends, model=forgetful(), limits=limits, draft=draft) as running:
         for index, event in running.core.run(until_all_wait()):
             records[index].put(event)
         return [record.events for record in records], running.core.stats().preemptions
@@ -163,6 +167,7 @@ N = len(REQUESTS)
     max_batch_tokens=st.integers(N, 40),
     is_async=st.booleans(),
     draft_tokens=st.integers(0, 6),
+    has_draft_model=st.booleans(),
 )
 def test_whatever_happens_at_once_each_is_undisturbed(
     names: list[str],
@@ -173,6 +178,7 @@ def test_whatever_happens_at_once_each_is_undisturbed(
     max_batch_tokens: int,
     is_async: bool,
     draft_tokens: int,
+    has_draft_model: bool,
 ) -> None:
     skipped = [min(cut, len(undisturbed(n)) - 1) for n, cut in zip(names, cuts, strict=True)]
     requests = [
@@ -185,8 +191,11 @@ def test_whatever_happens_at_once_each_is_undisturbed(
         max_batch_tokens=max_batch_tokens,
         async_scheduling=is_async,
         draft_tokens=draft_tokens,
+        draft_min=1,
     )
-    for name, n, events in zip(names, skipped, disturbed(limits, requests)[0], strict=True):
+    draft = alike(forgetful()) if has_draft_model and draft_tokens else None
+    found = disturbed(limits, requests, draft)[0]
+    for name, n, events in zip(names, skipped, found, strict=True):
         check(name, n, events)
 
 

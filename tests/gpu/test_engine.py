@@ -12,7 +12,7 @@ from deployments.wire import GenerationRequest, SamplingParams
 from tests.engine.drive import engine, roomy
 from tests.engine.sampling.test_samplers_laws import check, requests
 from tests.engine.scheduler.repeating import every_repeating, plain, repeating, tokens
-from tests.models import CONFIGS, VOCAB, forgetful, tiny_model
+from tests.models import CONFIGS, VOCAB, alike, forgetful, tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -49,6 +49,16 @@ def test_tokens_on_a_gpu_are_those_on_a_cpu(architecture: str) -> None:
 @every_repeating
 def test_drafted_tokens_are_those_on_a_cpu(name: str) -> None:
     with engine(model=forgetful().to("cuda"), limits=roomy(draft_tokens=5)) as running:
+        outcomes = running.run_together(*repeating(name))
+        assert running.core.stats().accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain(name))
+
+
+@every_repeating
+def test_what_a_draft_model_drafts_is_that_on_a_cpu(name: str) -> None:
+    model, draft = forgetful().to("cuda"), alike(forgetful()).to("cuda")
+    limits = roomy(draft_tokens=5, draft_min=1)
+    with engine(model=model, draft=draft, limits=limits) as running:
         outcomes = running.run_together(*repeating(name))
         assert running.core.stats().accepted_tokens > 0
     assert tokens(outcomes) == tokens(plain(name))

@@ -1,14 +1,18 @@
 """An engine that plays scripts: what it is asked is kept, and what it has running is counted."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import struct
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import replace
 
+from deployments.ingress.fleet.cluster import find_served
 from deployments.model.settings import application_name
+from deployments.outputs import Vectors, join_vectors
 from deployments.replica_status import FleetStatus, ReplicaState, ReplicaStatus
 from deployments.router.downloads.downloads import OFF
+from deployments.served_adapters import NO_ADAPTERS, AskedAdapters
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import (
-    ErrorKind,
     FinishReason,
     GenerationRequest,
     ModelCard,
@@ -38,15 +42,16 @@ class ScriptedEngine:
         self.replicas = 1
         self.will_retry = False
         self.cards_asked = 0
+        self.adapters = NO_ADAPTERS  # of each model
+        self.adapter_commands: list[tuple[object, ...]] = []
         self.starts: asyncio.Queue[str] = asyncio.Queue()
 
     async def card(self, model: str | None) -> ModelCard:
         self.cards_asked += 1
         name = next(iter(self.cards)) if model is None else model
-        if name not in self.cards:
-            message = f"The model {name!r} does not exist"
-            raise Refused.of_kind(ErrorKind.MODEL_NOT_FOUND, message, "model")
-        return self.cards[name]
+        served = find_served(await self.statuses(), name)
+        asked = AskedAdapters(asked=name, names=(served.status.name,), table=served.status.adapters)
+        return replace(self.cards[served.status.name], adapters=asked)
 
     async def statuses(self, timeout_s: float = 1.0) -> list[ModelStatus]:
         return [
@@ -58,6 +63,7 @@ class ScriptedEngine:
                 replicas=self.replicas,
                 replicas_target=self.replicas,
                 will_retry=self.will_retry,
+                adapters=self.adapters,
             )
             for one in self.cards.values()
         ]
@@ -92,6 +98,15 @@ class ScriptedEngine:
 
     async def delete(self, model: str) -> None:
         raise Refused(OFF)
+
+    async def load_adapter(self, name: str, path: str, model: str | None, replaces: bool) -> None:
+        self.adapter_commands.append(("load", name, path, model, replaces))
+
+    async def unload_adapter(self, name: str) -> None:
+        self.adapter_commands.append(("unload", name))
+
+    async def scale_adapters(self, model: str, scales: Sequence[tuple[int, float]]) -> None:
+        self.adapter_commands.append(("scale", model, list(scales)))
 
     async def is_serving(self) -> bool:
         return True
@@ -161,6 +176,24 @@ def event_of(request: GenerationRequest, ids: list[int], start: int, size: int) 
 
 def scored(drawn: int) -> TokenLogprob:
     return TokenLogprob(drawn, -0.5, ((drawn, -0.5), (END, float("-inf"))))
+
+
+def pools(vectors: Callable[[GenerationRequest], Sequence[Sequence[float]]]) -> Script:
+    """Answers with these vectors, which come in two parts if there are several."""
+
+    async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        *first, last = (packed([one]) for one in vectors(request))
+        if first:
+            yield TokenEvent(vectors=join_vectors(first))
+        await asyncio.sleep(0)
+        yield TokenEvent(vectors=last, finish_reason=FinishReason.STOP)
+
+    return script
+
+
+def packed(vectors: Sequence[Sequence[float]]) -> Vectors:
+    numbers = [number for one in vectors for number in one]
+    return Vectors(len(vectors), struct.pack(f"<{len(numbers)}f", *numbers))
 
 
 def fails(error: RequestError, after: str = "") -> Script:

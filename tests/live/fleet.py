@@ -20,13 +20,12 @@ from deployments.router.deployment import Router
 from deployments.router.lifecycle.applications import read_applications
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, RoutingSettings
+from deployments.routing import RoutingDecision, RoutingQuery
 from deployments.wire import (
     GenerationRequest,
     ModelState,
     ModelStatus,
     RequestError,
-    RoutingDecision,
-    RoutingQuery,
     SamplingParams,
 )
 
@@ -115,7 +114,7 @@ class Fleet:
 
     def choose(self, name: str, request_id: str) -> RoutingDecision:
         """For a request that is then counted as on its way."""
-        asked = [RoutingQuery(name, (), request_id, "", "")]
+        asked = [RoutingQuery(name, (), request_id, "", "", "")]
         choice: RoutingDecision
         [choice] = self.router.choose.remote(asked).result(timeout_s=CALL_S)
         return choice

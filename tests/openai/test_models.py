@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from deployments.wire import ModelStatus
 from tests.ingress.engines import ScriptedEngine, says
+from tests.openai.pooling import EMBEDS, SCORES, known
 from tests.openai.serving import http, sdk, served
 from tests.text.cards import card
 
@@ -46,12 +47,28 @@ def test_models_are_listed_and_retrieved() -> None:
         "object": "model",
         "created": 1_700_000_000,
         "owned_by": "manta",
+        "root": "org/model",
+        "parent": None,
         "aliases": [],
         "tags": [],
+        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "status": {"value": "loaded", "state": "ready", "replicas": 1, "replicas_target": 1},
         "max_model_len": 512,
+        "tasks": ["generate"],
         "meta": {"n_vocab": one.to_dict()["meta"]["n_vocab"], "n_ctx": 512, "n_ctx_train": 512},
     }
+
+
+def test_models_say_what_they_can_be_asked_for() -> None:
+    async def asks() -> Any:
+        engine = ScriptedEngine(says("x"), known(EMBEDS, "e"), known(SCORES, "s"), card(name="g"))
+        async with sdk(served(engine)) as client:
+            return [one.to_dict() for one in (await client.models.list()).data]
+
+    embeds, scores, generates = asyncio.run(asks())
+    assert (embeds["tasks"], embeds["meta"]["n_embd"]) == (["embed"], 4)
+    assert scores["tasks"] == ["score"]
+    assert (generates["tasks"], "n_embd" in generates["meta"]) == (["generate"], False)
 
 
 def get(path: str) -> httpx.Response:

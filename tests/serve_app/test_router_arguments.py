@@ -9,10 +9,19 @@ from pydantic import ValidationError
 
 from deployments.engine.limits import EngineLimits
 from deployments.model.settings import Adapter, Autoscaling, ModelSettings, SamplingDefaults
+from deployments.outputs import ModelTask, Pooling
 from deployments.router.presets.ini_file import PresetError
+from deployments.router.presets.option_types import ServedAdapterOptions
 from deployments.router.presets.options import ModelOptions
-from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
+from deployments.router.presets.served_adapters import read_adapter
+from deployments.router.settings import (
+    AdapterSettings,
+    CapacitySettings,
+    Preset,
+    RoutingSettings,
+)
 from serve_app.router_arguments import DEMO_MODEL, RouterArguments, RoutingArguments
+from tests.adapter_files import save_small_adapter
 
 # For each option of a model, a value that is not its default.
 SAID: dict[str, Any] = {
@@ -29,8 +38,14 @@ SAID: dict[str, Any] = {
     "dialect": "hermes",
 }
 # Of which one model can't have all.
-LIMITS_ALONE: dict[str, Any] = {"max_loras": 6}
-ALONE: dict[str, Any] = {"quantization": "int8", "sleep_weights": "host"}
+LIMITS_ALONE: dict[str, Any] = {"max_loras": 6, "draft_min": 2, "draft_p_min": 0.25}
+ALONE: dict[str, Any] = {
+    "quantization": "int8",
+    "sleep_weights": "host",
+    "draft_model": "owner/draft",
+    "task": ModelTask.EMBED,
+    "pooling": Pooling.MEAN,
+}
 SHARED: dict[str, Any] = {"tensor_parallel": 2}
 LIMITS: dict[str, Any] = {
     "page_size": 8,
@@ -93,7 +108,18 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[s
     adapters = [str(directory(tmp_path / name, "adapter_config.json")) for name in "ab"]
     limits = LIMITS | (LIMITS_ALONE if said is ALONE else {})
     listed = [adapters[0], {"path": adapters[1], "scale": 0.5}]
-    (found,) = models(model="owner/name", adapters=listed, **SAID, **limits, **SAMPLING, **said)
+    chosen = save_small_adapter(tmp_path / "c")
+    served = read_adapter(ServedAdapterOptions(name="polite", path=str(chosen), scale=0.5))
+    modules = [f"polite={chosen}:0.5"] if said is ALONE else []
+    (found,) = models(
+        model="owner/name",
+        adapters=listed,
+        lora_modules=modules,
+        **SAID,
+        **limits,
+        **SAMPLING,
+        **said,
+    )
     settings = ModelSettings(
         name="owner/name",
         path="owner/name",
@@ -109,8 +135,13 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[s
         limits=EngineLimits(**limits),
     )
     settings = replace(settings, **said)
-    assert found == Preset(settings=settings, aliases=("a", "b"), tags=("t",))
-    tried = {"model", "adapters", "num_replicas"}.union(
+    assert found == Preset(
+        settings=settings,
+        aliases=("a", "b"),
+        tags=("t",),
+        served_adapters=(served,) if said is ALONE else (),
+    )
+    tried = {"model", "adapters", "lora_modules", "num_replicas"}.union(
         SAID, LIMITS, LIMITS_ALONE, SAMPLING, ALONE, SHARED
     )
     assert tried == set(ModelOptions.model_fields)
@@ -293,6 +324,11 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
         {"quantization": "fp8"},
         {"kv_dtype": "fp8"},
         {"async_scheduling": True, "draft_tokens": 2},
+        {"draft_model": "owner/d", "draft_tokens": 0},
+        {"draft_model": "owner/d", "tensor_parallel": 2},
+        {"draft_model": "owner/d", "draft_min": 9},
+        {"draft_tokens": 4, "draft_min": 1},
+        {"draft_tokens": 4, "draft_p_min": 0.5},
         {"num_gpus": 2},
         {"num_gpus": 0.5, "tensor_parallel": 2},
         {"context_length": 65, "n_pages": 4},
@@ -304,6 +340,19 @@ def test_options_that_contradict_each_other_are_an_error(arguments: dict[str, ob
     with pytest.raises(
         ValueError,
         match=r"num_replicas|min_replicas|max_replicas|sleep_weights|quantization|kv_dtype|async|"
-        r"num_gpus is|num_gpus: ranks|context_length: 65",
+        r"num_gpus is|num_gpus: ranks|context_length: 65|draft",
     ):
         models(**arguments)
+
+
+def test_adapters_are_loaded_from_a_folder_that_exists(tmp_path: Path) -> None:
+    def said(**args: object) -> AdapterSettings | None:
+        return RouterArguments.model_validate(args).adapter_settings()
+
+    assert said() is None
+    found = said(adapters_dir=str(tmp_path), adapters_max=3)
+    assert found == AdapterSettings(folder=str(tmp_path), max_loaded=3)
+    with pytest.raises(ValueError, match="no directory"):
+        said(adapters_dir=str(tmp_path / "none"))
+    with pytest.raises(ValueError, match="adapters_dir"):
+        said(adapters_max=3)

@@ -9,9 +9,11 @@ from tokenizers import (
     models,
     normalizers,
     pre_tokenizers,
+    processors,
     trainers,
 )
 
+from deployments.outputs import AnswerKinds
 from deployments.wire import ModelCard, SamplingParams
 
 CORPUS = [
@@ -30,6 +32,8 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SPECIALS = ["<|im_start|>", "<|im_end|>"]
+WORDS = [f"w{place}" for place in range(40)]
+VOCABULARY = {word: place for place, word in enumerate(["[CLS]", "[SEP]", "[UNK]", *WORDS])}
 
 
 @cache
@@ -75,6 +79,18 @@ def _plain_pieces(tokenizer: Tokenizer, pieces: list[str]) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(state))
 
 
+def bert_like() -> Tokenizer:
+    """A token a word, and marks around texts and pairs as BERT has them."""
+    tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 0), ("[SEP]", 1)],
+    )
+    return tokenizer
+
+
 def token_id(tokenizer: Tokenizer, token: str) -> int:
     found = tokenizer.token_to_id(token)
     assert found is not None
@@ -88,6 +104,7 @@ def card(
     context_length: int = 512,
     chat_template: str | None = CHAT_TEMPLATE,
     sampling: SamplingParams | None = None,
+    answers: AnswerKinds | None = None,
 ) -> ModelCard:
     tokenizer = byte_level() if tokenizer is None else tokenizer
     end = tokenizer.token_to_id("<|im_end|>")
@@ -103,4 +120,5 @@ def card(
         special_tokens=(("eos_token", "<|im_end|>"),),
         eos_token_ids=() if end is None else (end,),
         sampling=sampling or SamplingParams(),
+        answers=answers or AnswerKinds(),
     )

@@ -126,16 +126,31 @@ def plan_triton_attention(
 ) -> TritonAttention:
     """Lays out a flat batch for the attention kernels, with one copy to the device. It is for all
     layers with the group and the page stride of `layer`."""
-    rows, width = page_table.shape
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), new_len.cumsum()])
     slots = token_slots(storage, layer, page_table, total_len, new_len)
-    parts = (page_table.ravel(), total_len, starts, slots)
+    return attention_at(storage, page_table, slots, total_len, new_len, tiling, multiprocessors)
+
+
+def attention_at(
+    storage: Storage,
+    page_table: IntArray | Tensor,  # [rows, pages], on the host or on the device
+    slots: IntArray,  # [tokens], of the new tokens
+    total_len: IntArray,
+    new_len: IntArray,
+    tiling: "Tiling | None" = None,
+    multiprocessors: int | None = None,
+) -> TritonAttention:
+    """The same, for layers with these slots."""
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), new_len.cumsum()])
+    on_host = [page_table.ravel()] if isinstance(page_table, np.ndarray) else []
+    parts = [total_len, starts, slots, *on_host]
     flat = to_device(np.concatenate(parts), storage.device)
-    table, total, row_starts, new_slots = torch.split(flat, [len(part) for part in parts])
+    total, row_starts, new_slots, *copied = torch.split(flat, [len(part) for part in parts])
+    if isinstance(page_table, np.ndarray):
+        page_table = copied[0].view(page_table.shape)
     chunks = (new_len > 1).nonzero()[0]
     return TritonAttention(
         storage=storage,
-        page_table=table.view(rows, width),
+        page_table=page_table,
         total_len=total,
         starts=row_starts,
         slots=new_slots,

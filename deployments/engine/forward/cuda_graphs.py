@@ -28,7 +28,6 @@ from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
-from kv.view import token_slots
 
 if TYPE_CHECKING:
     from deployments.engine.forward.inputs import StepInputs
@@ -125,7 +124,7 @@ class StaticInputs:
 
     def load(self, step: "StepInputs", n: int) -> None:
         """Copies a step, padded to `n` tokens. Does not wait for the copy to end."""
-        _, rows, width = step.page_table.shape
+        rows = len(step.new_len)
         tokens = len(step.positions)
         numbers = self._padding(rows, tokens, n)
         numbers[:2, :tokens] = step.token_ids, step.positions
@@ -133,16 +132,16 @@ class StaticInputs:
         numbers[-2, :rows] = step.total_len
         numbers[-1, 1 : rows + 1] = step.new_len.cumsum()
         for row, layer in enumerate(self._addresses, 3):
-            table = step.page_table[self._storage.group_of[layer]]
-            lengths = step.total_len, step.new_len
-            numbers[row, :tokens] = token_slots(self._storage, layer, table, *lengths)
+            numbers[row, :tokens] = step.slots(self._storage, layer)
         device = self._numbers.device
         self._numbers.copy_(to_device(numbers, device), non_blocking=True)
         step.put_sampled(self._numbers[0, :tokens])
-        tables = torch.from_numpy(step.page_table.astype(np.int32))
-        if device.type == "cuda":
-            tables = tables.pin_memory()
-        self._table[:, :rows, :width].copy_(tables, non_blocking=True)
+        table = step.device_table
+        if table is None:
+            table = torch.from_numpy(step.page_table.astype(np.int32))
+            if device.type == "cuda":
+                table = table.pin_memory()
+        self._table[:, :rows, : table.shape[2]].copy_(table, non_blocking=True)
         self._load_tiles(step, n)
 
     def _load_tiles(self, step: "StepInputs", n: int) -> None:

@@ -3,19 +3,23 @@
 This holds on every rank.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import numpy as np
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.attention.cpu import plan_cpu_attention
 from deployments.engine.attention.flash import FlashAttention, flash_version
-from deployments.engine.attention.gpu import plan_triton_attention
+from deployments.engine.attention.gpu import attention_at
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.by_rows import RowByRow, by_rows
 from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
-from deployments.engine.forward.decoder import decoder
+from deployments.engine.forward.decoder import Decoder, decoder
+from deployments.engine.forward.encoder import encoder
 from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import RecurrentLayers, find_mixers
@@ -43,6 +47,10 @@ class Forward:
         self._device = storage.device
         self._is_on_gpu = self._device.type == "cuda"
         self._graphs: StepGraphs | None = None
+        self._no_states = torch.empty(0, 0, device=self._device)
+        self._encoder = encoder(model)
+        if self._encoder is not None:
+            return
         how = by_rows(model)
         self._by_rows = None if how is None else RowByRow(model, how, storage)
         if self._by_rows is not None:
@@ -72,39 +80,70 @@ class Forward:
         )
 
     def _can_be_captured(self) -> bool:
-        if not self._is_on_gpu or self._by_rows is not None:
+        if self._encoder is not None or self.reads_host_table:
             return False
         return self._recurrent is None or self._recurrent.can_batch
+
+    @property
+    def page_size(self) -> int:
+        return self._storage.page_size
+
+    @property
+    def reads_host_table(self) -> bool:
+        """Whether it needs the page table on the host."""
+        return not self._is_on_gpu or self._by_rows is not None
 
     def drop_graphs(self) -> None:
         """NCCL waits for the end of the graphs in which it was captured before ranks can part."""
         self._graphs = None
+
+    def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
+        """As `logits`, and beside them the hidden states [states, hidden] behind the last norm that
+        the step asks for."""
+        if self._encoder is not None:
+            return self._no_states, self._encoder(step)
+        if not len(step.hidden_indices):
+            return self.logits(step), self._no_states
+        self._clear_tails(step)
+        n = len(step.logit_indices)
+        indices = np.concatenate([step.logit_indices, step.hidden_indices])
+        with self._adapting(step):
+            states = self._run(step, indices, self._decode)
+        # A product with no rows takes as long as one with a few.
+        return self._head(states[:n]) if n else self._no_states, states[n:]
 
     def logits(self, step: StepInputs) -> Tensor:
         """Computes a step. Returns [logits, vocab], which the next call may overwrite.
 
         Raises whatever the model raises.
         """
-        if self._adapters is None or not len(step.adapter_slots):
-            return self._compute(step)
-        with self._adapters.running(step):
-            return self._compute(step)
+        with self._adapting(step):
+            self._clear_tails(step)
+            if (logits := self._replay(step)) is not None:
+                return logits
+            return self._run(step, step.logit_indices, self._logits)
 
-    def _compute(self, step: StepInputs) -> Tensor:
+    def _adapting(self, step: StepInputs) -> AbstractContextManager[None]:
+        """Within, the layers compute with the adapters of the step's rows."""
+        if self._adapters is None or not len(step.adapter_slots):
+            return nullcontext()
+        return self._adapters.running(step)
+
+    def _clear_tails(self, step: StepInputs) -> None:
         if not self._is_on_gpu:  # the GPU kernels never read behind a row's end
             self._storage.clear_tails(step.stale_tails)
-        if (logits := self._replay(step)) is not None:
-            return logits
+
+    def _run(self, step: StepInputs, indices: IntArray, run: Decoder) -> Tensor:
+        """`run` is what is computed of the step, of its tokens with these indices."""
         token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
         step.put_sampled(token_ids)
         if self._by_rows is not None:
             return self._by_rows.logits(step, token_ids)
-        logit_indices = self.tensor(step.logit_indices)
-        arguments = token_ids, positions, logit_indices, self._attention(step)
+        arguments = token_ids, positions, self.tensor(indices), self._attention(step)
         if self._recurrent is None:
-            return self._logits(*arguments)
+            return run(*arguments)
         with self._recurrent.running(step):
-            return self._logits(*arguments)
+            return run(*arguments)
 
     def _replay(self, step: StepInputs) -> Tensor | None:
         """The logits of a step that a graph is captured of; None: there is none."""
@@ -137,10 +176,11 @@ class Forward:
         storage, lengths = self._storage, (step.total_len, step.new_len)
 
         def plan(layer: int) -> FusedStepAttention:
-            table = step.page_table[storage.group_of[layer]]
+            group = storage.group_of[layer]
             if not self._is_on_gpu:
-                return plan_cpu_attention(storage, table, *lengths, layer)
-            attention = plan_triton_attention(storage, table, *lengths, layer=layer)
+                return plan_cpu_attention(storage, step.page_table[group], *lengths, layer)
+            where = step.table_of(group), step.slots(storage, layer)
+            attention = attention_at(storage, *where, *lengths)
             return attention if flash_version() is None else FlashAttention.from_triton(attention)
 
         return plan_by_layer(storage, plan)

@@ -9,10 +9,14 @@ from torch import Tensor
 
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
+from kv.storage import Storage
+from kv.view import page_slots, token_slots
 
 NO_ADAPTERS = np.empty(0, dtype=np.int64)
 NO_SLOTS = np.empty((0, 2), dtype=np.int64)
 NO_TOKENS = np.empty(0, dtype=np.int64)
+NO_PAGES = np.empty((0, 0), dtype=np.int64)
+NO_TABLE = np.empty((0, 0, 0), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,10 @@ class StepInputs:
     # [tails, 3]: a group and its page to clear before the step, and how many of the page's first
     # tokens stay.
     stale_tails: IntArray
+    # [states], indices in the batch of the tokens whose hidden states are needed themselves.
+    hidden_indices: IntArray = field(default_factory=lambda: NO_TOKENS)
+    # [rows], of encoders: where in the row its second text begins; 0: nowhere.
+    second_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     # [rows, 2], of models whose layers keep a state: its slots to read and to write.
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
     # [rows], the slot of each row's adapters, 0 for none; empty where no row has any.
@@ -36,6 +44,33 @@ class StepInputs:
     # ids, which are on the device.
     sampled_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     sampled_ids: Tensor | None = None
+    # Where ranks share the model: the page of each new token [groups, tokens], and on the device
+    # [groups, rows, pages] int32, used in place of the page table that rank 0's host alone has.
+    new_pages: IntArray = field(default_factory=lambda: NO_PAGES)
+    device_table: Tensor | None = None
+
+    def find_new_pages(self, page_size: int) -> IntArray:
+        """The page of each new token. [groups, tokens]"""
+        rows = np.repeat(np.arange(len(self.new_len)), self.new_len)
+        pages: IntArray = self.page_table[:, rows, self.positions // page_size]
+        return pages
+
+    def table_shape(self, page_size: int) -> tuple[int, int, int]:
+        """Of a page table without pages that no row has tokens in: groups, rows, pages."""
+        n_pages = -(-int(self.total_len.max()) // page_size)
+        return len(self.new_pages), len(self.new_len), n_pages
+
+    def table_of(self, group: int) -> IntArray | Tensor:
+        """[rows, pages], on the host or on the device."""
+        return (self.page_table if self.device_table is None else self.device_table)[group]
+
+    def slots(self, storage: Storage, layer: int) -> IntArray:
+        """Slots of a layer for the new tokens. [tokens]"""
+        group = storage.group_of[layer]
+        if self.device_table is None:
+            table = self.page_table[group]
+            return token_slots(storage, layer, table, self.total_len, self.new_len)
+        return page_slots(storage, layer, self.new_pages[group], self.positions)
 
     def put_sampled(self, token_ids: Tensor) -> None:
         """Writes the sampled ids to their places in `token_ids` [tokens]."""
@@ -47,8 +82,8 @@ class StepInputs:
             token_ids[to_device(self.sampled_at, token_ids.device)] = self.sampled_ids
 
     def pack(self) -> IntArray:
-        """All columns in one array [numbers], which `unpack` reads. What is on a device is left
-        out."""
+        """In one array [numbers], which `unpack` reads, all columns but the page table. What is on
+        a device is left out."""
         columns: list[IntArray] = [getattr(self, name) for name in COLUMNS]
         shapes = [number for column in columns for number in (column.ndim, *column.shape)]
         return np.concatenate(
@@ -57,7 +92,7 @@ class StepInputs:
 
     @staticmethod
     def unpack(packed: IntArray) -> "StepInputs":
-        """The inputs that `pack` was called on, as far as the host knows them."""
+        """The inputs that `pack` was called on, without what it left out."""
         shapes, at = [], 0
         for _ in COLUMNS:
             first = at + 1
@@ -68,7 +103,8 @@ class StepInputs:
             end = at + prod(shape)
             columns[name] = packed[at:end].reshape(shape)
             at = end
-        return StepInputs(**columns)
+        return StepInputs(page_table=NO_TABLE, **columns)
 
 
-COLUMNS = tuple(one.name for one in fields(StepInputs) if one.name != "sampled_ids")
+NOT_SENT = ("page_table", "sampled_ids", "device_table")
+COLUMNS = tuple(one.name for one in fields(StepInputs) if one.name not in NOT_SENT)

@@ -18,7 +18,12 @@ from deployments.engine.attention.latents import PROJECTION
 from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, PACKS, SWISH, PackFormat
-from deployments.engine.kernels.cpu.matmul_ops import MAX_ROWS_BESIDE_ONEDNN, PackedPointer
+from deployments.engine.kernels.cpu.matmul_ops import (
+    MAX_ROWS_BESIDE_ONEDNN,
+    MAX_ROWS_OF_SMALL,
+    SMALL_MATRIX_NUMBERS,
+    PackedPointer,
+)
 
 INSPECTION_OPS = ("data_ptr", "_nbytes")  # of torch.ops.mkldnn, to find a packed weight's memory
 LAYOUT_ROWS = 32  # oneDNN packs for this number of rows, and accepts the layout for any other
@@ -92,7 +97,8 @@ class PackedLinear(KernelLinear):
         plain = linear.weight.detach()
         if uses_onednn:
             weight, packed = pack_for_onednn(plain)
-            max_kernel_rows = MAX_ROWS_BESIDE_ONEDNN
+            is_small = plain.numel() <= SMALL_MATRIX_NUMBERS
+            max_kernel_rows = MAX_ROWS_OF_SMALL if is_small else MAX_ROWS_BESIDE_ONEDNN
         else:
             matrix = matmul_ops.pack(plain)
             weight, packed, max_kernel_rows = matrix.weights, matrix.pointer, ALL_ROWS

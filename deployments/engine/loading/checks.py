@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from safetensors import SafetensorError, safe_open
-from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, PretrainedConfig
+from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.loading.weight_files import weight_files
@@ -28,6 +28,7 @@ STATELESS_LAYER_TYPES = frozenset({"mlp", "moe"})
 SUPPORTED_QUANTIZATION = "mxfp4"  # transformers dequantizes it without further packages
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
 QUANTIZATION_TENSOR = re.compile(r"(scale|zero|qweight)[^.]*$")  # the end of its name
+POOLER = re.compile(r"(\w+\.)?pooler\.")
 GIT_LFS_HEADER = b"version https://git-lfs"
 MAX_LISTED_WEIGHTS = 3  # that an error names
 
@@ -35,8 +36,8 @@ MAX_LISTED_WEIGHTS = 3  # that an error names
 def read_config(path: str) -> PretrainedConfig:
     """The config of a model. `path` is a directory or a hub id.
 
-    Raises UnsupportedModelError for a model that transformers does not know as a causal language
-    model, OSError where there is no model.
+    Raises UnsupportedModelError for a type of model that transformers does not know, OSError where
+    there is no model.
     """
     config_dict, _ = PretrainedConfig.get_config_dict(path)
     model_type = config_dict.get("model_type")
@@ -49,8 +50,6 @@ def read_config(path: str) -> PretrainedConfig:
         raise UnsupportedModelError(f"{model_type} {reason}")
     with unsupported_on_error(f"{model_type or path} can't be loaded"):
         config: PretrainedConfig = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise UnsupportedModelError(f"{config.model_type} is no causal language model of text")
     return config
 
 
@@ -137,9 +136,11 @@ class LoadingInfo(TypedDict):
     mismatched_keys: set[tuple[str, Sequence[int], Sequence[int]]]  # name, shape found, expected
 
 
-def check_loaded(info: LoadingInfo) -> None:
-    """Raises UnsupportedModelError unless every weight came from the files in its own shape."""
-    if missing := info["missing_keys"]:
+def check_loaded(info: LoadingInfo, *, is_bare: bool = False) -> None:
+    """Raises UnsupportedModelError unless every weight came from the files in its own shape.
+    `is_bare`: the model is its layers alone, and what pools behind them is of no use."""
+    missing = {name for name in info["missing_keys"] if not (is_bare and POOLER.match(name))}
+    if missing:
         raise UnsupportedModelError(f"its files lack weights: {_listed(missing)}")
     if mismatched := info["mismatched_keys"]:
         shapes = [f"{name} is {[*found]}, not {[*due]}" for name, found, due in mismatched]

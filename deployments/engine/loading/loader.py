@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 from torch import nn
 from transformers import (
-    AutoModelForCausalLM,
+    AutoModel,
     AutoTokenizer,
     Mxfp4Config,
     PretrainedConfig,
@@ -28,8 +29,11 @@ from deployments.engine.loading.checks import (
     read_config,
 )
 from deployments.engine.loading.lora import merge_adapters
+from deployments.engine.loading.model_tasks import answer_as, auto_class, task_of
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
+from deployments.engine.loading.sentence_files import read_sentence_files
 from deployments.engine.threads import one_thread
+from deployments.outputs import ModelTask, Pooling
 
 # Weights that are copied to a device at the same time: each copy waits for pages of its file.
 MAX_CONCURRENT_COPIES = 4
@@ -42,6 +46,8 @@ def load_model(
     device: torch.device | str = "cpu",
     adapters: Sequence[tuple[str, float]] = (),
     quantization: Quantization = "none",
+    task: ModelTask | None = None,
+    pooling: Pooling | None = None,
     on_weights_read: Callable[[PreTrainedModel], None] | None = None,
     on_copy_progress: Callable[[float], None] | None = None,
 ) -> PreTrainedModel:
@@ -50,6 +56,8 @@ def load_model(
     dtype: of the weights; None: `default_dtype`.
     adapters: folder and scale of each LoRA adapter that is merged into the weights.
     quantization: of the linear layers, after the merge.
+    task: what it is to answer with; None: what its files are made for.
+    pooling: of its vectors; None: as its files say.
     on_weights_read: is called with the model as its files have it, before the merge.
     on_copy_progress: is called with the copied part of the bytes, in 0..1, unless `device` is the
         CPU.
@@ -57,13 +65,15 @@ def load_model(
     Raises UnsupportedModelError, AdapterError, QuantizationError, or OSError if there is no such
     model.
     """
-    config = read_config(path)
+    config, files = read_config(path), read_sentence_files(path)
+    task = task or task_of(config, files)
+    auto = auto_class(config, task)
     check_supported(config)
     check_weight_files(path)
-    dtype = dtype or default_dtype(device, config)
+    dtype = dtype or default_dtype(device, config, task)
     check_available(quantization, device, dtype)
     with one_thread():
-        model = _read_weights(path, config, dtype)
+        model = _read_weights(path, config, dtype, auto)
         if quantization == "none":
             move_to_device(model, device, on_copy_progress)
         if on_weights_read is not None:
@@ -72,15 +82,17 @@ def load_model(
         # Each layer is quantized on the device: the whole model may fit there only afterwards.
         quantize(model, quantization, device)
         move_to_device(model, device, on_copy_progress)
-        return model
+        return answer_as(model, task, files, pooling)
 
 
-def _read_weights(path: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+def _read_weights(
+    path: str, config: PretrainedConfig, dtype: torch.dtype, auto: Any
+) -> PreTrainedModel:
     """Reads every weight from the files. Raises UnsupportedModelError if one is missing."""
     is_quantized = quantization_method(config) is not None
     with unsupported_on_error(f"{config.model_type} can't be loaded"):
         model: PreTrainedModel
-        model, info = AutoModelForCausalLM.from_pretrained(
+        model, info = auto.from_pretrained(
             path,
             dtype=dtype,
             device_map=None,
@@ -89,7 +101,7 @@ def _read_weights(path: str, config: PretrainedConfig, dtype: torch.dtype) -> Pr
             output_loading_info=True,
             trust_remote_code=False,
         )
-    check_loaded(info)
+    check_loaded(info, is_bare=auto is AutoModel)
     return model.eval()
 
 
@@ -158,14 +170,21 @@ def _fix_rotary_frequencies(model: PreTrainedModel, context_length: int) -> None
 
 
 def default_dtype(
-    device: torch.device | str, config: PretrainedConfig | None = None
+    device: torch.device | str,
+    config: PretrainedConfig | None = None,
+    task: ModelTask = ModelTask.GENERATE,
 ) -> torch.dtype:
-    """bfloat16 where it is fast, else float32.
+    """bfloat16 where it is fast, else float32. On a CPU vectors and scores are float32: each of
+    their numbers is an answer.
 
     On a CPU without bfloat16 instructions it is fast for fusable models alone, and only where the
     engine's own kernels run. Their `config` must be given.
     """
-    if torch.device(device).type != "cpu" or has_native_bf16():
+    if torch.device(device).type != "cpu":
+        return torch.bfloat16
+    if task is not ModelTask.GENERATE:
+        return torch.float32
+    if has_native_bf16():
         return torch.bfloat16
     is_fast = config is not None and is_fusable(config) and has_matmul_kernels()
     return torch.bfloat16 if is_fast else torch.float32

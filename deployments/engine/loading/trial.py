@@ -124,4 +124,6 @@ def _centered(logits: Tensor) -> Tensor:
     without those that are banned."""
     logits = logits.float()
     logits = logits.masked_fill(~(logits.abs() < BANNED), 0)
+    if logits.shape[-1] == 1:  # a score, and no vocabulary
+        return logits
     return logits - logits.mean(-1, keepdim=True)

@@ -3,6 +3,8 @@
 Whatever rank 0 calls here sends a message, and computes with the others what it asks for.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from enum import IntEnum
 
@@ -11,13 +13,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.parallel.ranks import STOP, Ranks, RanksLostError
+from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.cache import CacheShape
 from kv.layout import Layout, within
@@ -36,7 +41,7 @@ class Tag(IntEnum):
     CAPTURE = 4
 
 
-def find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
+def _find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
     """What rank 0 stores of a token. All ranks find out their own share.
 
     Raises UnsupportedModelError as `find_layout` does, RanksLostError.
@@ -50,14 +55,17 @@ def find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
         raise
 
 
-def send_cache_shape(ranks: Ranks, shape: CacheShape) -> None:
-    """Sends the sizes of each rank's cache from rank 0, once its layout was found.
+def shape_together(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks) -> CacheShape:
+    """The shape of rank 0's cache. Other ranks make theirs as large.
 
-    Raises RanksLostError.
+    Raises ValueError and UnsupportedModelError as `cache_shape` does, RanksLostError.
     """
+    layout = _find_layout_together(model, ranks)
+    with ranks.apart():  # the size of a state is found by computing one
+        shape = cache_shape(model, limits, ranks.world_size, layout)
     sizes = [getattr(shape, name) for name in SENT_SIZES]
     with ranks.in_step(Tag.CACHE_SHAPE, np.array(sizes, dtype=np.int64)):
-        pass
+        return shape
 
 
 class SharedForward(Forward):
@@ -76,11 +84,26 @@ class SharedForward(Forward):
         with self._ranks.in_step(Tag.CAPTURE, np.array([max_rows, max_tokens], dtype=np.int64)):
             super().capture(max_rows, max_tokens)
 
+    def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
+        if not len(step.hidden_indices):  # what `logits` computes and sends
+            return super().compute(step)
+        with self._sent(step) as sent:
+            return super().compute(sent)
+
     def logits(self, step: StepInputs) -> Tensor:
+        with self._sent(step) as sent:
+            return super().logits(sent)
+
+    @contextmanager
+    def _sent(self, step: StepInputs) -> Iterator[StepInputs]:
+        step = replace(step, new_pages=step.find_new_pages(self.page_size))
         with self._ranks.in_step(Tag.STEP, step.pack()):
+            width = step.table_shape(self.page_size)[-1]
+            pages = step.page_table[:, :, :width].astype(np.int32)
+            table = self._ranks.share(to_device(pages, self._ranks.device))
             if step.sampled_ids is not None:
                 self._ranks.share(step.sampled_ids)
-            return super().logits(step)
+            yield step if self.reads_host_table else replace(step, device_table=table)
 
 
 @torch.inference_mode()
@@ -96,7 +119,8 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     shape = CacheShape(layout=within(layout, sizes["max_tokens"]), **sizes)
     replace_attention(model, shape.max_tokens)
     fuse(model)
-    forward = Forward(model, shape.storage(model.dtype, model.device), peers=ranks)
+    storage = shape.storage(model.dtype, model.device)
+    forward = Forward(model, storage, shape.n_state_slots, ranks)
     while (message := ranks.receive())[0] != Tag.STOP:
         _compute(forward, *message, ranks)
     forward.drop_graphs()
@@ -108,7 +132,7 @@ def _compute(forward: Forward, tag: int, message: IntArray, ranks: Ranks) -> Non
         max_rows, max_tokens = message.tolist()
         forward.capture(max_rows, max_tokens)
     else:
-        forward.logits(_received_step(message, ranks))
+        forward.compute(_received_step(message, forward, ranks))
 
 
 def _expect(tag: Tag, ranks: Ranks) -> IntArray:
@@ -118,9 +142,15 @@ def _expect(tag: Tag, ranks: Ranks) -> IntArray:
     return message
 
 
-def _received_step(packed: IntArray, ranks: Ranks) -> StepInputs:
-    step = StepInputs.unpack(packed)
-    if not len(step.sampled_at):
-        return step
-    ids = torch.empty(len(step.sampled_at), dtype=torch.int64, device=ranks.device)
-    return replace(step, sampled_ids=ranks.share(ids))
+def _received_step(packed: IntArray, forward: Forward, ranks: Ranks) -> StepInputs:
+    """The page table, which is large, and token ids that no host knows yet go from device to
+    device."""
+    step, device = StepInputs.unpack(packed), ranks.device
+    shape = step.table_shape(forward.page_size)
+    table = ranks.share(torch.empty(shape, dtype=torch.int32, device=device))
+    if n_sampled := len(step.sampled_at):
+        ids = torch.empty(n_sampled, dtype=torch.int64, device=device)
+        step = replace(step, sampled_ids=ranks.share(ids))
+    if forward.reads_host_table:
+        return replace(step, page_table=table.cpu().numpy().astype(np.int64))
+    return replace(step, device_table=table)

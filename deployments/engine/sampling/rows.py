@@ -91,15 +91,19 @@ class SamplingRows:
         previous: "SamplingRows | None" = None,
         n_ahead: NDArray[np.int64] | None = None,
         newest_ids: Tensor | None = None,
+        *,
+        is_guess: bool = False,
     ) -> None:
         """`previous` are the rows of the last step. If they had the same parameters, nothing is
         looked up again.
 
         `n_ahead` [rows] is the number of tokens between the last known one and the one to sample;
         None stands for 0 in all rows. `newest_ids` [rows] int64 on the device are these tokens
-        where the host does not know them, one in a row at most; -1 in the other rows.
+        where the host does not know them, one in a row at most; -1 in the other rows. `is_guess`:
+        grammars say what may follow only later.
         """
         self.n_ahead = n_ahead
+        self.is_guess = is_guess
         self.newest_ids = newest_ids
         self.tasks = tasks
         self.device = device

@@ -162,6 +162,14 @@ class SamplingPipeline(BaseSamplingStrategy):
         drawn.read(token_ids)
         return PendingSamples(rows, surprises, (own, drawn), token_ids, readback)
 
+    def guess(self, logits: Tensor, tasks: Sequence[Task], n_ahead: NDArray[np.int64]) -> Tensor:
+        """The tokens [tasks] that `launch` would sample from these logits, by the same random
+        numbers, where grammars don't mask them."""
+        rows = SamplingRows(tasks, logits.device, self._previous, n_ahead, is_guess=True)
+        self._previous = rows.without_tasks()
+        self.apply(logits, rows)
+        return _sample(logits, rows)[0]
+
 
 # Fields whose strategies leave every finite logit finite.
 BANNING_NOTHING = ("temperature", "seed", "logprobs", "sampled_logprobs")

@@ -20,7 +20,7 @@ class ThinkingStrategy(BaseSamplingStrategy):
         for row in [row for row in rows.selected if tasks[row].request.thinking is not None]:
             task, n_drafted = tasks[row], rows.n_drafted_before(row)
             forced = _forced(task, n_drafted)
-            grammar = task.active_grammar
+            grammar = None if rows.is_guess else task.active_grammar
             if forced is not None and (grammar is None or grammar.allows(forced, n_drafted)):
                 logits[row] = BANNED
                 logits[row, forced] = 0

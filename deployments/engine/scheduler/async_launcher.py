@@ -4,9 +4,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from deployments.engine.parallel.ranks import RanksLostError
-from deployments.engine.runner import PendingStep, Runner, StepResult
-from deployments.engine.scheduler.planner import Planner
+from deployments.engine.runner import PendingStep, Runner
 from deployments.engine.scheduler.recovery import Recovery
+from deployments.engine.scheduler.whole_text_planner import StepPlanner
+from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 
@@ -19,7 +20,7 @@ class AsyncLauncher:
     def __init__(
         self,
         runner: Runner,
-        planner: Planner,
+        planner: StepPlanner,
         recovery: Recovery,
         can_go_on: Callable[[Task], bool],
         is_async: bool,
@@ -53,7 +54,8 @@ class AsyncLauncher:
     def _launch_next(self, step: PendingStep, running: Sequence[Task]) -> PendingStep | None:
         if not (self._is_async and step.is_certain and self._recovery.allows_async):
             return None
-        if any(task.n_unscored for task in running):  # known when the step's result is
+        # What is scored or pooled is known when the step's result is.
+        if any(task.n_unscored or task.pooled is not None for task in running):
             return None
         with step.counted():
             tasks = [task for task in [*running] if self._is_next(task)]

@@ -6,11 +6,17 @@ A step's tokens belong to their tasks from here on, and its full pages can be fo
 import logging
 from collections.abc import Sequence
 
-from deployments.engine.runner import StepResult
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
-from deployments.engine.scheduler.events import FAILED, NOT_FINITE, Outbox, token_event
+from deployments.engine.scheduler.events import (
+    FAILED,
+    NOT_FINITE,
+    Outbox,
+    token_event,
+    vector_events,
+)
 from deployments.engine.stats import EngineStats
+from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from deployments.wire import ErrorKind, TokenEvent, TokenLogprob
@@ -42,6 +48,8 @@ class Committer:
 
     def commit(self, batch: Batch, result: StepResult) -> None:
         """Takes in the result of a batch, row by row."""
+        if result.pooled:
+            self._take_vectors(batch, result)
         for row, samples in enumerate(result.samples):
             task, logprobs = batch.tasks[row], result.prompt_logprobs.get(row, ())
             if task.has_ended or row in result.stale_rows:  # since the step was launched
@@ -60,9 +68,7 @@ class Committer:
                 if task.n_drafted:
                     self._append_accepted(task, samples[1:])
             else:
-                # The pages that it was computed from may be broken too: nobody may find them.
-                self._cache.forget(task.id)
-                self.finish(task, NOT_FINITE)
+                self._finish_not_finite(task)
 
     def can_go_on(self, task: Task) -> bool:
         """Whether the next step can have a row of a running task. Appends what was sampled for it,
@@ -81,6 +87,22 @@ class Committer:
         self._running.remove(task)
         self._outbox.post(task, event)
         self._cache.free(task.id)
+
+    def _finish_not_finite(self, task: Task) -> None:
+        # The pages that it was computed from may be broken too: nobody may find them.
+        self._cache.forget(task.id)
+        self.finish(task, NOT_FINITE)
+
+    def _take_vectors(self, batch: Batch, result: StepResult) -> None:
+        """Of the rows that are still there; those that are not finite end."""
+        for row, chunk in result.pooled.items():
+            task = batch.tasks[row]
+            if task.has_ended or row in result.stale_rows:
+                continue
+            if not chunk.is_finite:
+                self._finish_not_finite(task)
+            elif task.pooled is not None:
+                task.pooled.add(chunk)
 
     def take_back(self, task: Task) -> None:
         """As if the step in progress had never been for the task. It is computed again."""
@@ -163,8 +185,13 @@ class Committer:
         event = token_event(task, sample, prompt_logprobs)
         if event.finish_reason is None:
             self._outbox.post(task, event)
-        else:
+        elif task.pooled is None:
             self.finish(task, event)
+        else:
+            *parts, last = vector_events(task, event)
+            for part in parts:
+                self._outbox.post(task, part)
+            self.finish(task, last)
 
     def _count_prompt(self, task: Task) -> tuple[TokenLogprob | None, ...] | None:
         """Counts the prompt in the statistics; returns its log-probabilities where they are asked

@@ -1,5 +1,8 @@
 """Makes the events of tasks, and hands those of a step over together when it has ended."""
 
+from dataclasses import replace
+
+from deployments.engine.outputs.vectors import split
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.tasks.mailbox import Mailbox, deliver
 from deployments.engine.tasks.task import Task
@@ -52,3 +55,11 @@ def token_event(
         drafted_tokens=drafted,
         accepted_tokens=accepted,
     )
+
+
+def vector_events(task: Task, last: TokenEvent) -> list[TokenEvent]:
+    """The last events of a task, with its vectors in as many parts as need be."""
+    assert task.pooled is not None
+    parts = [part for whole in task.pooled.take() for part in split(whole)]
+    first = [TokenEvent(vectors=part) for part in parts[:-1]]
+    return [*first, replace(last, vectors=parts[-1] if parts else None)]

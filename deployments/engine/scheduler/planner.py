@@ -121,17 +121,22 @@ class Planner:
             if task in rows or task.n_in_step:
                 coming.update(self._coming(task, rows.get(task, 0)))
         prompts = [task for task in tasks if task.n_uncomputed > 1]
+        left_for_pooled = left
+        if any(task.pooled is not None for task in prompts):
+            left_for_pooled = self._pacer.max_pooled_tokens(n_decodes, left)
         is_first = True
         for task, share in divide(prompts, left):
             if left <= 0:
                 break
-            if task not in rows and self._has_to_wait(task, coming):
+            room = left if task.pooled is None else min(left, left_for_pooled)
+            if room <= 0 or (task not in rows and self._has_to_wait(task, coming)):
                 continue
             before = rows.get(task, 0)
-            n = self._cut(task, before + min(share, left), to_pages=not is_first)
+            n = self._cut(task, before + min(share, room), to_pages=not is_first)
             if n > before and self._make_room(task, n, rows):
                 rows[task] = n
                 left -= n - before
+                left_for_pooled -= (n - before) * (task.pooled is not None)
                 coming.update(self._coming(task, n))
                 is_first = False
 
@@ -167,7 +172,7 @@ class Planner:
         page_size = self._page_size
         if task.id not in self._cache.table:  # preempted by one before it
             return True
-        if task.n_unscored:  # every position has to be computed
+        if task.needs_every_position:
             return False
         if task.n_uncomputed <= page_size or task.n_scheduled % page_size:
             return False

@@ -14,6 +14,9 @@ Floats = NDArray[np.float64]
 MAX_OBSERVED = 32  # steps with prompts, and as many without
 INITIAL_TOKENS = 64  # as long as no step had a prompt
 FIT_ITERATIONS = 6
+MAX_SLOWDOWN = 1.7  # of a step of streams by texts whose answers are vectors
+MIN_POOLED_TOKENS = 1  # that even then are computed
+REFIT_STEPS = 8  # a fit takes as long as a small model's step
 
 
 class PrefillPacer:
@@ -25,13 +28,14 @@ class PrefillPacer:
         self._target_s = target_s
         self._min_tokens = min_tokens
         self._alone: deque[tuple[int, int, float]] = deque(maxlen=MAX_OBSERVED)
+        self._prices, self._fit_age = (0.0, 0.0, 1e-9), REFIT_STEPS
         self._mixed: deque[tuple[int, int, float]] = deque(maxlen=MAX_OBSERVED)
 
     def observe(self, n_decodes: int, n_tokens: int, seconds: float) -> None:
         """A step of `n_decodes` decoding rows, each drafted token counted as one, and `n_tokens`
         tokens of prompts took so long."""
-        if self._target_s is not None:
-            (self._mixed if n_tokens else self._alone).append((n_decodes, n_tokens, seconds))
+        (self._mixed if n_tokens else self._alone).append((n_decodes, n_tokens, seconds))
+        self._fit_age += 1
 
     def max_prompt_tokens(self, n_decodes: int, budget: int) -> int:
         """How many tokens of prompts a step of so many decoding rows may have, of `budget`."""
@@ -42,6 +46,19 @@ class PrefillPacer:
         constant, per_row, per_token = self._fit()
         left = self._target_s - constant - per_row * n_decodes
         return min(budget, max(self._min_tokens, int(left / per_token)))
+
+    def max_pooled_tokens(self, n_decodes: int, budget: int) -> int:
+        """How many tokens of texts whose answers are vectors such a step may have: there may be
+        thousands of them, and no stream should notice."""
+        if n_decodes == 0:
+            return budget
+        if not (self._mixed and self._alone):
+            return min(budget, self._min_tokens)
+        if self._fit_age >= REFIT_STEPS:
+            self._prices, self._fit_age = self._fit(), 0
+        constant, per_row, per_token = self._prices
+        left = (MAX_SLOWDOWN - 1) * (constant + per_row * n_decodes)
+        return min(budget, max(MIN_POOLED_TOKENS, int(left / per_token)))
 
     def _fit(self) -> tuple[float, float, float]:
         """Seconds for a step, a row and a token; the last is above 0."""

@@ -21,7 +21,7 @@ from deployments.engine.limits import CHECKPOINT_STEP
 from deployments.engine.loading.adapter_loader import AdapterLoader
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.parallel.ranks import RanksLostError
-from deployments.engine.runner import Runner, StepResult
+from deployments.engine.runner import Runner
 from deployments.engine.scheduler.adapter_gate import AdapterGate
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.async_launcher import AsyncLauncher
@@ -35,7 +35,9 @@ from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.scheduler.recovery import Recovery
 from deployments.engine.scheduler.throughput import Throughput
+from deployments.engine.scheduler.whole_text_planner import StepPlanner, WholeTextPlanner
 from deployments.engine.stats import EngineStats, count_tokens
+from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import deliver
 from deployments.engine.tasks.task import Task
@@ -64,6 +66,7 @@ class InferenceScheduler:
         is_async: bool = False,
         checkpoint_min_step: int = CHECKPOINT_STEP,
         drafter: Drafter | None = None,
+        computes_whole_texts: bool = False,
         adapters: AdapterSlots | None = None,
         adapter_loader: AdapterLoader | None = None,
     ) -> None:
@@ -74,12 +77,14 @@ class InferenceScheduler:
         target_itl_s: seconds between tokens of a stream that prompts should not exceed.
         is_async: a step is launched before the host knows the tokens of the last one.
         checkpoint_min_step: tokens between two checkpoints of a sequence, for layers with a state.
+        computes_whole_texts: each in one step, as encoders need it.
         adapters, adapter_loader: where tasks may have adapters.
 
         Raises what `Runner.start` raises.
         """
         assert max_batch_tokens >= max_running, "every running task must fit in a step"
         self._runner = runner
+        self._drafter = drafter
         self._cache = cache
         self._max_running = max_running
         self._admission = admission
@@ -87,7 +92,9 @@ class InferenceScheduler:
         min_prompt_tokens = max(cache.shape.page_size, max_batch_tokens // MIN_PROMPT_PART)
         self._pacer = PrefillPacer(target_itl_s, min_prompt_tokens)
         self._borders = CheckpointBorders(cache, checkpoint_min_step)
-        self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
+        self._planner: StepPlanner = WholeTextPlanner(cache)
+        if not computes_whole_texts:
+            self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
         self._inbox = Inbox()
         self._gate = AdapterGate(adapters, adapter_loader, self._inbox.wake)
         self._arrivals = itertools.count()
@@ -162,6 +169,8 @@ class InferenceScheduler:
     def _serve(self, started: "Future[None]") -> None:
         try:
             self._runner.start()
+            if self._drafter is not None:
+                self._drafter.start()
         except Exception as error:
             started.set_exception(error)
             return
@@ -179,10 +188,11 @@ class InferenceScheduler:
     def _step_once(self) -> None:
         self._receive()
         self._refill()
-        pending = self._launcher.pending
-        batch = self._plan() if pending is None else pending.batch
-        if batch.tasks:
-            self._step(batch)
+        with self._busy():
+            pending = self._launcher.pending
+            batch = self._plan() if pending is None else pending.batch
+            if batch.tasks:
+                self._step(batch)
         self._outbox.deliver()
 
     def _receive(self) -> None:
@@ -274,7 +284,7 @@ class InferenceScheduler:
         task = self._running.pop()
         task.max_cached = min(task.max_cached, self._cache.cached_tokens(task.id))
         self._cache.free(task.id)
-        task.n_computed = 0
+        task.n_computed = task.n_in_draft = 0
         self._gate.preempt(task)
         self._waiting.put_back(task)
         self._admission.enter(task)
@@ -318,7 +328,10 @@ class InferenceScheduler:
         assert self._busy_since is not None
         n_prompt, seconds = batch.n_prompt_tokens, self.stuck_for()
         n_decodes, n_before = sum(batch.new_len) - n_prompt, self._stats.tokens_generated
+        n_drafted = sum(task.n_drafted for task in batch.tasks)
         self._committer.commit(batch, result)
+        if self._drafter is not None:
+            self._drafter.observe(n_decodes, n_drafted, n_prompt, self.stuck_for())
         self._pacer.observe(n_decodes, n_prompt, seconds)
         self._prompt_speed.observe(n_prompt, seconds)
         if n_decodes:  # else these are first tokens, whose time is the prompt's

@@ -1,4 +1,5 @@
-"""What is drafted for one sequence: what it said before, then what its grammar leaves it to say.
+"""What is drafted for one sequence: what it said before or what a draft model says, then what its
+grammar leaves it to say.
 
 A guess that the grammar forbids is dropped, with all behind it. Text that must come next may be
 spelled in other tokens by the model, so such a draft is a guess as well.
@@ -11,19 +12,60 @@ from deployments.engine.tasks.grammar_matcher import Grammar
 from deployments.engine.tasks.ngram_drafts import NgramIndex, Trust
 from kv.arrays import IntArray
 
+# How often a draft model is taken to be right where nothing is known; and of how many tokens.
+PRIOR_RATE, PRIOR_TRIED = 0.8, 5.0
+MEMORY = 0.9  # of what is known of how right it was, for each further draft
+RETURN = 0.02  # to the mean, for each token that nothing was drafted for
+
+
+@dataclass(slots=True)
+class Acceptance:
+    """How often the tokens of a draft model are right, where those before them were."""
+
+    right: float = PRIOR_RATE * PRIOR_TRIED
+    tried: float = PRIOR_TRIED
+
+    @property
+    def rate(self) -> float:
+        return self.right / self.tried
+
+    def forget(self, mean: float) -> None:
+        """Nothing is drafted: in time it is taken for a sequence as others are."""
+        self.right += RETURN * self.tried * (mean - self.rate)
+
+    def learn(self, n_drafted: int, n_right: int) -> None:
+        self.right = MEMORY * self.right + n_right
+        self.tried = MEMORY * self.tried + min(n_right + 1, n_drafted)
+
 
 @dataclass(slots=True)
 class Drafts:
     ngrams: NgramIndex = field(default_factory=NgramIndex)
+    of_model: Acceptance = field(default_factory=Acceptance)
     forced: Trust = field(default_factory=Trust)  # in tokens that a grammar leaves
     n_guessed: int = 0  # of the last draft's tokens; the others are forced
+    is_of_model: bool = False  # who guessed them
 
     def propose(
         self, tokens: IntArray, n: int, n_max: int, grammar: Grammar | None, ends: Set[int]
     ) -> list[int]:
-        """Up to `n_max` tokens that may follow the first `n` of `tokens`. A grammar's draft holds
-        none of the tokens that would end the sequence."""
+        """Up to `n_max` tokens that may follow the first `n` of `tokens`, by its n-grams."""
         guess: list[int] = self.ngrams.propose(tokens, n, n_max).tolist()
+        self.is_of_model = False
+        return self._completed(guess, n, n_max, grammar, ends)
+
+    def take_guess(
+        self, guess: list[int], n: int, n_max: int, grammar: Grammar | None, ends: Set[int]
+    ) -> list[int]:
+        """The same of a draft model's guess."""
+        self.is_of_model = True
+        return self._completed(guess, n, n_max, grammar, ends)
+
+    def _completed(
+        self, guess: list[int], n: int, n_max: int, grammar: Grammar | None, ends: Set[int]
+    ) -> list[int]:
+        """A guess as far as a grammar allows it, and what it forces behind that. A grammar's draft
+        holds none of the tokens that would end the sequence."""
         self.n_guessed = len(guess)
         if grammar is None:
             return guess
@@ -34,7 +76,9 @@ class Drafts:
     def learn(self, n_drafted: int, n_right: int, n: int) -> None:
         """The first `n_right` of the tokens drafted last were sampled; `n` tokens are known now."""
         n_guessed = min(self.n_guessed, n_drafted)
-        if n_guessed:
+        if n_guessed and self.is_of_model:
+            self.of_model.learn(n_guessed, min(n_right, n_guessed))
+        elif n_guessed:
             self.ngrams.learn(n_guessed, min(n_right, n_guessed), n)
         if n_drafted > n_guessed and n_right >= n_guessed:
             self.forced.learn(n_drafted - n_guessed, n_right - n_guessed, n)

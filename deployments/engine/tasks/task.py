@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from deployments.engine.tasks.drafts import Drafts
 from deployments.engine.tasks.grammar_matcher import Grammar
 from deployments.engine.tasks.mailbox import Mailbox
+from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.sampling_state import SamplingState
 from deployments.wire import (
     FinishReason,
@@ -52,12 +53,14 @@ class Task:
     n_in_step: int = 0
     n_placeholders: int = 0
     drafts: Drafts | None = None
+    n_in_draft: int = 0  # tokens whose keys and values of the draft model are in the cache
     drafted_tokens: int = 0  # not told by any event yet
     accepted_tokens: int = 0  # of these
     adapter_slot: int = 0  # that its adapters are in while it runs; 0: it has none
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     sampling_state: SamplingState = field(default_factory=SamplingState)
+    pooled: Pooled | None = None  # where its answer is vectors
 
     @property
     def sampling(self) -> SamplingParams:
@@ -107,6 +110,11 @@ class Task:
         ):  # they came with the first token
             return 0
         return self.n_prompt - 1 - len(self.prompt_logprobs)
+
+    @property
+    def needs_every_position(self) -> bool:
+        """Whether pages that were computed for others are of no use to it."""
+        return bool(self.n_unscored) or (self.pooled is not None and self.pooled.needs_all_tokens)
 
     @property
     def reports_progress(self) -> bool:
@@ -188,10 +196,14 @@ class Task:
             return FinishReason.STOP
         if self.grammar is not None and self.grammar.is_over:
             return FinishReason.STOP
-        return FinishReason.LENGTH if self.n_tokens >= self.n_limit else None
+        if self.n_tokens < self.n_limit:
+            return None
+        return FinishReason.LENGTH if self.pooled is None else FinishReason.STOP
 
     def usable_pages(self, page_size: int) -> list[bytes]:
         """Hashes of the pages that it need not compute if they are cached."""
+        if self.pooled is not None and self.pooled.needs_all_tokens:
+            return []
         hashes = self.hash_pages(page_size)
         # Log-probabilities need the logits behind every token before the ones they are of.
         return hashes[: len(self.prompt_logprobs) // page_size] if self.n_unscored else hashes
@@ -218,6 +230,7 @@ def make_task(
     mailbox: Mailbox,
     eos_token_ids: frozenset[int],
     context_length: int,
+    pooled: Pooled | None = None,
 ) -> Task:
     """A task for a valid request. `context_length` bounds its tokens, prompt and output."""
     n_prompt, n_produced = len(request.prompt_ids), len(request.produced_ids)
@@ -240,4 +253,5 @@ def make_task(
         n_tokens=n_tokens,
         n_limit=n_limit,
         newest=int(tokens[n_tokens - 1]),
+        pooled=pooled,
     )

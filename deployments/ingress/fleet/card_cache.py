@@ -7,6 +7,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from deployments.detached_tasks import create_detached_task
 from deployments.ingress.fleet.cluster import UP_STATES
@@ -23,6 +24,7 @@ from deployments.ingress.fleet.serve_handles import (
     cancelled_elsewhere,
     unavailable,
 )
+from deployments.served_adapters import PLAIN_MODEL, AdapterTable, AskedAdapters
 from deployments.wire import ModelCard, ModelStatus
 
 log = logging.getLogger("ray.serve")
@@ -54,28 +56,52 @@ class CardCache:
         self._fetching: dict[str, asyncio.Task[ModelCard]] = {}
         # A name, alias or None -> its model, and until when that is known.
         self._names: dict[str | None, tuple[str, float]] = {}
+        self._statuses: dict[str, ModelStatus] = {}  # the last one of each model
 
     async def get(self, model: str | None) -> ModelCard:
         """Waits for a model that is not up. None is the default model. Raises Refused."""
         name = await self._cached_name(model)
         if name is None:
             name = await self._resolve(model)
+        # Before the card is waited for: an adapter that goes meanwhile must not become none.
+        adapters = self._asked_adapters(name, model)
         card = self._cards.get(name)
-        return await self._fetch(name) if card is None else card
+        if card is None:
+            card = await self._fetch(name)
+        return replace(card, adapters=adapters) if adapters.table.adapters else card
 
     def update(self, statuses: Iterable[ModelStatus]) -> None:
         """Drops the cards that are not those of these statuses, which the router has just sent."""
         for status in statuses:
+            self._take_status(status)
             card = self._cards.get(status.name)
             if card is not None and not _is_of(card, status):
                 self.forget(status.name)
             elif card is not None:
                 self._remember(status.name, status.name)
 
+    def update_adapters(self, model: str, table: AdapterTable) -> None:
+        """The router has said which adapters the model has now."""
+        if (status := self._statuses.get(model)) is not None:
+            self._take_status(replace(status, adapters=table))
+
     def forget(self, model: str) -> None:
         """The model may return with another card, and names may then mean other models."""
         self._cards.pop(model, None)
         self._names.clear()
+
+    def _take_status(self, status: ModelStatus) -> None:
+        known = self._statuses.get(status.name)
+        if known is not None and known.adapters != status.adapters:
+            self._names.clear()  # they may now mean an adapter, or none
+        self._statuses[status.name] = status
+
+    def _asked_adapters(self, name: str, asked: str | None) -> AskedAdapters:
+        status = self._statuses.get(name)
+        if status is None:
+            return PLAIN_MODEL
+        names = (status.name, *status.aliases)
+        return AskedAdapters(asked=asked, names=names, table=status.adapters)
 
     async def _cached_name(self, model: str | None) -> str | None:
         """The model's own name, if its card is here and still valid."""

@@ -1,11 +1,14 @@
 """The whole server as endpoints see it: models, their states, what their replicas say."""
 
 import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from deployments.ingress.generation.engine_client import Engine
 from deployments.replica_status import FleetStatus
+from deployments.served_adapters import SEPARATOR, ServedAdapter, named_adapter
 from deployments.wire import (
     ErrorKind,
     ModelCard,
@@ -49,6 +52,20 @@ class Cluster(Engine, Protocol):
         """Deletes a downloaded model, or ends its download."""
         ...
 
+    async def load_adapter(self, name: str, path: str, model: str | None, replaces: bool) -> None:
+        """Has requests choose an adapter of the operator's folder; `model` is the only one for
+        None. `replaces`: another one that was loaded under this name.
+        """
+        ...
+
+    async def unload_adapter(self, name: str) -> None:
+        """New requests no longer have it. Those that run keep it."""
+        ...
+
+    async def scale_adapters(self, model: str, scales: Sequence[tuple[int, float]]) -> None:
+        """Sets the default scales of a model's adapters, by their ids; all others are 0."""
+        ...
+
     async def is_serving(self) -> bool:
         """Whether some model answers, asked directly."""
         ...
@@ -60,14 +77,50 @@ class Cluster(Engine, Protocol):
         ...
 
 
-def find_model(statuses: list[ModelStatus], name: str | None) -> ModelStatus:
-    """By name or alias; the default one for None. Raises Refused."""
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """What a request may name: a model, or an adapter of it."""
+
+    status: ModelStatus
+    adapter: ServedAdapter | None = None
+
+    @property
+    def id(self) -> str:
+        return self.status.name if self.adapter is None else self.adapter.name
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        if self.adapter is None:
+            return self.status.aliases
+        return (f"{self.status.name}{SEPARATOR}{self.adapter.name}",)
+
+
+def served_models(statuses: Iterable[ModelStatus]) -> list[ServedModel]:
+    """Each model, followed by its adapters."""
+    return [
+        ServedModel(status, adapter)
+        for status in statuses
+        for adapter in (None, *status.adapters.adapters)
+    ]
+
+
+def find_model(statuses: Sequence[ModelStatus], name: str | None) -> ModelStatus:
+    """By name or alias, or by an adapter of it; the default one for None. Raises Refused."""
+    return find_served(statuses, name).status
+
+
+def find_served(statuses: Sequence[ModelStatus], name: str | None) -> ServedModel:
+    """The same, with the adapter that is named."""
     for status in statuses:
         if name is None or name == status.name or name in status.aliases:
-            return status
+            return ServedModel(status)
+    for status in statuses:
+        names = (status.name, *status.aliases)
+        if adapter := named_adapter(name, names, status.adapters.adapters):
+            return ServedModel(status, adapter)
     for status in statuses:
         if status.has_any_name:
-            return status
+            return ServedModel(status)
     message = f"The model {name!r} does not exist" if name else "No model is configured"
     raise Refused.of_kind(ErrorKind.MODEL_NOT_FOUND, message, "model")
 
@@ -81,6 +134,15 @@ async def inspect_model(cluster: Cluster, name: str | None) -> tuple[ModelStatus
         message = f"The model {status.name!r} {lacks}"
         raise Refused.of_kind(ErrorKind.UNAVAILABLE, message, "model")
     return status, card
+
+
+async def cards_of(
+    cluster: Cluster, models: Iterable[ServedModel]
+) -> Mapping[str, ModelCard | None]:
+    """As `card_if_up`, by the names of their models: adapters have the card of their model."""
+    statuses = {one.status.name: one.status for one in models}
+    cards = await asyncio.gather(*(card_if_up(cluster, one) for one in statuses.values()))
+    return dict(zip(statuses, cards, strict=True))
 
 
 async def card_if_up(cluster: Cluster, status: ModelStatus) -> ModelCard | None:

@@ -7,7 +7,7 @@ do.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 
 from deployments.ingress.fleet.attempt import Attempts, ModelGoneError, ReplicaLostError
@@ -23,6 +23,7 @@ from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.model.settings import MODEL_DEPLOYMENT
 from deployments.replica_status import FleetStatus
+from deployments.routing import RoutingDecision
 from deployments.wire import (
     THINKING_OVER,
     ErrorKind,
@@ -30,7 +31,6 @@ from deployments.wire import (
     ModelCard,
     ModelStatus,
     Refused,
-    RoutingDecision,
     TokenEvent,
 )
 
@@ -86,6 +86,15 @@ class Fleet:
     async def delete(self, model: str) -> None:
         await self._router.command("delete", model)
 
+    async def load_adapter(self, name: str, path: str, model: str | None, replaces: bool) -> None:
+        await self._router.command("load_adapter", name, path, model, replaces)
+
+    async def unload_adapter(self, name: str) -> None:
+        await self._router.command("unload_adapter", name)
+
+    async def scale_adapters(self, model: str, scales: Sequence[tuple[int, float]]) -> None:
+        await self._router.command("scale_adapters", model, scales)
+
     async def is_serving(self) -> bool:
         """Whether some model answers. Asks the replicas: a router may be missing for a while."""
         up = [
@@ -112,10 +121,14 @@ class Fleet:
             hashes = await self._hashes.of(request, card.page_size)
             lost: set[str | None] = set()
             unloads: int | None = None  # before it began
+            has_chosen = False
             while True:
                 part = output.remaining_request()
                 choice = await self._router.choose(card, hashes, part.request_id, part.session)
                 unloads = choice.unloads if unloads is None else unloads
+                if not has_chosen:
+                    self._check_adapters(card, request, choice)
+                has_chosen = True
                 if not choice.is_up:
                     await self._wait_until_up(card, retries, unloads)
                 pin = None if choice.replica_id in lost else choice.replica_id
@@ -158,6 +171,19 @@ class Fleet:
             yield
         finally:
             del self._running[output]
+
+    def _check_adapters(
+        self, card: ModelCard, request: GenerationRequest, choice: RoutingDecision
+    ) -> None:
+        """Raises Refused for a request whose adapters were unloaded, or replaced, before it began.
+        It is prepared again then. One that has begun keeps those it has.
+        """
+        if choice.adapters is None:
+            return
+        self._cards.update_adapters(card.name, choice.adapters)
+        if not card.adapters.means_the_same(choice.adapters, request.content.adapters):
+            message = f"The adapters of the model {card.name!r} have changed; try again"
+            raise Refused.of_kind(ErrorKind.MODEL_REPLACED, message)
 
     def _should_retry(
         self, refusal: Refused, card: ModelCard, choice: RoutingDecision, lost: set[str | None]

@@ -1,7 +1,10 @@
-"""The tokens that a request has so far, from which another replica continues."""
+"""What a request has so far: tokens, from which another replica continues, or parts of vectors,
+which begin anew.
+"""
 
 from dataclasses import replace
 
+from deployments.outputs import Vectors, join_vectors
 from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 
 
@@ -19,6 +22,7 @@ class PartialOutput:
         self._attempts = 0
         self._tokens_before = 0  # tokens, when the attempt began
         self._is_order_untold = False
+        self._vectors: list[Vectors] = []  # of the newest attempt
 
     @property
     def request_id(self) -> str:
@@ -45,6 +49,8 @@ class PartialOutput:
         if event.prompt_tokens is not None:
             self._prompt_tokens = max(self._prompt_tokens, event.prompt_tokens)
             event = replace(event, prompt_tokens=self._prompt_tokens)
+        if event.vectors is not None:
+            event = self._hold_vectors(event, event.vectors)
         self._ids += event.token_ids
         if event.prompt_logprobs is not None:
             self._prompt_logprobs = None
@@ -56,6 +62,12 @@ class PartialOutput:
         if self._cached_tokens in (None, event.cached_tokens):
             return event
         return replace(event, cached_tokens=self._cached_tokens)
+
+    def _hold_vectors(self, event: TokenEvent, vectors: Vectors) -> TokenEvent:
+        """The client sees all parts with the last event: a lost attempt leaves none behind."""
+        self._vectors.append(vectors)
+        is_last = event.finish_reason is not None
+        return replace(event, vectors=join_vectors(self._vectors) if is_last else None)
 
     def end_thinking(self) -> bool:
         """Notes a client's order, so that it holds on every replica that goes on. False where the
@@ -80,6 +92,7 @@ class PartialOutput:
         attempt, self._attempts = self._attempts, self._attempts + 1
         self._tokens_before = len(self._ids)
         self._is_order_untold = False
+        self._vectors = []
         return replace(
             self._request,
             request_id=f"{self._request.request_id}-{attempt}",

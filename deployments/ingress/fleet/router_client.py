@@ -16,15 +16,9 @@ from deployments.ingress.fleet.serve_handles import (
     unavailable,
 )
 from deployments.replica_status import FleetStatus
+from deployments.routing import RoutingDecision, RoutingQuery
 from deployments.telemetry.spans import is_traced
-from deployments.wire import (
-    ModelCard,
-    ModelStatus,
-    Refused,
-    RequestError,
-    RoutingDecision,
-    RoutingQuery,
-)
+from deployments.wire import ModelCard, ModelStatus, Refused, RequestError
 
 log = logging.getLogger("ray.serve")
 
@@ -61,7 +55,8 @@ class RouterClient:
         """A replica for a request. Without an answer in CHOICE_TIMEOUT_S any replica will do."""
         if not self.should_ask():
             return ANY_REPLICA
-        query = RoutingQuery(card.name, hashes, request_id, session, card.version)
+        adapters = card.adapters.table.version
+        query = RoutingQuery(card.name, hashes, request_id, session, card.version, adapters)
         if is_traced():  # a call of its own, which shows among its spans
             [advice] = await self._choose_now([query])
             return advice
@@ -111,7 +106,7 @@ class RouterClient:
         fleet: FleetStatus = await self._call_or_refuse(CONTROL_TIMEOUT_S, "fleet")
         return fleet
 
-    async def command(self, verb: str, *args: str | None) -> None:
+    async def command(self, verb: str, *args: object) -> None:
         """Raises Refused, also for what the router would not do."""
         refusal: RequestError | None = await self._call_or_refuse(COMMAND_TIMEOUT_S, verb, *args)
         if refusal is not None:

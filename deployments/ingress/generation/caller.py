@@ -3,16 +3,21 @@
 The same headers and fields give the same client and session in every process.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
 
 from deployments.ingress.http.clients import digest_of
+from deployments.media.prompt_media import NO_MEDIA, PromptMedia
+from deployments.media.source import Source
+from deployments.wire import ModelCard
+from kv.content import Content
 
 CONVERSATION_ID = "x-conversation-id"
 SESSION_HEADERS = ("x-session-id", "x-dynamo-session-id")
 USER_FIELDS = ("safety_identifier", "user")
+ReadMedia = Callable[[Sequence[Source], ModelCard], Awaitable[PromptMedia]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,12 @@ class Caller:
     client: str
     session: str
     owner: str
+
+    def session_with(self, content: Content) -> str:
+        """A conversation that goes on with other adapters shares no page with its beginning."""
+        if not self.session or not content.adapters:
+            return self.session
+        return digest_of("adapted", self.session, content.root().hex())
 
     def salt(self, own: str) -> str:
         """What the request's cached prefixes are salted with, where `own` is what it asks for."""
@@ -34,12 +45,18 @@ class Sender:
 
     owner, client: as `owner_of` and `connection_of` say.
     hold: is told of bytes before they are read from a store for the request. Raises Refused.
+    read_media: reads and decodes media of the request, for the model of the card. Raises Refused.
     """
 
     headers: Mapping[str, str]
     owner: str
     client: str
     hold: Callable[[int], None]
+    read_media: ReadMedia
+
+
+async def reads_none(sources: Sequence[Source], card: ModelCard) -> PromptMedia:
+    return NO_MEDIA
 
 
 def caller_of(http: Request, body: object, connection: str, owner: str) -> Caller:

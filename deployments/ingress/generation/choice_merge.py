@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from deployments.ingress.generation.response_builder import Generation
 from deployments.ingress.http.errors import internal_error
+from deployments.outputs import LabelParams
 from deployments.text.stream import TextDelta
 from deployments.wire import (
     ErrorKind,
@@ -19,6 +21,12 @@ from deployments.wire import (
 logger = logging.getLogger(__name__)
 
 MAX_ACTIVE_CHOICES = 512  # of one answer, so that it does not fill an engine's queue
+# Of texts that are computed in a step or two, so that others' requests come between: there are
+# thousands in one request.
+MAX_ACTIVE_TOKENS = 16384
+MIN_ACTIVE_TEXTS = 8
+# Of prompts with so much in common one goes first, so that the others find it in the cache.
+MIN_SHARED_TOKENS = 128
 
 # The last argument says, when the events are left, whether all of the answer is there.
 Start = Callable[[GenerationRequest, Callable[[], bool]], AsyncGenerator[TokenEvent, None]]
@@ -29,14 +37,13 @@ class ChoiceMerge:
     """A slow reader slows the generations down: only a few deltas wait in between."""
 
     def __init__(self, generations: Sequence[Generation], start: Start) -> None:
-        self._generations = generations
         self._start = start
-        self._queue: asyncio.Queue[ChoiceDelta | RequestError] = asyncio.Queue(2 * len(generations))
+        self._waiting = deque(enumerate(generations))
+        self._most = min(len(generations), _most_active(generations))
+        self._has_leader = _share_much(generations)
+        self._active = 0  # pumps
+        self._queue: asyncio.Queue[ChoiceDelta | RequestError] = asyncio.Queue(2 * self._most)
         self._pumps: list[asyncio.Task[None]] = []
-        self._slots = asyncio.Semaphore(MAX_ACTIVE_CHOICES)
-        self._freed_slots = asyncio.Semaphore(0)  # slots, for choices that were deferred
-        self._active = 0  # choices that have a slot
-        self._deferred = 0
         self._started: set[int] = set()
         self._is_failing = False
         self._running = len(generations)
@@ -48,8 +55,11 @@ class ChoiceMerge:
 
     def start(self) -> None:
         """Pairs with `close`."""
-        pumps = (self._pump(*numbered) for numbered in enumerate(self._generations))
-        self._pumps = [asyncio.create_task(pump) for pump in pumps]
+        self._begin(1 if self._has_leader else self._most)
+
+    def _begin(self, n_pumps: int) -> None:
+        self._active += n_pumps
+        self._pumps += [asyncio.create_task(self._pump()) for _ in range(n_pumps)]
 
     async def close(self) -> None:
         if unended := [pump for pump in self._pumps if not pump.done()]:
@@ -78,19 +88,15 @@ class ChoiceMerge:
         self._failure = item
         return batch
 
-    async def _pump(self, choice: int, generation: Generation) -> None:
-        await self._slots.acquire()
-        self._active += 1
-        while not await self._run(choice, generation):
-            await self._freed_slots.acquire()
-        if self._is_failing:  # no further choice starts
-            return
-        if self._deferred:
-            self._deferred -= 1
-            self._freed_slots.release()
-        else:
-            self._active -= 1
-            self._slots.release()
+    async def _pump(self) -> None:
+        """Runs one choice after the other. No further one starts when one has failed."""
+        while self._waiting and not self._is_failing:
+            if not await self._run(*self._waiting.popleft()):
+                return
+            if self._has_leader:
+                self._has_leader = False
+                self._begin(self._most - 1)
+        self._active -= 1
 
     async def _run(self, choice: int, generation: Generation) -> bool:
         """Whether the choice ended; False when it was deferred."""
@@ -98,7 +104,9 @@ class ChoiceMerge:
         try:
             await self._forward(choice, generation, events)
         except Refused as refusal:
-            if self._defer(choice, refusal.error):
+            if self._may_defer(choice, refusal.error):
+                self._active -= 1
+                self._waiting.appendleft((choice, generation))
                 return False
             await self._fail(refusal.error)
         except Exception as failure:
@@ -112,15 +120,12 @@ class ChoiceMerge:
         self._is_failing = True
         await self._queue.put(error)
 
-    def _defer(self, choice: int, error: RequestError) -> bool:
-        """Defers a choice that is refused as overload while others of its answer run: it gets the
-        slot of the next one that ends. So overload does not fail an answer that is half done.
+    def _may_defer(self, choice: int, error: RequestError) -> bool:
+        """A choice that is refused as overload while others of its answer run comes after the next
+        one that ends. So overload does not fail an answer that is half done.
         """
-        if error.kind is not ErrorKind.OVERLOADED or choice in self._started or self._active == 1:
-            return False
-        self._active -= 1
-        self._deferred += 1
-        return True
+        is_first = choice not in self._started
+        return error.kind is ErrorKind.OVERLOADED and is_first and self._active > 1
 
     async def _forward(
         self, choice: int, generation: Generation, events: AsyncGenerator[TokenEvent, None]
@@ -135,6 +140,22 @@ class ChoiceMerge:
             if delta.finish_reason is not None:
                 return
         raise RuntimeError("the engine's stream ended without a finish reason")
+
+
+def _most_active(generations: Sequence[Generation]) -> int:
+    if generations[0].request.output is None:
+        return MAX_ACTIVE_CHOICES
+    n_tokens = sum(len(one.request.prompt_ids) for one in generations) // len(generations)
+    return max(MIN_ACTIVE_TEXTS, min(MAX_ACTIVE_CHOICES, MAX_ACTIVE_TOKENS // max(n_tokens, 1)))
+
+
+def _share_much(generations: Sequence[Generation]) -> bool:
+    """Whether they are prompts for labels, as questions about one text are."""
+    first, *others = (one.request for one in generations[:2])
+    if not others or not isinstance(first.output, LabelParams):
+        return False
+    prompts = first.prompt_ids[:MIN_SHARED_TOKENS], others[0].prompt_ids[:MIN_SHARED_TOKENS]
+    return prompts[0] == prompts[1] and len(prompts[0]) == MIN_SHARED_TOKENS
 
 
 def _check(item: TokenEvent | TextDelta) -> None:

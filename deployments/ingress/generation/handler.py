@@ -127,10 +127,13 @@ class ProtocolHandler(Generic[RequestT]):
         return await self._prepared(await self._engine.card(self._request.model))
 
     async def _prepare(self, card: ModelCard) -> Sequence[Generation]:
-        await self._builder.recall(self._request)
+        self._builder.check_model(self._request, card)
+        await self._builder.recall(self._request, card)
         is_heavy = self._request.is_heavy or not self._tokenizers.holds(card)
         prepare = partial(self._prepare_now, card)
-        return await self._body_work.run(prepare, is_heavy=is_heavy)
+        generations = await self._body_work.run(prepare, is_heavy=is_heavy)
+        self._builder.check_size(generations)
+        return generations
 
     def _prepare_now(self, card: ModelCard) -> Sequence[Generation]:
         tokenizer = self._tokenizers.get(card)
@@ -143,7 +146,7 @@ class ProtocolHandler(Generic[RequestT]):
         request = replace(
             request,
             client=caller.client,
-            session=caller.session,
+            session=caller.session_with(request.content),
             content=replace(request.content, salt=self._salt(request.content.salt)),
             priority=request.priority if orders_all else 0,
             own_priority=0 if orders_all else request.priority,

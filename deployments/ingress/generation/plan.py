@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deployments.grammar_triggers import GrammarTriggers
+from deployments.ingress.generation.chosen_adapters import LoraScales, chosen_adapters
 from deployments.ingress.generation.response_builder import Generation
+from deployments.served_adapters import contents
 from deployments.text.chat.prompt import Prompt
 from deployments.text.stream import TextStream
 from deployments.text.tokens.tokenizer import COUNTED_LIMITS, TextTokenizer
 from deployments.wire import (
     ErrorKind,
     GenerationRequest,
+    MediumFile,
     ModelCard,
     Refused,
     RequestError,
@@ -51,6 +54,7 @@ class Plan:
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     cache_salt: str = ""
+    lora: LoraScales | None = None  # None leaves the adapters to the name of the model
     prompt_logprobs: int | None = None
     priority: int = 0
     tells_progress: bool = False
@@ -59,16 +63,17 @@ class Plan:
     def generations(self) -> list[Generation]:
         """The choices of a prompt are next to each other. Choice i samples with seed + i."""
         check_ids(self.stop_token_ids, self.card, "stop_token_ids")
+        content = Content(self.cache_salt, contents(chosen_adapters(self.card, self.lora)))
         # All choices of a prompt share one tuple of ids, which is hashed once.
         prompts = [(prompt, tuple(prompt.ids)) for prompt in self.prompts]
         return [
-            self._generation(prompt, ids, choice, index * self.choices + choice)
+            self._generation(prompt, ids, content, choice, index * self.choices + choice)
             for index, (prompt, ids) in enumerate(prompts)
             for choice in range(self.choices)
         ]
 
     def _generation(
-        self, prompt: Prompt, ids: tuple[int, ...], choice: int, index: int
+        self, prompt: Prompt, ids: tuple[int, ...], content: Content, choice: int, index: int
     ) -> Generation:
         room = self._room(len(ids))
         request = GenerationRequest(
@@ -80,7 +85,8 @@ class Plan:
             min_tokens=min(self.min_tokens, room),
             stop_token_ids=self.stop_token_ids,
             ignore_eos=self.ignore_eos,
-            content=Content(self.cache_salt),
+            content=replace(content, media=prompt.places) if prompt.places else content,
+            media=tuple(MediumFile(kind=one.kind, data=one.data) for one in prompt.media),
             grammar=prompt.grammar,
             triggers=self._triggers(prompt),
             prompt_logprobs=self.prompt_logprobs if choice == 0 else None,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from deployments.ingress.generation.abilities import check_generates
 from deployments.ingress.http.sse import KEEP_ALIVE
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -67,8 +68,9 @@ class Usage:
 
 
 class ResponseBuilder(ABC, Generic[ApiRequestT]):
-    """Serves one request. `keep_alive_s` is called first, then `recall` and `prepare`; the other
-    methods may use what these stored. `keep_alive` is the frame that a silent stream sends.
+    """Serves one request. `keep_alive_s` is called first, then `check_model`, `recall` and
+    `prepare`; the other methods may use what these stored. `keep_alive` is the frame that a
+    silent stream sends.
     """
 
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
@@ -77,8 +79,14 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
         """Seconds of silence before a keep-alive; None for none."""
         return default
 
-    async def recall(self, request: ApiRequestT) -> None:
-        """Reads what `prepare` needs of a store, before each of its calls. Raises Refused."""
+    def check_model(self, request: ApiRequestT, card: ModelCard) -> None:
+        """Whether the model can answer such a request. Raises Refused."""
+        check_generates(card)
+
+    async def recall(self, request: ApiRequestT, card: ModelCard) -> None:
+        """Reads what `prepare` needs of a store, and media, before each of its calls. Raises
+        Refused.
+        """
         return
 
     @abstractmethod
@@ -86,6 +94,13 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
         self, request: ApiRequestT, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
         """One generation for each choice, in their order. Raises Refused."""
+
+    def check_size(self, generations: Sequence[Generation]) -> None:
+        """Called on the event loop with what `prepare` has made, before any of it is started.
+
+        Raises Refused for an answer that there is no room for.
+        """
+        return
 
     async def finish(self, choices: Sequence[TextDelta], usage: Usage) -> None:
         """Stores what can be asked for later. It comes before `format_response`, with its choices,

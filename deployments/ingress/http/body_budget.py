@@ -1,4 +1,6 @@
-"""Bounds the bytes of all bodies, and of what they recall, and each client's share of them."""
+"""Bounds the bytes of all bodies, of what they recall and of answers with vectors, and the share of
+each client.
+"""
 
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -38,7 +40,9 @@ class BodyAccount:
         self._settle()
 
     def recall(self, n_bytes: int) -> None:
-        """So many more bytes are read from a store for it, at once. Raises Refused."""
+        """So many more bytes are read from a store for it, or its answer will have them, at once.
+        Raises Refused.
+        """
         if self._is_closed:  # a store may still read for a client that has left
             return
         whole = self._body + self._recalled + n_bytes - FREE_BYTES
@@ -46,7 +50,9 @@ class BodyAccount:
             raise _too_large(self._shares.most)
         due = whole - self._held
         if due > 0 and not self._shares.has_room(self._client, due):
-            raise _overloaded(f"There is no room now for {n_bytes} bytes that this request recalls")
+            raise _overloaded(
+                f"There is no room now for {n_bytes} bytes more that this request needs"
+            )
         self._recalled += n_bytes
         self._settle()
 
@@ -96,8 +102,8 @@ def account_of(request: Request) -> BodyAccount | None:
 
 def _too_large(most: int) -> Refused:
     message = (
-        f"The request has more than {most:,} bytes with the stored items that it needs: one "
-        "request may have 8/9 of `max_inflight_body_bytes`"
+        f"The request has more than {most:,} bytes with the stored items that it needs and the "
+        "vectors of its answer: one request may have 8/9 of `max_inflight_body_bytes`"
     )
     return Refused.of_kind(ErrorKind.BODY_TOO_LARGE, message)
 

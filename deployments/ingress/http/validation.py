@@ -140,7 +140,8 @@ def _said(detail: ErrorDetails) -> str:
         case "too_long" if detail["ctx"]["max_length"] == 0:
             return "must be an empty list"
         case "too_short" | "too_long" if isinstance(detail["input"], dict):
-            return SIZE.sub("must be an object of ", detail["msg"].replace("item", "field"))
+            said = detail["msg"].replace("item", "field").replace(" after validation", "")
+            return SIZE.sub("must be an object of ", said)
     sized = SIZE.sub(lambda kind: f"must be {KINDS[kind[1]]} of ", MODEL.sub("", detail["msg"]))
     message = VERDICT.sub("must ", sized)
     for theirs, ours in REPHRASINGS.items():

@@ -5,9 +5,11 @@ from typing import Annotated
 from pydantic import AliasChoices, Field
 
 from deployments.ingress.http.schema import Strict, Switch
+from deployments.served_adapters import MAX_SCALE
 
 MAX_INT32 = 2**31 - 1
 MAX_DRY_BREAKERS = 64
+MAX_LORA_SCALES = 512
 
 # Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -15,7 +17,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "adaptive_decay": (0.9,),
     "grammar_lazy": (False,),
     "grammar_triggers": ([],),
-    "lora": ([],),
     "n_cache_reuse": (0,),
     "n_discard": (0,),
     "preserved_tokens": ([],),
@@ -43,6 +44,23 @@ class Hints(Strict):
     draft_least: AtLeast0 | None = Field(default=None, alias="speculative.n_min")
     draft_probability: Share | None = Field(default=None, alias="speculative.p_min")
     drafters: Names | None = Field(default=None, alias="speculative.types")
+
+
+class LoraScale(Strict):
+    id: AtLeast0
+    scale: Annotated[float, Field(ge=-MAX_SCALE, le=MAX_SCALE)]
+
+
+class LoraFields(Strict):
+    """The adapters of a request, by the ids of `/lora-adapters`; one that is left out has none of
+    its effect. Without the field the name of the model says which they are.
+    """
+
+    lora: Annotated[list[LoraScale], Field(max_length=MAX_LORA_SCALES)] | None = None
+
+    @property
+    def lora_scales(self) -> list[tuple[int, float]] | None:
+        return None if self.lora is None else [(one.id, one.scale) for one in self.lora]
 
 
 def ping_interval_s(asked: int | None, default: float) -> float | None:

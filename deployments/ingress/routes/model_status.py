@@ -41,8 +41,14 @@ def status_events(before: Sequence[ModelStatus], now: Sequence[ModelStatus]) -> 
             yield _event(status.name, "download_finished", {})
     for name in known:
         yield _event(name, "model_remove", {})
-    if before and {status.name for status in before} != {status.name for status in now}:
+    if before and _listed(before) != _listed(now):
         yield _event("*", "models_reload", {})
+
+
+def _listed(statuses: Sequence[ModelStatus]) -> set[str]:
+    """The names in a list of models: those of their adapters, too."""
+    adapters = (one.name for status in statuses for one in status.adapters.adapters)
+    return {status.name for status in statuses}.union(adapters)
 
 
 def _event(model: str, event: str, fields: Mapping[str, object]) -> bytes:

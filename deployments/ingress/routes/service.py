@@ -1,6 +1,6 @@
 """The routes of a protocol, from a path, a schema, and a response builder or a function."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.generation.handler import ProtocolHandler
 from deployments.ingress.generation.inflight_limit import InflightLimit
+from deployments.ingress.generation.media_reader import MediaReader
 from deployments.ingress.generation.response_builder import ApiRequest, ResponseBuilder
 from deployments.ingress.http.app import REQUEST_ID, request_id_of
 from deployments.ingress.http.body import parse_json, read_body
@@ -28,6 +29,8 @@ from deployments.ingress.metrics import InflightGuard, Metrics
 from deployments.ingress.off_loop import BodyWork, OffLoop
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
+from deployments.media.prompt_media import PromptMedia
+from deployments.media.source import Source
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
 from deployments.wire import ErrorKind, ModelCard
 
@@ -37,9 +40,10 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[RequestT]):
-    """A request for a generation. `parse` takes the JSON of a body, and raises Refused.
+    """A request for a generation, or for vectors.
 
-    `builder` is called for each request. `body` is the schema that documents it.
+    `parse` takes the JSON of a body, and raises Refused. `builder` is called for each request.
+    `body` is the schema that documents it.
     """
 
     name: str  # the `endpoint` of the metrics
@@ -47,6 +51,7 @@ class Operation(Generic[RequestT]):
     body: type[BaseModel]
     parse: Callable[[object], RequestT]
     builder: Callable[[Sender], ResponseBuilder[RequestT]]
+    tag: str = "Generation"
     refusals: Collection[ErrorKind] = ()  # as a DocumentedRoute's
 
 
@@ -60,6 +65,7 @@ class TokenizerRequest(Protocol):
 
 BodyT = TypeVar("BodyT", bound=TokenizerRequest)
 Answering = Callable[[BodyT, ModelCard, TextTokenizer], object]  # JSON; raises Refused
+Recalling = Callable[[Sender, BodyT, ModelCard], Awaitable[Answering[BodyT]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +79,11 @@ class TokenizerOperation(Generic[BodyT]):
     path: str
     body: type[BaseModel]
     parse: Callable[[object], BodyT]
-    answer: Callable[[Sender, BodyT], Awaitable[Answering[BodyT]]]
+    answer: Recalling[BodyT]
 
 
-def recalls_nothing(
-    answer: Answering[BodyT],
-) -> Callable[[Sender, BodyT], Awaitable[Answering[BodyT]]]:
-    async def recalled(sender: Sender, asked: BodyT) -> Answering[BodyT]:
+def recalls_nothing(answer: Answering[BodyT]) -> Recalling[BodyT]:
+    async def recalled(sender: Sender, asked: BodyT, card: ModelCard) -> Answering[BodyT]:
         return answer
 
     return recalled
@@ -96,9 +100,11 @@ class Service:
     streams: ResumableStreams | None = None  # those that outlive their connections, if any may
     off_loop: OffLoop = field(default_factory=OffLoop)
     inflight_limit: InflightLimit = field(init=False)
+    media: MediaReader = field(init=False)
 
     def __post_init__(self) -> None:
         self.inflight_limit = InflightLimit(self.settings.max_inflight)
+        self.media = MediaReader(self.settings.media)
 
     def route(self, operation: Operation[RequestT]) -> Route:
         async def endpoint(request: Request) -> ASGIApp:
@@ -114,7 +120,7 @@ class Service:
             endpoint,
             methods=["POST"],
             name=operation.name,
-            tag="Generation",
+            tag=operation.tag,
             body=operation.body,
             media_types=(JSON, EVENTS) if "stream" in operation.body.model_fields else (JSON,),
             refusals=operation.refusals,
@@ -163,7 +169,7 @@ class Service:
             handler = ProtocolHandler(
                 asked,
                 self.engine,
-                operation.builder(_sender(http, _named(http), owner, connection, work)),
+                operation.builder(self._sender(http, _named(http), owner, connection, work)),
                 tokenizers=self.tokenizers,
                 guard=guard,
                 request_id=request_id_of(http),
@@ -198,8 +204,8 @@ class Service:
 
         async def prepared() -> tuple[Answering[BodyT], ModelCard]:
             card = await self.engine.card(asked.model)
-            sender = _sender(http, http.headers, owner_of(http), connection, work)
-            return await question.answer(sender, asked), card
+            sender = self._sender(http, http.headers, owner_of(http), connection, work)
+            return await question.answer(sender, asked, card), card
 
         answer, card = await while_connected(prepared(), http.receive)
         guard.serving(card.name, stream=False)
@@ -207,6 +213,16 @@ class Service:
             lambda: answer(asked, card, self.tokenizers.get(card)),
             is_heavy=asked.is_heavy or not self.tokenizers.holds(card),
         )
+
+    def _sender(
+        self, http: Request, headers: Mapping[str, str], owner: str, client: str, work: BodyWork
+    ) -> Sender:
+        hold = hold_of(http, work)
+
+        async def read_media(sources: Sequence[Source], card: ModelCard) -> PromptMedia:
+            return await self.media.read(sources, card, client, hold)
+
+        return Sender(headers, owner, client, hold, read_media)
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
@@ -223,12 +239,6 @@ def hold_of(http: Request, work: BodyWork) -> Callable[[int], None]:
         work.n_bytes += n_bytes
 
     return hold
-
-
-def _sender(
-    http: Request, headers: Mapping[str, str], owner: str, client: str, work: BodyWork
-) -> Sender:
-    return Sender(headers, owner, client, hold_of(http, work))
 
 
 def _named(http: Request) -> Mapping[str, str]:

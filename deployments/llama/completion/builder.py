@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
+from deployments.ingress.generation.caller import ReadMedia, reads_none
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.sse import data, encode, encode_text
@@ -17,6 +18,7 @@ from deployments.llama.completion.sampling import sampling_params, with_defaults
 from deployments.llama.completion.schema import CompletionFields
 from deployments.llama.completion.text import NO_RULES, CompletionText, LineRules
 from deployments.llama.openai_chat import error_event
+from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.text.chat.prompt import Prompt
 from deployments.text.grammar.grammar import from_gbnf, from_json_schema
 from deployments.text.stream import TextDelta
@@ -24,7 +26,7 @@ from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import FinishReason, ModelCard, RequestError
 
 FieldsT = TypeVar("FieldsT", bound=CompletionFields)
-Prompts = Callable[[FieldsT, ModelCard, TextTokenizer], list[list[int]]]
+Prompts = Callable[[FieldsT, ModelCard, TextTokenizer, PromptMedia], list[Prompt]]
 Ends = Callable[[TextTokenizer], tuple[int, ...]]
 
 
@@ -44,16 +46,26 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
     _generations: list[Generation]
     _settings: dict[str, object]
 
-    def __init__(self, prompts: Prompts[FieldsT], ends: Ends = no_ends) -> None:
+    def __init__(
+        self,
+        prompts: Prompts[FieldsT],
+        ends: Ends = no_ends,
+        read_media: ReadMedia = reads_none,
+    ) -> None:
         self._prompts = prompts
         self._ends = ends
+        self._read_media = read_media
+        self._media = NO_MEDIA
+
+    async def recall(self, request: FieldsT, card: ModelCard) -> None:
+        self._media = await self._read_media(request.sources, card)
 
     def prepare(
         self, request: FieldsT, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
         self._fields = fields = with_defaults(request, card)
         self._card, self._tokenizer = card, tokenizer
-        prompts = self._prompts(fields, card, tokenizer)
+        prompts = self._prompts(fields, card, tokenizer, self._media)
         ends = () if fields.ignore_eos else self._ends(tokenizer)
         planned = replace(plan(fields, prompts, card, tokenizer), stop_token_ids=ends)
         self._settings = generation_settings(fields, planned.sampling, card)
@@ -130,7 +142,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
             "tokens": list(delta.token_ids) if wants_tokens else [],
             "id_slot": self._fields.id_slot,
             "stop": True,
-            "model": self._card.name,
+            "model": self._card.answers_as,
             "tokens_predicted": delta.output_tokens,
             "tokens_evaluated": prompt_tokens,
             "generation_settings": {**self._settings, "seed": generation.sampling.seed},
@@ -166,7 +178,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
 
 def plan(
     fields: CompletionFields,
-    prompts: Sequence[Sequence[int]],
+    prompts: Sequence[Prompt],
     card: ModelCard,
     tokenizer: TextTokenizer,
 ) -> Plan:
@@ -175,7 +187,7 @@ def plan(
         card=card,
         tokenizer=tokenizer,
         response_id=f"cmpl-{uuid.uuid4().hex}",
-        prompts=[Prompt(ids=ids, grammar=constraint) for ids in prompts],
+        prompts=[replace(prompt, grammar=constraint) for prompt in prompts],
         sampling=sampling_params(fields, card, tokenizer),
         prompt_param="prompt",
         choices=fields.choices,
@@ -183,6 +195,7 @@ def plan(
         stops=fields.stops,
         ignore_eos=fields.ignore_eos,
         cache_salt="" if fields.cache_prompt else secrets.token_hex(16),
+        lora=fields.lora_scales,
         tells_progress=fields.return_progress and fields.stream,
     )
 

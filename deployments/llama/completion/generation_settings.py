@@ -1,5 +1,6 @@
 """The `generation_settings` of a completion, with llama-server's names and in its order."""
 
+from deployments.ingress.generation.chosen_adapters import chosen_adapters
 from deployments.ingress.llamacpp.sampler_names import sampler_order
 from deployments.llama.completion.schema import CompletionFields
 from deployments.wire import ModelCard, SamplingParams
@@ -72,7 +73,10 @@ def generation_settings(
         "timings_per_token": fields.timings_per_token,
         "post_sampling_probs": fields.post_sampling_probs,
         "backend_sampling": False,
-        "lora": [],
+        "lora": [
+            {"id": adapter.id, "scale": scale}
+            for adapter, scale in chosen_adapters(card, fields.lora_scales)
+        ],
     }
 
 

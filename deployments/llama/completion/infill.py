@@ -7,6 +7,8 @@ from pydantic import Field, JsonValue
 from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.validation import parse
 from deployments.llama.completion.schema import CompletionFields, given_fields
+from deployments.media.prompt_media import PromptMedia
+from deployments.text.chat.prompt import Prompt
 from deployments.text.infill import fitted_ids
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, ModelCard, Refused
@@ -36,8 +38,8 @@ def parse_infill(body: object) -> InfillRequest:
 
 
 def infill_prompts(
-    request: InfillRequest, card: ModelCard, tokenizer: TextTokenizer
-) -> list[list[int]]:
+    request: InfillRequest, card: ModelCard, tokenizer: TextTokenizer, media: PromptMedia
+) -> list[Prompt]:
     extra = [(one.filename or "filename", one.text) for one in request.input_extra]
     context, begun = card.context_length, list[int]()
     if request.prompt:
@@ -47,7 +49,7 @@ def infill_prompts(
     if ids is None:
         message = f"Infill is not supported by the model {card.name!r}: it has no tokens for it"
         raise Refused.of_kind(ErrorKind.NOT_SUPPORTED, message)
-    return [[*ids, *begun]]
+    return [Prompt(ids=[*ids, *begun])]
 
 
 def _room(limit: int, context: int) -> int:

@@ -2,17 +2,53 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 
 from deployments.ingress.generation.plan import check_fits, check_ids
-from deployments.llama.completion.schema import LlamaCompletionRequest, OnePrompt, PromptObject
+from deployments.llama.completion.schema import (
+    MEDIA_MARKER,
+    LlamaCompletionRequest,
+    OnePrompt,
+    PromptObject,
+)
+from deployments.media.prompt_media import PromptMedia
+from deployments.text.chat.media_parts import expand_text, placed_ids
+from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, refused
 
 
-def prompt_ids(
-    request: LlamaCompletionRequest, card: ModelCard, tokenizer: TextTokenizer
-) -> list[list[int]]:
-    return [_ids(prompt, card, tokenizer) for prompt in request.prompts]
+def completion_prompts(
+    request: LlamaCompletionRequest,
+    card: ModelCard,
+    tokenizer: TextTokenizer,
+    media: PromptMedia,
+) -> list[Prompt]:
+    return [_prompt(prompt, card, tokenizer, media) for prompt in request.prompts]
+
+
+def _prompt(
+    prompt: OnePrompt, card: ModelCard, tokenizer: TextTokenizer, media: PromptMedia
+) -> Prompt:
+    if not isinstance(prompt, PromptObject) or not prompt.multimodal_data:
+        return Prompt(ids=_ids(prompt, card, tokenizer))
+    expanded = expand_text(_with_media(prompt, media), media, card.media)
+    encode = partial(tokenizer.encode, add_special_tokens=True, limit=card.context_length)
+    ids, places = placed_ids(expanded, encode, card, "prompt")
+    return Prompt(ids=ids, media=expanded.media, places=places)
+
+
+def _with_media(prompt: PromptObject, media: PromptMedia) -> str:
+    """The text, with what stands for each file in the place of its marker. Raises Refused."""
+    texts, sources = prompt.prompt_string.split(MEDIA_MARKER), prompt.sources()
+    if len(texts) != len(sources) + 1:
+        raise refused(
+            f"`prompt.multimodal_data` has {len(sources)} files, and `prompt_string` has "
+            f"{len(texts) - 1} times {MEDIA_MARKER}, which stands for one",
+            "prompt.multimodal_data",
+        )
+    marks = [media.text_of(source) for source in sources]
+    return "".join(chain.from_iterable(zip(texts, [*marks, ""], strict=True)))
 
 
 def _ids(prompt: OnePrompt, card: ModelCard, tokenizer: TextTokenizer) -> list[int]:

@@ -3,6 +3,7 @@
 Null is the same as leaving a field out. The defaults are llama-server's.
 """
 
+from base64 import b64decode
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
@@ -17,6 +18,7 @@ from deployments.ingress.llamacpp.field_types import (
     AtLeastMinus1,
     Breakers,
     Hints,
+    LoraFields,
     Names,
     PingInterval,
     Share,
@@ -31,6 +33,8 @@ from deployments.ingress.llamacpp.sampling import (
     MIROSTAT_ETA,
     MIROSTAT_TAU,
 )
+from deployments.media.file_types import FileKind, kind_of
+from deployments.media.source import Source
 from deployments.wire import refused
 
 MAX_SEQUENCES = 1024
@@ -38,6 +42,8 @@ MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 100
 MAX_STOPS = 64
 MAX_TEXTS = 4096  # of all prompts: each is a call of the tokenizer
+MEDIA_MARKER = "<__media__>"
+HEAD_CHARACTERS = 64  # of base64, of the first bytes of a file
 
 # Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -63,8 +69,26 @@ BiasPairs = Annotated[Items[BiasPair], Field(max_length=MAX_LOGIT_BIASES)]
 
 
 class PromptObject(Strict):
+    """Each MEDIA_MARKER in the text stands for one of the files, in their order."""
+
     prompt_string: str
-    multimodal_data: Annotated[list[JsonValue], Field(max_length=0)] | None = None
+    multimodal_data: Items[Annotated[str, Field(min_length=1)]] | None = None
+
+    def sources(self, path: str = "") -> list[Source]:
+        return [
+            Source(
+                kind=_kind_of(data), path=f"{path}.multimodal_data[{index}]", data=data, declared=""
+            )
+            for index, data in enumerate(self.multimodal_data or ())
+        ]
+
+
+def _kind_of(data: str) -> FileKind:
+    """Of base64. What is no known file is refused where it is read."""
+    try:
+        return kind_of(b64decode(data[:HEAD_CHARACTERS])) or FileKind.IMAGE
+    except ValueError:
+        return FileKind.IMAGE
 
 
 Mixed = Annotated[Items[str | TokenId], Field(min_length=1)]
@@ -74,7 +98,7 @@ Prompt = (
 OnePrompt = str | PromptObject | Items[str | int]
 
 
-class CompletionFields(Hints):
+class CompletionFields(Hints, LoraFields):
     """The fields that /completion and /infill share."""
 
     model: ModelName = None
@@ -167,6 +191,11 @@ class CompletionFields(Hints):
         return self.one_of(*ALIASES[2])
 
     @property
+    def sources(self) -> list[Source]:
+        """The media of all prompts, in their order."""
+        return []
+
+    @property
     def is_heavy(self) -> bool:
         """Whether there is a grammar to write or a vocabulary to search."""
         return bool(self.grammar or self.dry_multiplier) or self.json_schema is not None
@@ -188,6 +217,16 @@ class LlamaCompletionRequest(CompletionFields):
         if any(isinstance(part, int) for part in parts):
             return [parts]
         return [part for part in self.prompt if not isinstance(part, int)]
+
+    @property
+    def sources(self) -> list[Source]:
+        prompts = enumerate(self.prompts) if isinstance(self.prompt, list) else [(-1, self.prompt)]
+        return [
+            source
+            for index, prompt in prompts
+            if isinstance(prompt, PromptObject)
+            for source in prompt.sources("prompt" if index < 0 else f"prompt[{index}]")
+        ]
 
     @model_validator(mode="after")
     def _prompts_are_clear(self) -> Self:

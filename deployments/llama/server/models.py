@@ -1,10 +1,13 @@
 """Lists the models in Ollama's form and in OpenAI's at once; downloads and deletes models."""
 
+from collections.abc import Mapping
+from typing import cast
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.ingress.fleet.cluster import Cluster
+from deployments.ingress.fleet.cluster import Cluster, ServedModel, served_models
 from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.schema import Strict
@@ -13,7 +16,7 @@ from deployments.ingress.routes.model_management import TAG, reload_if_asked
 from deployments.ingress.routes.model_status import status_object
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.models import model_objects
-from deployments.wire import ModelStatus, refused
+from deployments.wire import refused
 
 SOURCES = {
     "argument": "argument",
@@ -21,6 +24,8 @@ SOURCES = {
     "folder": "models_dir",
     "download": "cache",  # llama-server's word for what it has downloaded
 }
+# Ollama's words for what models can do, and llama-server's for ranks.
+CAPABILITIES = {"generate": "completion", "embed": "embedding", "score": "rerank"}
 
 
 class HubModel(Strict):
@@ -33,13 +38,13 @@ class HubModel(Strict):
 def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
     async def list_models(request: Request) -> Response:
         await reload_if_asked(cluster, request)
-        statuses = await cluster.statuses()
-        described = await model_objects(cluster, statuses)
+        models = served_models(await cluster.statuses())
+        described = await model_objects(cluster, models)
         return JSONResponse(
             {
-                "models": [_ollama(status) for status in statuses],
+                "models": [_ollama(*one) for one in zip(models, described, strict=True)],
                 "object": "list",
-                "data": [_openai(*one) for one in zip(statuses, described, strict=True)],
+                "data": [_openai(*one) for one in zip(models, described, strict=True)],
             }
         )
 
@@ -68,9 +73,9 @@ def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
     ]
 
 
-def _ollama(status: ModelStatus) -> object:
+def _ollama(model: ServedModel, described: Mapping[str, object]) -> object:
     details = {
-        "parent_model": "",
+        "parent_model": "" if model.adapter is None else model.status.name,
         "format": "safetensors",
         "family": "",
         "families": [""],
@@ -78,26 +83,37 @@ def _ollama(status: ModelStatus) -> object:
         "quantization_level": "",
     }
     return {
-        "name": status.name,
-        "model": status.name,
+        "name": model.id,
+        "model": model.id,
         "modified_at": "",
         "size": "",
         "digest": "",
         "type": "model",
         "description": "",
-        "tags": list(status.tags) or [""],
-        "capabilities": ["completion"],
+        "tags": list(model.status.tags) or [""],
+        "capabilities": _capabilities(described),
         "parameters": "",
         "details": details,
     }
 
 
-def _openai(status: ModelStatus, described: dict[str, object]) -> object:
+def _capabilities(described: Mapping[str, object]) -> list[str]:
+    """llama-server calls all that reads more than text multimodal. A model that is not loaded says
+    of no task that it has it, and is taken for a generator."""
+    tasks = cast(list[str], described.get("tasks", ["generate"]))
+    inputs = cast(Mapping[str, list[str]], described.get("architecture") or {})
+    reads_more = len(inputs.get("input_modalities", ())) > 1
+    found = [name for task, name in CAPABILITIES.items() if task in tasks]
+    return [*found, *(["multimodal"] if reads_more else [])]
+
+
+def _openai(model: ServedModel, described: Mapping[str, object]) -> object:
+    status, is_adapter = model.status, model.adapter is not None
     return {
-        **described,
-        "aliases": [status.name, *status.aliases],
-        "status": {**status_object(status), "preset": status.preset},
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        **described,
+        "aliases": [model.id, *model.aliases],
+        "status": {**status_object(status), "preset": status.preset},
         "source": SOURCES[status.source],
-        "can_remove": status.source == "download",
+        "can_remove": status.source == "download" and not is_adapter,
     }

@@ -9,18 +9,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
+from deployments.ingress.generation.abilities import tasks_of
 from deployments.ingress.http.openapi import DocumentedRoute
+from deployments.ingress.pooling.texts import max_input_tokens
 from deployments.llama.completion.generation_settings import default_settings
 from deployments.llama.completion.sampling import RANDOM_SEEDS, sampling_params, with_defaults
-from deployments.llama.completion.schema import CompletionFields
+from deployments.llama.completion.schema import MEDIA_MARKER, CompletionFields
 from deployments.llama.server.replicas import replicas_of
+from deployments.media_rules import MediaKind
 from deployments.openai.fingerprint import system_fingerprint
 from deployments.text.chat.call_ids import with_template_ids
 from deployments.text.chat.templates import knows_tools, variables
 from deployments.text.chat.tool_prompting import build_tool_prompt
 from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
-from deployments.wire import ErrorKind, ModelCard, ModelState, Refused
+from deployments.wire import ErrorKind, ModelCard, ModelState, Refused, media_kinds
 
 # llama-server's properties of a server with several models.
 ROUTER = {
@@ -33,6 +36,10 @@ ROUTER = {
 }
 # Messages with which templates are tested.
 USER: Mapping[str, object] = {"role": "user", "content": "U-u"}
+PARTS: Mapping[str, object] = {
+    "role": "user",
+    "content": [{"type": "text", "text": "U-u"}],
+}
 TOOL: Mapping[str, object] = {
     "type": "function",
     "function": {"name": "t_0", "description": "D-d", "parameters": {"type": "object"}},
@@ -65,6 +72,7 @@ def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
 
 def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Mapping[str, object]:
     tokenizer, special = tokenizers.get(card), dict(card.special_tokens)
+    kinds = media_kinds(card)
     return {
         "default_generation_settings": {
             "params": _default_params(card, tokenizer),
@@ -73,7 +81,13 @@ def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Map
         "total_slots": total_slots,
         "model_alias": card.name,
         "model_path": card.name,
-        "modalities": {"vision": False, "video": False, "audio": False},
+        "modalities": {
+            "vision": MediaKind.IMAGE in kinds,
+            "video": False,
+            "audio": MediaKind.AUDIO in kinds,
+        },
+        **({"media_marker": MEDIA_MARKER} if kinds else {}),
+        **_answers(card),
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": True,
@@ -84,6 +98,19 @@ def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Map
         "eos_token": special.get("eos_token", ""),
         "build_info": system_fingerprint(),
         "cors_proxy_enabled": False,
+    }
+
+
+def _answers(card: ModelCard) -> Mapping[str, object]:
+    """What the model can be asked for, and what of it a request may name."""
+    kinds = card.answers
+    return {
+        "tasks": tasks_of(kinds),
+        "pooling": kinds.pooling,
+        "embedding_size": kinds.embedding_size,
+        "max_input_tokens": max_input_tokens(card),
+        "prompts": dict(kinds.prompts),
+        "labels": list(kinds.labels),
     }
 
 
@@ -115,7 +142,8 @@ def template_caps(card: ModelCard, tokenizer: TextTokenizer) -> dict[str, bool]:
         "supports_thinking": build_tool_prompt([USER], (), required=False, card=card).thinks,
         "supports_tool_calls": one,
         "supports_tools": knows_tools(tooled),
-        "supports_typed_content": False,
+        # Others print the list itself.
+        "supports_typed_content": shows([PARTS], "U-u") and not shows([PARTS], "'text'"),
     }
 
 

@@ -5,14 +5,16 @@ answers both.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Self
 
 from pydantic import Field, RootModel, model_validator
 
+from deployments.ingress.generation.caller import Sender
 from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.http.schema import Items, ModelName, Strict, TokenId
 from deployments.ingress.http.validation import parse
-from deployments.ingress.routes.service import TokenizerOperation, recalls_nothing
+from deployments.ingress.routes.service import Answering, TokenizerOperation, recalls_nothing
 from deployments.llama.completion.prompts import mixed_ids
 from deployments.llama.completion.schema import MAX_TEXTS, given_fields, texts_in
 from deployments.llama.openai_chat import parse_chat
@@ -22,6 +24,7 @@ from deployments.llama.server.vllm_tokenizer import (
     TokenizePrompt,
     tokenize_as_vllm,
 )
+from deployments.media.prompt_media import PromptMedia
 from deployments.openai.chat.prompt import chat_prompt
 from deployments.openai.chat.schema import ChatRequest, parse_chat_as
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -53,6 +56,9 @@ class TokenizeRequest(Strict):
         return self
 
 
+AnyTokenize = TokenizeRequest | TokenizePrompt | TokenizeChat
+
+
 class TokenizeBody(RootModel[TokenizeRequest | TokenizePrompt | TokenizeChat]):
     """llama-server's form, or one of vLLM's."""
 
@@ -79,13 +85,18 @@ def parse_detokenize(body: object) -> DetokenizeRequest:
     return parse(DetokenizeRequest, given_fields(body))
 
 
+async def tokenize_recalled(
+    sender: Sender, asked: AnyTokenize, card: ModelCard
+) -> Answering[AnyTokenize]:
+    sources = asked.sources if isinstance(asked, TokenizeChat) else ()
+    return partial(tokenize, await sender.read_media(sources, card))
+
+
 def tokenize(
-    request: TokenizeRequest | TokenizePrompt | TokenizeChat,
-    card: ModelCard,
-    tokenizer: TextTokenizer,
+    media: PromptMedia, request: AnyTokenize, card: ModelCard, tokenizer: TextTokenizer
 ) -> object:
     if not isinstance(request, TokenizeRequest):
-        return tokenize_as_vllm(request, card, tokenizer)
+        return tokenize_as_vllm(request, card, tokenizer, media)
     encode = tokenizer.encode if request.parse_special else tokenizer.encode_literally
     ids = mixed_ids(request.parts, encode, request.add_special)
     check_ids(ids, card, "content")
@@ -108,8 +119,15 @@ def detokenize(request: DetokenizeRequest, card: ModelCard, tokenizer: TextToken
     return {"content": text, "prompt": text}
 
 
-def apply_template(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
-    return {"prompt": chat_prompt(request, card, tokenizer).text}
+async def apply_template(
+    sender: Sender, asked: ChatRequest, card: ModelCard
+) -> Answering[ChatRequest]:
+    media = await sender.read_media(asked.sources, card)
+
+    def answer(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
+        return {"prompt": chat_prompt(request, card, tokenizer, media).text}
+
+    return answer
 
 
 TOKENIZE = TokenizerOperation(
@@ -117,7 +135,7 @@ TOKENIZE = TokenizerOperation(
     path="/tokenize",
     body=TokenizeBody,
     parse=parse_tokenize,
-    answer=recalls_nothing(tokenize),
+    answer=tokenize_recalled,
 )
 DETOKENIZE = TokenizerOperation(
     name="detokenize",
@@ -131,5 +149,5 @@ APPLY_TEMPLATE = TokenizerOperation(
     path="/apply-template",
     body=ChatRequest,
     parse=parse_chat,
-    answer=recalls_nothing(apply_template),
+    answer=apply_template,
 )

@@ -9,8 +9,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
+from deployments.ingress.generation.plan import check_fits
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.schema import ModelName, Strict, Switch
+from deployments.media.prompt_media import PromptMedia
 from deployments.openai.chat.prompt import chat_prompt
 from deployments.openai.chat.schema import ChatRequest
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
@@ -40,13 +42,16 @@ class TokenizeChat(ChatRequest):
 
 
 def tokenize_as_vllm(
-    request: TokenizePrompt | TokenizeChat, card: ModelCard, tokenizer: TextTokenizer
+    request: TokenizePrompt | TokenizeChat,
+    card: ModelCard,
+    tokenizer: TextTokenizer,
+    media: PromptMedia,
 ) -> object:
     """Raises Refused."""
     if isinstance(request, TokenizePrompt):
         ids = tokenizer.encode(request.prompt, request.add_special_tokens)
     else:
-        ids = _chat_ids(request, card, tokenizer)
+        ids = _chat_ids(request, card, tokenizer, media)
     wants_texts = bool(request.return_token_strs)
     return {
         "count": len(ids),
@@ -56,8 +61,12 @@ def tokenize_as_vllm(
     }
 
 
-def _chat_ids(request: TokenizeChat, card: ModelCard, tokenizer: TextTokenizer) -> list[int]:
-    prompt = chat_prompt(request, card, tokenizer)
+def _chat_ids(
+    request: TokenizeChat, card: ModelCard, tokenizer: TextTokenizer, media: PromptMedia
+) -> list[int]:
+    prompt = chat_prompt(request, card, tokenizer, media)
+    if media:
+        check_fits(len(prompt.ids), card, "messages")
     if len(prompt.ids) <= card.context_length:
         return list(prompt.ids)
     if len(prompt.text) > MAX_CHARACTERS:

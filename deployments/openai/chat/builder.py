@@ -6,10 +6,12 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from deployments.ingress.generation.caller import ReadMedia, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.errors import NO_HEADERS
 from deployments.ingress.http.sse import DONE, encode, encode_text
 from deployments.ingress.llamacpp.timings import TimedText, progress, timings
+from deployments.media.prompt_media import NO_MEDIA
 from deployments.openai.chat.deltas import (
     ROLE,
     delta_of,
@@ -49,17 +51,24 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     # Whether logprobs have ids and every answer has its timings, as llama-server's chats.
     like_llama_server: ClassVar[bool] = False
 
-    def __init__(self, headers: Mapping[str, str] = NO_HEADERS) -> None:
+    def __init__(
+        self, headers: Mapping[str, str] = NO_HEADERS, read_media: ReadMedia = reads_none
+    ) -> None:
         self._headers = read_headers(headers)
+        self._read_media = read_media
+        self._media = NO_MEDIA
 
     def keep_alive_s(self, request: ChatRequest, default: float) -> float | None:
         return request.ping_interval_s(default)
+
+    async def recall(self, request: ChatRequest, card: ModelCard) -> None:
+        self._media = await self._read_media(request.sources, card)
 
     def prepare(
         self, request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
         self._request = request
-        self._prompt = chat_prompt(request, card, tokenizer)
+        self._prompt = chat_prompt(request, card, tokenizer, self._media)
         response_id = f"chatcmpl-{uuid.uuid4().hex}"
         self._format_as(response_id, card, tokenizer)
         alternatives = (request.top_logprobs or 0) if request.logprobs else None
@@ -76,7 +85,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     def _format_as(self, response_id: str, card: ModelCard, tokenizer: TextTokenizer) -> None:
         request, choices = self._request, self._request.n or 1
         self._encoder = ChunkEncoder(
-            request, card.name, response_id, kind=KIND, chunk_kind=CHUNK_KIND
+            request, card.answers_as, response_id, kind=KIND, chunk_kind=CHUNK_KIND
         )
         as_ids = bool(request.return_tokens_as_token_ids)
         self._logprobs = Logprobs(tokenizer, as_ids=as_ids, with_ids=self.like_llama_server)

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from deployments.ingress.generation.plan import check_ids
+from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.openai.chat.schema import (
     AssistantMessage,
     ChatRequest,
+    MediaPart,
     Message,
     RefusalPart,
     TextPart,
@@ -16,6 +19,7 @@ from deployments.openai.chat.schema import (
 from deployments.openai.fields.tool_arguments import arguments_object
 from deployments.openai.fields.tools import ResolvedTools, resolve_tools
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
+from deployments.text.chat.media_parts import expand_text, placed_ids
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, refused
@@ -35,16 +39,23 @@ TEMPLATED = (
 )
 
 
-def chat_prompt(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
+def chat_prompt(
+    request: ChatRequest,
+    card: ModelCard,
+    tokenizer: TextTokenizer,
+    media: PromptMedia = NO_MEDIA,
+) -> Prompt:
     """Raises Refused."""
     tools = resolve_tools(request.functions, request.tool_choice)
     if request.raw:
-        return _raw(request, card, tokenizer)
-    prompt = prepare_prompt(_conversation(request, tools, card), card, tokenizer)
+        return _raw(request, card, tokenizer, media)
+    prompt = prepare_prompt(_conversation(request, tools, card, media), card, tokenizer)
     return replace(prompt, ids=_ids(request, prompt.ids, card))
 
 
-def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
+def _raw(
+    request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer, media: PromptMedia
+) -> Prompt:
     """The contents of all messages, joined without a separator.
 
     Dynamo does not document what this field does with several messages. This reading loses none.
@@ -53,28 +64,36 @@ def _raw(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> Pro
         if getattr(request, name):
             message = f"`nvext.use_raw_prompt` cannot be combined with `{name}`"
             raise refused(message, "nvext.use_raw_prompt")
-    text = "".join(text_of(message.content) for message in request.messages)
-    encoded = tokenizer.encode(text, add_special_tokens=True, limit=card.context_length)
+    text = "".join(text_of(message.content, media) for message in request.messages)
+    expanded = expand_text(text, media, card.media)
+    encode = partial(tokenizer.encode, add_special_tokens=True, limit=card.context_length)
+    encoded, places = placed_ids(expanded, encode, card, "messages")
     ids = _ids(request, encoded, card)
     if not ids:
         raise refused(
             "`messages` must have some text where `nvext.use_raw_prompt` is true", "messages"
         )
-    return Prompt(text=text, ids=ids, grammar=_answer(request))
+    answer = _answer(request)
+    return Prompt(text=expanded.text, ids=ids, grammar=answer, media=expanded.media, places=places)
 
 
 def _ids(request: ChatRequest, ids: Sequence[int], card: ModelCard) -> Sequence[int]:
     """The ids that the client sends in `nvext.token_data`, or else `ids`."""
     given = request.nvext.token_data if request.nvext is not None else None
+    if given and request.sources:
+        message = "`nvext.token_data` cannot be combined with images, sounds or files"
+        raise refused(message, "nvext.token_data")
     check_ids(given or (), card, "nvext.token_data")
     return given or ids
 
 
-def _conversation(request: ChatRequest, tools: ResolvedTools, card: ModelCard) -> Conversation:
+def _conversation(
+    request: ChatRequest, tools: ResolvedTools, card: ModelCard, media: PromptMedia
+) -> Conversation:
     continues = bool(request.continue_final_message)
     generation_prompt = request.add_generation_prompt
     return Conversation(
-        messages=list(_plain_messages(request.messages, card)),
+        messages=list(_plain_messages(request.messages, card, media)),
         tools=tools.tools,
         choice=tools.choice,
         callable=tools.callable,
@@ -86,6 +105,7 @@ def _conversation(request: ChatRequest, tools: ResolvedTools, card: ModelCard) -
         template_kwargs=request.chat_template_kwargs or request.chat_template_args or {},
         add_generation_prompt=not continues if generation_prompt is None else generation_prompt,
         continue_final_message=continues,
+        media=media,
     )
 
 
@@ -118,13 +138,15 @@ def _is_enabled(effort: str | None) -> bool | None:
     return effort != "none"
 
 
-def _plain_messages(messages: Sequence[Message], card: ModelCard) -> Iterator[dict[str, object]]:
+def _plain_messages(
+    messages: Sequence[Message], card: ModelCard, media: PromptMedia
+) -> Iterator[dict[str, object]]:
     """Messages as templates expect them. A tool's result has the name of its call: some templates
     require it.
     """
     names: dict[str, str] = {}  # of the functions called, by the call's id
     for message in messages:
-        fields = _plain(message, card)
+        fields = _plain(message, card, media)
         if isinstance(message, AssistantMessage):
             names |= {call.id: call.function.name for call in message.tool_calls or ()}
             fields |= _plain_answer(message)
@@ -134,8 +156,8 @@ def _plain_messages(messages: Sequence[Message], card: ModelCard) -> Iterator[di
         yield fields
 
 
-def _plain(message: Message, card: ModelCard) -> dict[str, object]:
-    fields: dict[str, object] = {"role": message.role, "content": text_of(message.content)}
+def _plain(message: Message, card: ModelCard, media: PromptMedia) -> dict[str, object]:
+    fields: dict[str, object] = {"role": message.role, "content": text_of(message.content, media)}
     if message.role == "developer" and "developer" not in (card.chat_template or ""):
         fields["role"] = "system"
     if message.name is not None:
@@ -161,7 +183,13 @@ def _plain_call(call: ToolCall) -> dict[str, object]:
     return {"id": call.id, "type": call.type, "function": function}
 
 
-def text_of(content: str | Sequence[TextPart | RefusalPart] | None) -> str:
+def text_of(
+    content: str | Sequence[TextPart | RefusalPart | MediaPart] | None,
+    media: PromptMedia = NO_MEDIA,
+) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    return "\n".join(part.text for part in content)
+    return "\n".join(
+        part.text if isinstance(part, TextPart | RefusalPart) else media.text_of(part.source(""))
+        for part in content
+    )

@@ -6,7 +6,9 @@ from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from deployments.ingress.http.schema import Items, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
+from deployments.media.source import Source
 from deployments.openai.fields.common import TopLogprobs, Verbosity
+from deployments.openai.fields.media import AudioPart, FilePart, ImagePart
 from deployments.openai.fields.tools import Function, ToolChoice, ToolList
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
 from deployments.openai.fields.vllm_fields import VllmFields
@@ -27,14 +29,22 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 # The older form of tools: only values that request none are accepted.
 LEGACY: dict[str, tuple[object, ...]] = {"function_call": ("none", "auto"), "functions": ([],)}
-OTHER_PARTS = ("image_url", "input_audio", "file", "video_url", "audio_url")
+OTHER_PARTS = ("video_url", "audio_url")
+USER_PARTS = ("image_url", "input_audio", "file")
 
 
-def _text_only(part: object) -> object:
+def _served(part: object) -> object:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in OTHER_PARTS:
         raise ValueError(f"is of type {kind}, which is not supported by this server")
     return part
+
+
+def _text_only(part: object) -> object:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in USER_PARTS:
+        raise ValueError(f"is of type {kind}, which only messages of the user may have")
+    return _served(part)
 
 
 class TextPart(Strict):
@@ -58,6 +68,10 @@ class RefusalPart(Strict):
 AnswerPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
 TextParts = Items[Annotated[TextPart, BeforeValidator(_text_only)]]
 Parts = Annotated[TextParts, Field(min_length=1)]
+MediaPart = ImagePart | AudioPart | FilePart
+UserPart = Annotated[
+    Annotated[TextPart | MediaPart, Field(discriminator="type")], BeforeValidator(_served)
+]
 
 
 class NamedMessage(Strict):
@@ -74,7 +88,7 @@ class Instruction(NamedMessage):
 
 class UserMessage(NamedMessage):
     role: Literal["user"]
-    content: str | Parts
+    content: str | Annotated[Items[UserPart], Field(min_length=1)]
 
 
 class FunctionCall(Strict):
@@ -211,6 +225,17 @@ class ChatRequest(VllmFields):
     def raw(self) -> bool:
         """Whether the prompt is the text of the messages, without a template."""
         return self.nvext is not None and bool(self.nvext.use_raw_prompt)
+
+    @property
+    def sources(self) -> list[Source]:
+        """The media of all messages, in their order."""
+        return [
+            part.source(f"messages[{index}].content[{part_index}]")
+            for index, message in enumerate(self.messages)
+            if isinstance(message, UserMessage) and not isinstance(message.content, str)
+            for part_index, part in enumerate(message.content)
+            if not isinstance(part, TextPart)
+        ]
 
     @property
     def is_heavy(self) -> bool:

@@ -65,7 +65,9 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         self, response_id: str, card: ModelCard, prompts: Sequence[tuple[str, Sequence[int]]]
     ) -> None:
         request = self._request
-        self._encoder = ChunkEncoder(request, card.name, response_id, kind=KIND, chunk_kind=KIND)
+        self._encoder = ChunkEncoder(
+            request, card.answers_as, response_id, kind=KIND, chunk_kind=KIND
+        )
         as_ids = bool(request.return_tokens_as_token_ids)
         self._logprobs = Logprobs(self._tokenizer, as_ids=as_ids)
         self._fields = VllmChoiceFields(request, card)

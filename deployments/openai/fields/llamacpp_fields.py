@@ -12,6 +12,7 @@ from deployments.ingress.llamacpp.field_types import (
     AtLeastMinus1,
     Breakers,
     Hints,
+    LoraFields,
     Names,
     PingInterval,
     Share,
@@ -21,7 +22,7 @@ from deployments.openai.fields.response_format import StructureFields
 from deployments.wire import refused
 
 
-class LlamaCppFields(Hints, StructureFields):
+class LlamaCppFields(Hints, LoraFields, StructureFields):
     """Null stands for the model's default. `id_slot` and `n_keep` have no effect: slots are alike,
     and no token is ever discarded.
     """

@@ -7,6 +7,7 @@ from deployments.ingress.generation.caller import Sender
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.sse import encode
+from deployments.media.prompt_media import NO_MEDIA
 from deployments.openai.choices.logprobs import finite
 from deployments.openai.fields.sampling import common_sampling
 from deployments.openai.request_headers import read_headers
@@ -19,6 +20,7 @@ from deployments.openai.responses.input import (
     prompt_of,
     read_items,
     referred_ids,
+    sources_of,
     stored_item,
 )
 from deployments.openai.responses.items import Json, new_id
@@ -49,12 +51,19 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         self._store = store.of(sender.owner, sender.client)
         self._cipher = cipher.of(sender.owner)
         self._hold = sender.hold
+        self._read_media = sender.read_media
+        self._media = NO_MEDIA
         self._headers = read_headers(sender.headers)
         self._is_cut = False  # by a limit of tokens
         self._recalled = Recalled()
         self._n_held = 0
 
-    async def recall(self, request: ResponsesRequest) -> None:
+    async def recall(self, request: ResponsesRequest, card: ModelCard) -> None:
+        await self._recall(request)
+        sources = sources_of(request.items, self._recalled)
+        self._media = await self._read_media(sources, card)
+
+    async def _recall(self, request: ResponsesRequest) -> None:
         self._stored = request.store is not False
         self._is_kept = self._stored or request.conversation_id is not None
         wanted = Wanted(
@@ -91,8 +100,8 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         items = decrypted([*read_items(self._recalled), *given], self._cipher)
         self._recalled = self._recalled.without_items()  # nobody needs them while it generates
         functions = functions_of(request, items)
-        self._object = ResponseObject(new_id("resp"), card.name, request, functions, sampling)
-        prompt = prompt_of(request, items, functions, card, tokenizer)
+        self._object = ResponseObject(new_id("resp"), card.answers_as, request, functions, sampling)
+        prompt = prompt_of(request, items, functions, card, tokenizer, self._media)
         planned = self._plan(request, card, sampling, prompt)
         return self._headers.salted(planned).generations()
 

@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deployments.ingress.http.sse import encode
+from deployments.media.prompt_media import NO_MEDIA, PromptMedia
+from deployments.media.source import Source
 from deployments.openai.fields.tool_arguments import arguments_object
 from deployments.openai.fields.tools import resolve_tools
 from deployments.openai.responses.encryption import OwnedCipher
 from deployments.openai.responses.items import (
     KEPT,
+    MEDIA_PARTS,
     CallItem,
     Item,
     MessageItem,
@@ -149,14 +152,14 @@ def prompt_of(
     functions: Sequence[FunctionWithPath],
     card: ModelCard,
     tokenizer: TextTokenizer,
+    media: PromptMedia = NO_MEDIA,
 ) -> ChatPrompt:
     """Raises Refused."""
-    messages = [one.as_dict() for one in collect_messages(items)]
+    messages = [one.as_dict() for one in collect_messages(items, media)]
     if request.instructions is not None:
         messages.insert(0, {"role": "system", "content": request.instructions})
-    talk = conversation(
-        request, functions, [_with_known_role(message, card) for message in messages]
-    )
+    known = [_with_known_role(message, card) for message in messages]
+    talk = replace(conversation(request, functions, known), media=media)
     try:
         prompt = _prompt_that_fits(request, talk, card, tokenizer)
     except Refused as refusal:
@@ -189,23 +192,48 @@ def conversation(
     )
 
 
-def collect_messages(items: Sequence[ItemWithPath]) -> list[CollectedMessage]:
+def sources_of(
+    items: Sequence[tuple[str, Item | ReferenceItem]], recalled: Recalled
+) -> list[Source]:
+    """The media of a request and of all that it continues, in their order. Of stored items only
+    those are parsed that may have some.
+    """
+    param = PREVIOUS if recalled.conversation is None else CONVERSATION_PARAM
+    found = [source for item in recalled.earlier for source in _stored_sources(item, param)]
+    for path, item in items:
+        if isinstance(item, MessageItem | ResultItem):
+            found += item.sources(path)
+        elif isinstance(item, ReferenceItem) and (known := recalled.known.get(item.id)):
+            found += _stored_sources(known, path)
+    return found
+
+
+def _stored_sources(stored: StoredItem, path: str) -> list[Source]:
+    if not any(name.encode() in stored.body for name in MEDIA_PARTS):
+        return []
+    item = KEPT.validate_json(stored.body)
+    return item.sources(path) if isinstance(item, MessageItem | ResultItem) else []
+
+
+def collect_messages(
+    items: Sequence[ItemWithPath], media: PromptMedia = NO_MEDIA
+) -> list[CollectedMessage]:
     """Raises Refused."""
     found: list[CollectedMessage] = []
     names: dict[str, str] = {}  # of the functions called, by the call's id
     for path, item in items:
         match item:
             case MessageItem(role="assistant"):
-                _open_assistant_message(found).texts += filter(None, [item.text])
+                _open_assistant_message(found).texts += filter(None, [item.text(media)])
             case MessageItem():
-                found.append(CollectedMessage(item.role, [item.text]))
+                found.append(CollectedMessage(item.role, [item.text(media)]))
             case ReasoningItem():
                 _open_assistant_message(found).thoughts += filter(None, [item.text])
             case CallItem():
                 names[item.call_id] = item.name
                 _last_assistant_message(found).calls.append(_call(item))
             case ResultItem():
-                found.append(_result(path, item, names))
+                found.append(_result(path, item, names, media))
     return found
 
 
@@ -228,11 +256,14 @@ def _call(item: CallItem) -> Message:
     return {"id": item.call_id, "type": "function", "function": function}
 
 
-def _result(path: str, item: ResultItem, names: Mapping[str, str]) -> CollectedMessage:
+def _result(
+    path: str, item: ResultItem, names: Mapping[str, str], media: PromptMedia
+) -> CollectedMessage:
     if item.call_id not in names:
         param = f"{path}.call_id"
         raise refused(f"`{param}`: no earlier item is the call {item.call_id!r}", param)
-    return CollectedMessage("tool", [item.text], call_id=item.call_id, name=names[item.call_id])
+    text, name = item.text(media), names[item.call_id]
+    return CollectedMessage("tool", [text], call_id=item.call_id, name=name)
 
 
 def _with_known_role(message: Message, card: ModelCard) -> Message:

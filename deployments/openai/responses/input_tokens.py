@@ -9,14 +9,17 @@ from deployments.openai.responses.builder import ResponsesBuilder
 from deployments.openai.responses.encryption import ThoughtCipher
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
 from deployments.openai.responses.store import ResponseStore
+from deployments.wire import ModelCard
 
 
 def responses_input_tokens(
     store: ResponseStore, cipher: ThoughtCipher
 ) -> TokenizerOperation[ResponsesRequest]:
-    async def recalled(sender: Sender, asked: ResponsesRequest) -> Answering[ResponsesRequest]:
+    async def recalled(
+        sender: Sender, asked: ResponsesRequest, card: ModelCard
+    ) -> Answering[ResponsesRequest]:
         builder = ResponsesBuilder(store, cipher, sender)
-        await builder.recall(asked)
+        await builder.recall(asked, card)
         return partial(count_prompt_tokens, builder)
 
     return TokenizerOperation(

@@ -3,15 +3,26 @@
 import uuid
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    model_validator,
+)
 
 from deployments.ingress.http.schema import NO_ZERO_BYTE, Items, Strict, without_nulls
+from deployments.media.prompt_media import PromptMedia
+from deployments.media.source import Source
 from deployments.openai.fields.common import Identifier
+from deployments.openai.fields.media import InputFile, InputImage, ResponsesAudio
 from deployments.openai.responses.tools import ToolList
 
-OTHER_PARTS = ("input_image", "input_file", "input_audio", "input_video", "computer_screenshot")
+OTHER_PARTS = ("input_video", "computer_screenshot")
+MEDIA_PARTS = ("input_image", "input_file", "input_audio")
 Json = dict[str, object]
 
 
@@ -20,7 +31,7 @@ class HasText(Protocol):
     def text(self) -> str: ...
 
 
-def _text_only(part: object) -> object:
+def _served(part: object) -> object:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in OTHER_PARTS:
         raise ValueError(f"is of type {kind}, which is not supported by this server")
@@ -76,11 +87,15 @@ class SummaryText(Strict):
     text: str
 
 
+MediaPart = InputImage | InputFile | ResponsesAudio
+TextPart = InputText | OutputText | RefusalText
 Part = Annotated[
-    Annotated[InputText | OutputText | RefusalText, Field(discriminator="type")],
-    BeforeValidator(_text_only),
+    Annotated[TextPart | MediaPart, Field(discriminator="type")], BeforeValidator(_served)
 ]
-Result = Annotated[InputText, BeforeValidator(_text_only)]
+Result = Annotated[
+    Annotated[InputText | InputImage | InputFile, Field(discriminator="type")],
+    BeforeValidator(_served),
+]
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
@@ -108,9 +123,18 @@ class MessageItem(KeptItem):
     content: str | Annotated[Items[Part], Field(min_length=1)]
     phase: Literal["commentary", "final_answer"] | None = None
 
-    @property
-    def text(self) -> str:
-        return self.content if isinstance(self.content, str) else joined(self.content)
+    @model_validator(mode="after")
+    def _only_users_show(self) -> Self:
+        for part in self.content if isinstance(self.content, list) else ():
+            if part.type in MEDIA_PARTS and self.role != "user":
+                raise ValueError(f"has {part.type}, which only messages of the user may have")
+        return self
+
+    def text(self, media: PromptMedia) -> str:
+        return _text_of(self.content, media)
+
+    def sources(self, path: str) -> list[Source]:
+        return _sources(self.content, f"{path}.content")
 
     def listed(self) -> Json:
         parts = [self.content] if isinstance(self.content, str) else self.content
@@ -124,7 +148,9 @@ class MessageItem(KeptItem):
             **labels,
         }
 
-    def _part(self, part: str | InputText | OutputText | RefusalText) -> Json:
+    def _part(self, part: str | TextPart | MediaPart) -> Json:
+        if isinstance(part, MediaPart):
+            return part.model_dump(exclude_none=True)
         if isinstance(part, RefusalText) and self.role == "assistant":
             return part.model_dump()
         text = part if isinstance(part, str) else part.text
@@ -189,15 +215,17 @@ class ResultItem(CallingItem):
     output: str | Items[Result]
     name: Identifier | None = None
 
-    @property
-    def text(self) -> str:
-        return self.output if isinstance(self.output, str) else joined(self.output)
+    def text(self, media: PromptMedia) -> str:
+        return _text_of(self.output, media)
+
+    def sources(self, path: str) -> list[Source]:
+        return _sources(self.output, f"{path}.output")
 
     def listed(self) -> Json:
         head = {**self._head("fco"), "type": self.type, "call_id": self.call_id}
         if isinstance(self.output, str):
             return {**head, "output": self.output}
-        parts = [{"type": "input_text", "text": part.text} for part in self.output]
+        parts = [part.model_dump(exclude_none=True) for part in self.output]
         return {**head, "output": parts}
 
 
@@ -222,6 +250,20 @@ class ReferenceItem(Strict):
 
 Item = MessageItem | ReasoningItem | CallItem | ResultItem | ToolsItem
 KEPT: TypeAdapter[Item] = TypeAdapter(Annotated[Item, Field(discriminator="type")])
+
+
+def _text_of(content: str | Sequence[TextPart | MediaPart], media: PromptMedia) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(
+        media.text_of(part.source("")) if isinstance(part, MediaPart) else part.text
+        for part in content
+    )
+
+
+def _sources(content: str | Sequence[TextPart | MediaPart], path: str) -> list[Source]:
+    parts = enumerate(content) if not isinstance(content, str) else ()
+    return [part.source(f"{path}[{index}]") for index, part in parts if isinstance(part, MediaPart)]
 
 
 def joined(parts: Sequence[HasText]) -> str:

@@ -20,7 +20,7 @@ from deployments.router.lifecycle.applications import (
     model_handle,
     redeploy,
 )
-from deployments.router.lifecycle.registry import ModelEntry, Phase
+from deployments.router.lifecycle.model_entry import ModelEntry, Phase
 
 log = logging.getLogger("ray.serve")
 

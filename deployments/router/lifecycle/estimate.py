@@ -7,6 +7,8 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from deployments.model.settings import ModelSettings
 from deployments.router.lifecycle.capacity import GIB, Resources
 from deployments.router.presets.paths import CONFIG
 from deployments.router.settings import CapacitySettings
-from kv.layout import LayerShape, group_layers, page_numbers
+from kv.layout import LayerShape, Layout, group_layers, page_numbers
 
 # Bytes of a weight, by its type in files and by the dtype of the settings.
 STORED_BYTES = {
@@ -73,11 +75,18 @@ def _replicas(settings: ModelSettings) -> int:
 
 def weight_bytes(settings: ModelSettings) -> int:
     """Bytes of the weights as they will be loaded; 0 if their files are not on this disk."""
-    try:
-        files = weight_files(_folder(settings.path))
-        return sum(_loaded_bytes(file, settings) for file in files)
-    except (OSError, ValueError):  # ValueError from a file that is no text
-        return 0
+    total = 0
+    with suppress(OSError, ValueError):  # ValueError from a file that is no text
+        total += sum(_loaded_bytes(file, settings) for file in _weight_files(settings.path))
+    if settings.draft_model is not None:
+        plain = replace(settings, quantization="none")
+        with suppress(OSError, ValueError):
+            total += sum(_loaded_bytes(file, plain) for file in _weight_files(settings.draft_model))
+    return total
+
+
+def _weight_files(path: str) -> Sequence[Path]:
+    return weight_files(_folder(path))
 
 
 def _loaded_bytes(file: Path, settings: ModelSettings) -> int:
@@ -127,23 +136,30 @@ def _kv_bytes(settings: ModelSettings) -> int:
 def _page_bytes(settings: ModelSettings) -> int:
     """Of one page, on all ranks; 0 without a config on this disk."""
     try:
-        config = json.loads((_folder(settings.path) / CONFIG).read_text())
-        text = config.get("text_config") or config
-        heads = int(text["num_attention_heads"])
-        kv_heads = int(text.get("num_key_value_heads") or heads)
-        head_dim = int(text.get("head_dim") or text["hidden_size"] // heads)
-        value_dim: int | None = None
-        if rank := int(text.get("kv_lora_rank") or 0):  # every rank stores the latents of all heads
-            kv_heads, value_dim = settings.tensor_parallel, rank
-            head_dim = rank + int(text["qk_rope_head_dim"])
-        shape = LayerShape(kv_heads, head_dim, value_dim=value_dim)
-        layout = tuple(shape._replace(window=window) for window in _windows(text))
+        layout = _layout(settings.path, settings.tensor_parallel)
+        if settings.draft_model is not None:
+            layout += _layout(settings.draft_model, 1)
         numbers = page_numbers(layout, group_layers(layout), settings.limits.page_size)
     except CONFIG_ERRORS:
         return 0
     if settings.limits.kv_dtype == "fp8":
         return numbers
     return numbers * (4 if settings.dtype == "float32" else 2)
+
+
+def _layout(path: str, n_ranks: int) -> Layout:
+    """What a model stores of a token, by its config. Raises CONFIG_ERRORS."""
+    config = json.loads((_folder(path) / CONFIG).read_text())
+    text = config.get("text_config") or config
+    heads = int(text["num_attention_heads"])
+    kv_heads = int(text.get("num_key_value_heads") or heads)
+    head_dim = int(text.get("head_dim") or text["hidden_size"] // heads)
+    value_dim: int | None = None
+    if rank := int(text.get("kv_lora_rank") or 0):  # every rank stores the latents of all heads
+        kv_heads, value_dim = n_ranks, rank
+        head_dim = rank + int(text["qk_rope_head_dim"])
+    shape = LayerShape(kv_heads, head_dim, value_dim=value_dim)
+    return tuple(shape._replace(window=window) for window in _windows(text))
 
 
 def _windows(text: Mapping[str, Any]) -> list[int | None]:

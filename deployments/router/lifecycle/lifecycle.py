@@ -24,7 +24,8 @@ from deployments.router.lifecycle.capacity import Capacity, CapacityPlan, Resour
 from deployments.router.lifecycle.change_feed import ChangeFeed
 from deployments.router.lifecycle.commands import Commands
 from deployments.router.lifecycle.estimate import cluster_limits, cpu_needs, model_needs
-from deployments.router.lifecycle.registry import ModelEntry, Phase, Registry
+from deployments.router.lifecycle.model_entry import ModelEntry, Phase
+from deployments.router.lifecycle.registry import Registry
 from deployments.router.presets.ini_file import PresetError
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, Preset, RoutingSettings

@@ -11,7 +11,11 @@ from functools import reduce
 
 from pydantic import BaseModel, ValidationError
 
-from deployments.router.presets.option_types import AdapterOptions, ScalingOptions
+from deployments.router.presets.option_types import (
+    AdapterOptions,
+    ScalingOptions,
+    ServedAdapterOptions,
+)
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.strict_options import MIN_SIMILARITY, Ini
 from deployments.router.presets.values import boolean
@@ -39,7 +43,11 @@ REFUSED = (
         "requests say it",
     ),
     (r"chat-template.*|(no-)?jinja|reasoning-.*", "a model brings its template; see dialect"),
-    (r"(model-)?draft.*|md|spec-.*", "no draft models; see draft-tokens"),
+    (
+        r".*-draft|.*draft-.*|spec-.*",
+        "of drafting, model-draft, draft-max, draft-min and draft-p-min can be set",
+    ),
+    (r"lora-init-without-apply", "requests choose; see lora-modules"),
     (r"mmproj.*|mm|mmu|no-mmproj.*", "models of images and sounds are not served"),
     (r"(cache-type|ct)-?[kv]", "pages are of the model's dtype, or of kv-dtype = fp8"),
     (r"(hf-file|hff|model-url|mu)", "a model is a directory or a repository of the hub"),
@@ -49,7 +57,6 @@ REFUSED = (
         "a model is on GPUs as a whole; see num-gpus and tensor-parallel",
     ),
     (r"rope-.*|yarn-.*", "the model's config.json says it"),
-    (r"embeddings?|rerank(ing)?|pooling", "models that embed or rerank are not served"),
     (
         r"(no-)?(flash-attn|fa|mmap|mlock|direct-io|dio|numa|repack|fit.*|warmup|cont-batching|cb|"
         r"ubatch-size|ubatch|ub|kv-unified|kvu|kv-offload|kvo|cache-(prompt|reuse)|"
@@ -171,6 +178,8 @@ def _format_option(key: Key, value: object) -> str:
 
 
 def _format_item(one: object, scaled: bool) -> str:
+    if isinstance(one, ServedAdapterOptions):
+        return f"{one.name}={one.path}:{one.scale}"
     if not isinstance(one, AdapterOptions):
         return str(one)
     return f"{one.path}:{one.scale}" if scaled else one.path

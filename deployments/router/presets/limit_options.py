@@ -5,11 +5,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deployments.engine.limits import ON_CPU, ON_GPU, EngineLimits
+from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits
+from deployments.router.presets.draft_options import DraftMin, DraftModel, DraftPMin, DraftTokens
 from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
 from deployments.router.presets.values import boolean
 
 LIMITS = ON_CPU
+DEFAULT_MAX_LORAS = 8  # of a model with adapters to choose from
 
 
 class LimitOptions(StrictOptions):
@@ -100,14 +102,10 @@ class LimitOptions(StrictOptions):
             "Share of its GPU that weights, the largest step and the KV cache take together"
         ),
     )
-    draft_tokens: Annotated[
-        int, Ini(("draft-tokens", "draft-max", "draft", "draft-n", "LLAMA_ARG_DRAFT_MAX"))
-    ] = Field(
-        default=LIMITS.draft_tokens,
-        ge=0,
-        le=64,
-        description="Tokens guessed a step (speculative decoding by prompt lookup). 0 is none",
-    )
+    draft_model: DraftModel = None
+    draft_tokens: DraftTokens = None
+    draft_min: DraftMin = LIMITS.draft_min
+    draft_p_min: DraftPMin = LIMITS.draft_p_min
     async_scheduling: Annotated[
         bool | None,
         Ini(("async-scheduling",), read=boolean, unset="auto"),
@@ -116,8 +114,8 @@ class LimitOptions(StrictOptions):
         default=LIMITS.async_scheduling,
         description="Launch a step before the tokens of the last one are known",
     )
-    max_loras: int = Field(
-        default=LIMITS.max_loras,
+    max_loras: Annotated[int | None, Unset("8 with `lora_modules`, else 0")] = Field(
+        default=None,
         ge=0,
         le=256,
         description=(
@@ -125,8 +123,8 @@ class LimitOptions(StrictOptions):
             "turn. 0: they can't choose any"
         ),
     )
-    max_lora_rank: int = Field(
-        default=LIMITS.max_lora_rank,
+    max_lora_rank: Annotated[int | None, Unset("16, or the largest of `lora_modules`")] = Field(
+        default=None,
         ge=1,
         le=256,
         description="Largest rank of such an adapter, or of those that one request adds up",
@@ -150,10 +148,23 @@ class LimitOptions(StrictOptions):
         description="Seconds of one step after which the health check fails",
     )
 
-    def limits(self, *, on_gpu: bool) -> EngineLimits:
-        """Where the number of rows and tokens is left open, it is as fits the device."""
+    def limits(self, *, on_gpu: bool, lora_rank: int) -> EngineLimits:
+        """Where the number of rows and tokens is left open, it is as fits the device, and room for
+        adapters is as fits those of the preset, of which `lora_rank` is the largest rank; 0 for
+        none. Raises ValueError where these find no room.
+        """
         given = {f.name: getattr(self, f.name) for f in fields(EngineLimits)}
         sized = ON_GPU if on_gpu else ON_CPU
         for name in ("max_running", "max_batch_tokens"):
             given[name] = given[name] or getattr(sized, name)
+        if given["draft_tokens"] is None:
+            given["draft_tokens"] = MODEL_DRAFT_TOKENS if self.draft_model else LIMITS.draft_tokens
+        if given["max_loras"] is None:
+            given["max_loras"] = DEFAULT_MAX_LORAS if lora_rank else LIMITS.max_loras
+        if given["max_lora_rank"] is None:
+            given["max_lora_rank"] = max(LIMITS.max_lora_rank, lora_rank)
+        if lora_rank and not given["max_loras"]:
+            raise ValueError("lora-modules: with max-loras = 0 requests can't choose adapters")
+        if lora_rank > given["max_lora_rank"]:
+            raise ValueError(f"lora-modules: rank {lora_rank} is over max-lora-rank")
         return EngineLimits(**given)

@@ -5,8 +5,11 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from deployments.model.settings import Autoscaling
+from deployments.outputs import ModelTask, Pooling
 from deployments.router.presets.paths import printable_name
-from deployments.router.presets.strict_options import Ini, StrictOptions
+from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
+from deployments.router.presets.values import embed_only, rerank_only
+from deployments.served_adapters import MAX_SCALE, NAME, NAME_WORDS
 from deployments.text.dialects.registry import DIALECTS
 
 SCALING = Autoscaling()
@@ -51,6 +54,18 @@ class AdapterOptions(StrictOptions):
     scale: float = 1.0
 
 
+def _adapter_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of an adapter: it must be {NAME_WORDS}")
+    return name
+
+
+class ServedAdapterOptions(StrictOptions):
+    name: Annotated[str, AfterValidator(_adapter_name)]
+    path: str = Field(min_length=1, description="Folder with an adapter_config.json")
+    scale: float = Field(default=1.0, ge=-MAX_SCALE, le=MAX_SCALE)
+
+
 def adapter_from_path(value: object) -> object:
     return {"path": value, "scale": 1.0} if isinstance(value, str) else value
 
@@ -72,3 +87,28 @@ def _served_form(model: str) -> str:
 Model = Annotated[str, Field(min_length=1), AfterValidator(_served_form)]
 Name = Annotated[str, Field(min_length=1), AfterValidator(printable_name)]
 Dialect = Annotated[str, AfterValidator(known_dialect)]
+
+
+Task = Annotated[
+    ModelTask | None,
+    Ini(("task",), unset="auto"),
+    Ini(("embeddings", "embedding", "LLAMA_ARG_EMBEDDINGS"), read=embed_only),
+    Ini(("reranking", "rerank", "LLAMA_ARG_RERANKING"), read=rerank_only),
+    Unset("what its files are made for"),
+    Field(
+        description=(
+            "What the model answers with: tokens (`generate`), vectors (`embed`), a score for a "
+            "pair of texts (`score`) or its labels (`classify`). `embeddings = true` is `embed`, "
+            "`reranking = true` is `score`"
+        )
+    ),
+]
+PoolingOption = Annotated[
+    Pooling | None,
+    Ini(("pooling", "LLAMA_ARG_POOLING"), unset="auto"),
+    Unset("as its files say"),
+    Field(
+        description="What vectors are made of: the `last` token, `cls`, the `mean`, or `none`: "
+        "one for each token"
+    ),
+]

@@ -21,15 +21,21 @@ from deployments.router.presets.option_types import (
     Dialect,
     Model,
     Name,
+    PoolingOption,
     ScalingOptions,
+    ServedAdapterOptions,
+    Task,
     adapter_from_path,
 )
+from deployments.router.presets.served_adapters import read_adapters
 from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
 from deployments.router.presets.values import (
     boolean,
     comma_separated,
     gpus_for_layers,
     hub_id,
+    named_adapter,
+    named_adapters,
     plain_adapters,
     scaled_adapters,
 )
@@ -134,11 +140,19 @@ class ServedOptions(StrictOptions):
     dialect: Annotated[Dialect, Unset("from the chat template")] = Field(
         default="", description="How the model writes thoughts and tool calls"
     )
+    task: Task = None
+    pooling: PoolingOption = None
     adapters: Annotated[
         tuple[Annotated[AdapterOptions, BeforeValidator(adapter_from_path)], ...],
         Ini(("lora",), read=plain_adapters),
         Ini(("lora-scaled",), read=scaled_adapters),
     ] = Field(default=(), description="LoRA adapters in PEFT's form, merged into the weights")
+    lora_modules: Annotated[
+        tuple[Annotated[ServedAdapterOptions, BeforeValidator(named_adapter)], ...],
+        Ini(("lora-modules",), read=named_adapters),
+    ] = Field(
+        default=(), description="LoRA adapters that requests choose by name, beside the plain model"
+    )
     temperature: Annotated[float | None, Ini(("temp", "temperature", "LLAMA_ARG_TEMP"))] = Field(
         default=None, ge=0, le=2, description="Where a request does not set it. 0 is greedy"
     )
@@ -216,17 +230,20 @@ class ModelOptions(LimitOptions, ServedOptions):
 
     def preset(self, name: str, *, source: str, text: str = "") -> Preset:
         """Raises ValueError for options that contradict each other."""
+        adapters = read_adapters(self.lora_modules)
         return Preset(
-            settings=self._settings(name),
+            settings=self._settings(name, max((one.rank for one in adapters), default=0)),
             aliases=tuple(dict.fromkeys(one for one in self.aliases if one != name)),
             tags=tuple(dict.fromkeys(self.tags)),
             load_on_startup=self.load_on_startup,
             pinned=self.pinned,
             source=source,
             text=text,
+            served_adapters=adapters,
         )
 
-    def _settings(self, name: str) -> ModelSettings:
+    def _settings(self, name: str, lora_rank: int) -> ModelSettings:
+        """`lora_rank` is the largest one of the adapters that requests choose; 0 without any."""
         if self.model is None:
             raise ValueError("no model is named: a directory or a hub id")
         settings = ModelSettings(
@@ -239,7 +256,10 @@ class ModelOptions(LimitOptions, ServedOptions):
             tensor_parallel=self.tensor_parallel,
             dtype=self.dtype,
             quantization=self.quantization,
+            draft_model=self.draft_model,
             dialect=self.dialect,
+            task=self.task,
+            pooling=self.pooling,
             adapters=tuple(Adapter(path=a.path, scale=a.scale) for a in self.adapters),
             sampling=SamplingDefaults(
                 **{one.name: getattr(self, one.name) for one in fields(SamplingDefaults)}
@@ -247,7 +267,7 @@ class ModelOptions(LimitOptions, ServedOptions):
             sleep_idle_s=self.sleep_idle_s,
             sleep_weights=self.sleep_weights,
             stop_timeout_s=self.stop_timeout_s,
-            limits=self.limits(on_gpu=bool(self.num_gpus)),
+            limits=self.limits(on_gpu=bool(self.num_gpus), lora_rank=lora_rank),
         )
         check_settings(settings)
         return settings

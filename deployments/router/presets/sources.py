@@ -15,6 +15,7 @@ from deployments.router.presets.keys import format_section
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.paths import adapter_path, model_folders, model_path
 from deployments.router.settings import Preset
+from deployments.served_adapters import SEPARATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +114,17 @@ def with_absolute_paths(options: ModelOptions, base: Path) -> ModelOptions:
     found: dict[str, object] = {}
     if options.model is not None:
         found["model"] = model_path(options.model, base)
+    if options.draft_model is not None:
+        found["draft_model"] = model_path(options.draft_model, base)
     if options.adapters:
         found["adapters"] = tuple(
             one.model_copy(update={"path": adapter_path(one.path, base)})
             for one in options.adapters
+        )
+    if options.lora_modules:
+        found["lora_modules"] = tuple(
+            one.model_copy(update={"path": adapter_path(one.path, base)})
+            for one in options.lora_modules
         )
     return options.model_copy(update=found)
 
@@ -129,6 +137,10 @@ def _check_names(listed: Iterable[tuple[str, Preset]]) -> None:
         own = preset.settings.name
         for name in (own, *preset.aliases):
             _claim(names, name, (own, location))
+            for adapter in preset.served_adapters:
+                claimant = (f"{own}{SEPARATOR}{adapter.name}", location)
+                _claim(names, f"{name}{SEPARATOR}{adapter.name}", claimant)
+                _claim(names, adapter.name, claimant)
         other = applications.setdefault(preset.settings.application, own)
         if other != own:
             raise PresetError(

@@ -6,6 +6,7 @@ BOOLEAN_WORDS = {
     **dict.fromkeys(("on", "enabled", "true", "1"), True),
     **dict.fromkeys(("off", "disabled", "false", "0"), False),
 }
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
@@ -27,6 +28,14 @@ def hub_id(text: str) -> str:
     return text
 
 
+def embed_only(text: str) -> str | None:
+    return "embed" if boolean(text) else None
+
+
+def rerank_only(text: str) -> str | None:
+    return "score" if boolean(text) else None
+
+
 def gpus_for_layers(text: str) -> float:
     """A model is on its GPUs as a whole or not at all."""
     if not re.fullmatch(r"-?\d+|auto|all", text):
@@ -40,6 +49,23 @@ def plain_adapters(text: str) -> tuple[dict[str, object], ...]:
 
 def scaled_adapters(text: str) -> tuple[dict[str, object], ...]:
     return tuple(_scaled(part) for part in comma_separated(text))
+
+
+def named_adapters(text: str) -> tuple[object, ...]:
+    return tuple(map(named_adapter, comma_separated(text)))
+
+
+def named_adapter(value: object) -> object:
+    """NAME=FOLDER or NAME=FOLDER:SCALE, where what follows a colon is no scale unless a number."""
+    if not isinstance(value, str):
+        return value
+    name, equals, path = (part.strip() for part in value.partition("="))
+    if not equals or not name or not path:
+        raise ValueError("must be NAME=FOLDER or NAME=FOLDER:SCALE, or several of them with commas")
+    folder, _, scale = path.rpartition(":")
+    if folder and NUMBER.fullmatch(scale):
+        return {"name": name, "path": folder, "scale": float(scale)}
+    return {"name": name, "path": path}
 
 
 def _scaled(text: str) -> dict[str, object]:

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
+from deployments.media.placeholders import ExpandedText
+from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.text.chat.call_ids import with_template_ids
+from deployments.text.chat.media_parts import placed_ids, render_with_media
 from deployments.text.chat.message_forms import (
     forms,
     with_one_call_per_message,
@@ -66,6 +69,7 @@ class Conversation:
     template_kwargs: Mapping[str, object] = field(default_factory=dict)
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    media: PromptMedia = NO_MEDIA  # that the messages refer to
 
 
 def prepare_prompt(
@@ -78,7 +82,8 @@ def prepare_prompt(
     )
     dialect = tool_prompt.dialect
     _check_thinks(conversation.thinking, tool_prompt, card)
-    text = _render(conversation, tool_prompt, tokenizer)
+    expanded = _render(conversation, tool_prompt, card, tokenizer)
+    text = expanded.text
     context = ReplyContext(
         tools=_callable(conversation, tools),
         thinking=tool_prompt.thinks and dialect.opens_thought(text),
@@ -92,11 +97,14 @@ def prepare_prompt(
         )
     else:
         grammar = _grammar(conversation, dialect, context, tool_prompt.thinks, mark)
-    ids = tokenizer.encode(text, add_special_tokens=False, limit=card.context_length)
+    encode = partial(tokenizer.encode, add_special_tokens=False, limit=card.context_length)
+    ids, places = placed_ids(expanded, encode, card, "messages")
     at = _last_message_at(conversation, text, len(ids), card, tokenizer)
     return ChatPrompt(
         text=text,
         ids=ids,
+        media=expanded.media,
+        places=places,
         last_message_at=at,
         grammar=grammar,
         triggers=triggers,
@@ -138,7 +146,12 @@ def _marks_calls(conversation: Conversation, dialect: Dialect) -> bool:
     return not dialect.unmarked_calls or _constrains_calls(conversation)
 
 
-def _render(conversation: Conversation, tool_prompt: ToolPrompt, tokenizer: TextTokenizer) -> str:
+def _render(
+    conversation: Conversation,
+    tool_prompt: ToolPrompt,
+    card: ModelCard,
+    tokenizer: TextTokenizer,
+) -> ExpandedText:
     switches = _switches(conversation, tool_prompt.template)
     render = partial(
         tokenizer.render_chat,
@@ -156,7 +169,9 @@ def _render(conversation: Conversation, tool_prompt: ToolPrompt, tokenizer: Text
     refusals: list[Refused] = []
     for form in forms(messages):
         try:
-            return render(form)
+            if card.media is None:
+                return ExpandedText(render(form))
+            return render_with_media(form, conversation.media, card.media, render)
         except Refused as refusal:
             refusals.append(refusal)
     raise refusals[0]  # later ones may be about another form only

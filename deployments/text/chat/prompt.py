@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deployments.grammar_triggers import GrammarTriggers
+from deployments.media.medium import Medium
 from deployments.text.dialects.dialect import Dialect, ReplyContext
 from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.wire import ThinkingBudget
+from kv.content import Medium as MediumPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,8 @@ class Prompt:
     kept_specials: frozenset[int] = frozenset()
     thinking: ThinkingBudget | None = None
     last_message_at: int = 0
+    media: tuple[Medium, ...] = ()
+    places: tuple[MediumPlace, ...] = ()
 
     def parser(self) -> ReplyParser | None:
         """A new parser for each choice; None where the reply is plain text."""

@@ -49,6 +49,8 @@ def _step(part: Any) -> Step | None:
             return partial(_replace, _pattern(part["pattern"]), part["content"])
         case "Spaced":  # no decoder at all: words, joined by spaces
             return partial(str.__add__, " ")
+        case "WordPiece":  # that no space goes before a comma is not undone
+            return partial(_word_piece, part["prefix"])
         case "Fuse" | "Strip":
             return None
     raise ValueError(f"tokenizer decoder {part['type']} is not supported")
@@ -60,7 +62,7 @@ def _adds_space(part: Any) -> bool:
             return bool(part["content"] == " " and part["start"])
         case "Metaspace":
             return bool(part.get("prepend_scheme", "always") != "never")
-    return bool(part["type"] == "Spaced")
+    return bool(part["type"] in ("Spaced", "WordPiece"))
 
 
 def _pattern(pattern: Any) -> str:
@@ -69,6 +71,11 @@ def _pattern(pattern: Any) -> str:
 
 def _replace(pattern: str, content: str, token: str) -> str:
     return re.sub(pattern, lambda _: content, token)
+
+
+def _word_piece(prefix: str, token: str) -> str:
+    """A word's first piece has no prefix."""
+    return token.removeprefix(prefix) if token.startswith(prefix) else " " + token
 
 
 def _byte_level(token: str) -> bytes:

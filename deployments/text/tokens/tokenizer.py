@@ -17,6 +17,7 @@ from jinja2 import TemplateError
 from tokenizers import Encoding, Tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from deployments.text.tokens.framing import Cut, Framed, frame
 from deployments.text.tokens.token_texts import TokenTexts
 from deployments.wire import ModelCard, refused
 
@@ -28,6 +29,7 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 # encoded at a time.
 LARGE = 1 << 18
 COUNTED_LIMITS = 4
+CHARACTERS_PER_TOKEN = 32  # that is cut: more than a text has of them
 _one_large = threading.Lock()
 ADDED_TOKEN_FIELDS = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
 RESERVED_NAMES = {
@@ -96,6 +98,27 @@ class TextTokenizer:
             if _is_beyond(len(ids), limit):
                 return ids
         return _encode(self._literal, text, add_special_tokens)
+
+    def encode_framed(
+        self, texts: Sequence[str], limit: int, cut: Cut | None, special_tokens: bool = True
+    ) -> Framed:
+        """One text or a pair, with the model's special tokens. Without `cut`, a text with more than
+        `limit` tokens may only be counted, as `encode` does.
+        """
+        kept: list[str] = []
+        for index, text in enumerate(texts):
+            most = None if cut is None else cut.most(index)
+            if cut is not None and most is not None:
+                reach = max(LARGE, CHARACTERS_PER_TOKEN * most)
+                text = text[-reach:] if cut.keeps_end else text[:reach]
+            elif len(text) > max(LARGE, limit):
+                count = self._count(text, COUNTED_LIMITS * limit)
+                if _is_beyond(count, limit):
+                    return Framed([0] * count)
+            kept.append(text)
+        with _one_large if sum(map(len, kept)) > LARGE else nullcontext():
+            encoded = [_encoding(self._tokenizer, one) for one in kept]
+            return frame(self._tokenizer, encoded, cut, special_tokens)
 
     def _count(self, text: str, limit: int) -> int:
         """Beyond the limit it is an estimate, from the beginning of the text."""

@@ -10,13 +10,13 @@ import openai
 import pytest
 
 from tests.e2e.server import MODES, THROUGHPUT_MODE, Server
-from tests.e2e.shared.models import LOADED_AT_ONCE, save_models
+from tests.e2e.shared.models import LOADABLE, LOADED_AT_ONCE, save_models
 
 WATCHED = {
     "logging_config": {"encoding": "JSON"},
     "tracing_config": {"enabled": True, "sampling_ratio": 1.0},
 }
-TURNS = {"test_operate.py": -1, "test_chaos.py": 1}
+TURNS = {"test_operate.py": -1, "test_chaos.py": 1, "test_adapters.py": 1}
 AT_ONCE = {
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",  # else logs come by the thousand lines
     # Else metrics come every ten seconds. Ray forgets a gauge after two intervals without news of
@@ -57,7 +57,11 @@ def server(
 ) -> Iterator[Server]:
     """Random models in float32, behind Serve's Python proxy and behind HAProxy."""
     folder = tmp_path_factory.mktemp(request.param)
-    router = {"presets": str(presets), "models_max": LOADED_AT_ONCE}
+    router = {
+        "presets": str(presets),
+        "models_max": LOADED_AT_ONCE,
+        "adapters_dir": str(presets.with_name(LOADABLE)),
+    }
     throughput = request.param == "throughput"
     environment, config = (THROUGHPUT_MODE | AT_ONCE, WATCHED) if throughput else ({}, {})
     with Server(folder, router, environment, config).ending_later(ending) as running:

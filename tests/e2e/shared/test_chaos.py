@@ -12,7 +12,9 @@ from itertools import chain
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.e2e.server import Server
 from tests.e2e.shared.said import PAIR, STREAMS, UNARY, streamed, unary
@@ -215,6 +217,34 @@ def test_answers_of_all_protocols_outlive_all_replicas(pair: Server) -> None:
         return pair.failovers() - before >= len(STREAMS)
 
     assert any(all_are_lost() for _ in range(MAX_ROUNDS))
+
+
+def test_embeddings_outlive_their_replica(pair: Server) -> None:
+    """Those that it had begun are computed again by the other one, and no others."""
+    texts = [f"{number} " * 40 for number in range(400)]
+    body = {"model": PAIR, "input": texts, "pooling": "mean"}
+
+    async def embed(kill: bool) -> NDArray[np.float64]:
+        async with httpx.AsyncClient(base_url=pair.url, timeout=120) as client:
+            asking = asyncio.create_task(client.post("/v1/embeddings", json=body))
+            if kill:
+                await asyncio.to_thread(
+                    pair.eventually, lambda: pair.stats()["active_requests"] > 0
+                )
+                os.kill(pair.replicas(*MODEL)[0], signal.SIGKILL)
+            answer = (await asking).raise_for_status().json()
+        assert [one["index"] for one in answer["data"]] == list(range(len(texts)))
+        return np.array([one["embedding"] for one in answer["data"]])
+
+    def lost() -> bool:
+        """All that it had begun may have ended."""
+        pair.eventually(lambda: both_serve(pair))
+        before = pair.failovers("before_first_token")
+        assert np.abs(asyncio.run(embed(kill=True)) - undisturbed).max() < 1e-5
+        return pair.failovers("before_first_token") > before
+
+    undisturbed = asyncio.run(embed(kill=False))
+    assert any(lost() for _ in range(MAX_ROUNDS))
 
 
 def kill_all(processes: list[int]) -> None:

@@ -7,7 +7,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletio
 from pydantic import TypeAdapter
 
 from tests.e2e.server import Server
-from tests.e2e.shared.models import NAMES
+from tests.e2e.shared.models import LISTED
 
 MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello there"}]
 
@@ -77,7 +77,7 @@ def test_a_stop_string_is_not_part_of_the_answer(client: openai.OpenAI) -> None:
 
 
 def test_the_models_are_listed_and_found(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == list(NAMES)
+    assert [model.id for model in client.models.list()] == list(LISTED)
     assert client.models.retrieve("tiny").id == "tiny"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("huge")

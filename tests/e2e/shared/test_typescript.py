@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.server import THROUGHPUT, Server
 from tests.e2e.shared.asked import ASKED, ask, ask_stream
-from tests.e2e.shared.models import NAMES
+from tests.e2e.shared.models import LISTED
 
 SOURCES = Path(__file__).parent / "typescript"
 IMPORTS = """import type Anthropic from "@anthropic-ai/sdk";
@@ -94,7 +94,7 @@ def test_the_sdks_accumulate_streams_to_the_unary_answers(server: Server, projec
     for name in ("chatCalls", "responseCalls", "messageCalls"):
         assert set(SAID[name](told[name][0])[0]) == {"city", "days"}
     assert told["counted"]["input_tokens"] > 0
-    assert told["models"] == told["anthropicModels"] == list(NAMES)
+    assert told["models"] == told["anthropicModels"] == list(LISTED)
     assert [(failure["name"], failure["status"]) for failure in told["failures"]] == [
         ("NotFoundError", 404),
         ("BadRequestError", 400),

@@ -8,7 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from deployments.engine.attention.gpu import NO_SLOT, TritonAttention
+from deployments.engine.attention.gpu import (
+    NO_SLOT,
+    TritonAttention,
+    attention_at,
+    plan_triton_attention,
+)
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.attention.tiles import tile
 from deployments.engine.forward.cuda_graphs import (
@@ -19,6 +24,7 @@ from deployments.engine.forward.cuda_graphs import (
     StepGraphs,
     capture_sizes,
 )
+from deployments.engine.forward.inputs import StepInputs
 from kv.layout import alike
 from kv.storage import Storage
 from tests.engine.forward.paged_models import (
@@ -120,6 +126,30 @@ def test_rows_without_a_task_are_written_nowhere_and_have_no_context() -> None:
     assert step.slots.tolist()[3] == NO_SLOT
     assert (step.slots[:3] >= 0).all()
     assert step.page_table[:3, :8].tolist() == DECODES.page_table[0].tolist()
+
+
+@pytest.mark.parametrize("step", [DECODES, CHUNKS], ids=["decodes", "chunks"])
+def test_a_page_table_on_the_device_says_what_one_on_the_host_says(step: StepInputs) -> None:
+    storage, nothing = small_storage(), np.empty((0, 0, 0), dtype=np.int64)
+    table = torch.from_numpy(step.page_table.astype(np.int32))
+    pages = step.find_new_pages(storage.page_size)
+    shared = replace(step, page_table=nothing, device_table=table, new_pages=pages)
+    static, same = StaticInputs(storage, 8, 48), StaticInputs(storage, 8, 48)
+    static.load(step, 8)
+    same.load(shared, 8)
+    for key in (GraphKey(8, 48, has_chunks=False), GraphKey(8, 48, has_chunks=True)):
+        expected, found = static.views(key)[-1], same.views(key)[-1]
+        assert isinstance(expected, TritonAttention)
+        assert isinstance(found, TritonAttention)
+        assert torch.equal(found.page_table, expected.page_table)
+        assert torch.equal(found.slots, expected.slots)
+    lengths = step.total_len, step.new_len
+    eager = attention_at(storage, shared.table_of(0), shared.slots(storage, 0), *lengths)
+    planned = plan_triton_attention(storage, step.page_table[0], *lengths)
+    assert torch.equal(eager.page_table, planned.page_table)
+    assert torch.equal(eager.slots, planned.slots)
+    assert torch.equal(eager.starts, planned.starts)
+    assert torch.equal(eager.total_len, planned.total_len)
 
 
 def test_a_smaller_step_leaves_nothing_of_the_one_before() -> None:

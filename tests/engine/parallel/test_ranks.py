@@ -13,10 +13,13 @@ from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.lora import merge_adapters
+from deployments.engine.loading.model_tasks import answer_as
 from deployments.engine.parallel.ranks import RanksLostError, shard_range
 from deployments.engine.parallel.sharding import check_shardable, load_shard
+from deployments.outputs import ModelTask
 from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
 from tests.adapters import lora_tensors, save_adapter
+from tests.encoders import tiny_embedder
 from tests.engine.drive import GREEDY, Outcome, Poison, engine, random_ids, request, roomy
 from tests.engine.parallel.two_ranks import Follower, join_group, start_follower, two_rank_engine
 from tests.engine.scheduler.repeating import plain, repeating, tokens
@@ -127,6 +130,28 @@ def test_chunks_preemption_and_steps_launched_ahead_do_not_change_the_output(
     assert stats.cached_tokens > 0
     assert (stats.preemptions > 0) == (name == "preempted")
     assert (len(ahead) >= 10) == is_async
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_next", "granitemoehybrid"])
+def test_ranks_keep_the_same_states(model_type: str, follower: Follower, tmp_path: Path) -> None:
+    path = save(tiny.tiny_model(model_type), tmp_path)
+    limits = roomy(n_pages=22, max_batch_tokens=16, async_scheduling=True)
+    with two_rank_engine(follower, path, limits) as running:
+        ahead = counted(running)
+        outcomes = running.run_at_once(*requests())
+        running.check_idle()
+        stats = running.core.stats()
+        assert running.core.cache.shape.has_states
+    check_same(outcomes, run_unsharded(tiny.tiny_model(model_type)))
+    assert stats.preemptions > 0
+    assert len(ahead) >= 10
+
+
+def test_an_encoder_is_not_shared(disposable: Follower, llama: Path) -> None:
+    with join_group(disposable, llama) as ranks:
+        model = answer_as(tiny_embedder("eurobert"), ModelTask.EMBED)
+        with pytest.raises(UnsupportedModelError, match="can't share an encoder"):
+            EngineCore(model, frozenset(), roomy(), ranks=ranks)
 
 
 def test_drafts_are_checked_by_all_ranks(follower: Follower, tmp_path: Path) -> None:

@@ -97,3 +97,22 @@ def test_a_first_guess_is_small() -> None:
 
 def test_never_more_than_the_budget() -> None:
     assert PrefillPacer(TARGET_S, LEAST).max_prompt_tokens(4, 3) == 3
+
+
+@settings(deadline=None)
+@given(prices, st.integers(0, 99))
+def test_texts_for_vectors_make_no_step_of_streams_twice_as_long(
+    price: tuple[float, float, float], seed: int
+) -> None:
+    pace, step_s = PrefillPacer(None, LEAST), machine(*price)
+    chance = random.Random(seed)
+    for i in range(60):
+        rows = chance.randint(1, 8)
+        tokens = pace.max_pooled_tokens(rows, BUDGET) if i % 2 else 0
+        if tokens > LEAST:
+            assert step_s(rows, tokens) <= 2 * step_s(rows, 0)
+        pace.observe(rows, tokens, step_s(rows, tokens))
+
+
+def test_texts_for_vectors_have_all_of_a_step_without_streams() -> None:
+    assert PrefillPacer(None, LEAST).max_pooled_tokens(0, BUDGET) == BUDGET

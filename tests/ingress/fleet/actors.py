@@ -15,6 +15,7 @@ from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.model.settings import application_name
+from deployments.routing import RoutingDecision, RoutingQuery
 from deployments.wire import (
     FinishReason,
     GenerationRequest,
@@ -22,8 +23,6 @@ from deployments.wire import (
     ModelState,
     ModelStatus,
     RequestError,
-    RoutingDecision,
-    RoutingQuery,
     TokenEvent,
 )
 from tests.ingress.fleet.replicas import Remote, Replica, Response
@@ -55,6 +54,7 @@ class RouterActor:
     wanted: list[tuple[str | None, str]] = field(default_factory=list)
     unloads: list[int | None] = field(default_factory=list)  # that those who want it know of
     asked: list[tuple[str, str]] = field(default_factory=list)  # request ids and sessions
+    tables: list[str] = field(default_factory=list)  # the versions that they know
     batches: list[int] = field(default_factory=list)  # questions in each call
     choosing: asyncio.Event | None = None  # that choices wait for
     chosen: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,6 +88,7 @@ class RouterActor:
         if self.choosing is not None:
             await self.choosing.wait()
         self.asked += [(question.request_id, question.session) for question in questions]
+        self.tables += [question.adapters for question in questions]
         return [_given(_next(self.choices)) for _ in questions]
 
     async def models(self) -> list[ModelStatus]:

@@ -11,7 +11,8 @@ from deployments.channel_protocol import HEARTBEAT, Join, decode_burst, encode_u
 from deployments.ingress.fleet import liveness
 from deployments.ingress.fleet.liveness import ReplicaSilentError
 from deployments.model.channel_server import CLIENT_TIMEOUT_S
-from deployments.wire import GenerationRequest, RoutingDecision, TokenEvent
+from deployments.routing import RoutingDecision
+from deployments.wire import GenerationRequest, TokenEvent
 from tests.ingress.fleet.actors import MODEL, Actors, produces, token_at
 from tests.ingress.fleet.replicas import Replica
 from tests.ingress.fleet.test_channel_client import LENGTH, Stage, played, said, token, whole

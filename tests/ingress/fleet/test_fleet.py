@@ -10,6 +10,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from deployments.ingress.fleet.serve_handles import unavailable
 from deployments.ingress.settings import IngressSettings
+from deployments.routing import RoutingDecision
 from deployments.wire import (
     ErrorKind,
     FinishReason,
@@ -18,7 +19,6 @@ from deployments.wire import (
     ModelState,
     Refused,
     RequestError,
-    RoutingDecision,
     TokenEvent,
 )
 from tests.ingress.fleet.actors import MODEL, UP, Actors, Fate, produces, status, token_at

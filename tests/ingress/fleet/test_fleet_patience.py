@@ -16,6 +16,7 @@ from deployments.ingress.fleet.prompt_hashes import OFF_LOOP_TOKENS, PromptHashe
 from deployments.ingress.fleet.retries import BACKOFF_S, Retries
 from deployments.ingress.fleet.router_client import ROUTER_RETRY_S, RouterClient
 from deployments.ingress.settings import IngressSettings
+from deployments.routing import RoutingDecision
 from deployments.wire import (
     ErrorKind,
     GenerationRequest,
@@ -23,7 +24,6 @@ from deployments.wire import (
     ModelState,
     ModelStatus,
     Refused,
-    RoutingDecision,
     TokenEvent,
 )
 from kv.content import Content

@@ -1,6 +1,7 @@
 """What another replica is asked to go on with, when one was lost in mid-answer."""
 
 from deployments.ingress.fleet.partial_output import PartialOutput
+from deployments.outputs import Vectors
 from deployments.wire import (
     FinishReason,
     GenerationRequest,
@@ -74,3 +75,14 @@ def test_a_prompt_that_is_computed_again_never_seems_to_go_back() -> None:
     said = PartialOutput(asked())
     for told, known in ((64, 64), (0, 64), (100, 100)):
         assert said.add(TokenEvent(prompt_tokens=told)).prompt_tokens == known
+
+
+def test_vectors_come_whole_from_the_replica_that_ends() -> None:
+    one, two = Vectors(1, bytes(8)), Vectors(1, bytes(range(8)))
+    last = TokenEvent(vectors=two, finish_reason=FinishReason.STOP)
+    said = PartialOutput(asked(SamplingParams()))
+    said.remaining_request()
+    assert said.add(TokenEvent(vectors=one)) == TokenEvent()
+    said.remaining_request()  # it was lost with its first part
+    said.add(TokenEvent(vectors=one))
+    assert said.add(last).vectors == Vectors(2, one.data + two.data)

@@ -9,13 +9,13 @@ import httpx
 import pytest
 from ray.exceptions import ActorDiedError
 
+from deployments.routing import RoutingDecision
 from deployments.wire import (
     ErrorKind,
     GenerationRequest,
     ModelCard,
     Refused,
     RequestError,
-    RoutingDecision,
     TokenEvent,
 )
 from tests.ingress.engines import ScriptedEngine, fails, says

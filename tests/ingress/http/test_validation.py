@@ -18,6 +18,17 @@ from deployments.llama.tools.files import EditFile
 from deployments.openai.chat.schema import ChatRequest
 from deployments.openai.completions.schema import CompletionRequest
 from deployments.openai.conversations.schema import ConversationBody, ItemsBody
+from deployments.openai.decisions.schema import DecisionRequest
+from deployments.openai.decisions.systemone import SystemOneRequest
+from deployments.openai.embeddings.schema import (
+    CohereEmbedRequest,
+    EmbeddingsRequest,
+    EmbedRequest,
+    NativeRequest,
+    PoolingRequest,
+)
+from deployments.openai.ranking.classify import ClassifyRequest
+from deployments.openai.ranking.schema import RerankRequest, ScoreRequest, TextsRerankRequest
 from deployments.openai.responses.schema import ResponsesRequest
 from deployments.web.api.schema import ChatBody, MessagesBody
 from deployments.wire import Refused
@@ -26,14 +37,25 @@ from tests.ingress.edge import every
 
 BODIES = [
     ChatRequest,
+    ClassifyRequest,
+    CohereEmbedRequest,
     CompletionRequest,
     CountRequest,
+    DecisionRequest,
     DetokenizeRequest,
+    EmbedRequest,
+    EmbeddingsRequest,
     InfillRequest,
     MessagesRequest,
     LlamaCompletionRequest,
+    NativeRequest,
+    PoolingRequest,
+    RerankRequest,
     ResponsesRequest,
+    ScoreRequest,
     StreamLookup,
+    SystemOneRequest,
+    TextsRerankRequest,
     TokenizeRequest,
 ]
 LIMIT = 4096
@@ -81,10 +103,10 @@ NESTED_WRONG: list[object] = tries(
     [*WRONG, [[]], -7, "", {"type": 5}, {"surely_unknown": 1}],
 )
 # Words of Python's or of pydantic's, and names of our classes. A pattern is told in words, and the
-# size that a list has only where it may be nothing but a list.
+# size that a list has only where it may be nothing but a list. A value of a protocol is quoted.
 JARGON = re.compile(
-    r"\b(None|NoneType|True|False|dict|dictionary|str|int|float|bool|tuple|instance|pydantic|Input"
-    r"|Unable|tag|union|Literal|pattern|validation|valid|(greater|less)than|not \d+ or"
+    r"(?<!')\b(None|NoneType|True|False|dict|dictionary|str|int|float|bool|tuple|instance|pydantic"
+    r"|Input|Unable|tag|union|Literal|pattern|validation|valid|(greater|less)than|not \d+ or"
     r"|[A-Z]\w+(Request|Message|Part|Item|Tool|Format|Options|Block|Choice|Body))\b"
 )
 MORE_BODIES = [*BODIES, ChatBody, ConversationBody, EditFile, ItemsBody, MessagesBody]

@@ -115,14 +115,6 @@ def test_models_are_listed_in_both_shapes() -> None:
     assert body["data"][0]["meta"]["n_ctx"] == 512
 
 
-def test_adapters_are_none() -> None:
-    assert asked(tiny(), "/lora-adapters").json() == []
-    assert asked(tiny(), "/lora-adapters", "POST", json=[]).json() == {"success": True}
-    refusal(asked(tiny(), "/lora-adapters", "POST", json={}), 400)
-    error = refusal(asked(tiny(), "/lora-adapters", "POST", json=[{"id": 0, "scale": 1}]), 501)
-    assert "merged" in error["message"]
-
-
 def test_what_is_switched_off_says_so_without_a_code() -> None:
     for path in ("/cors-proxy?url=http://x", "/tools"):
         response = asked(tiny(), path)

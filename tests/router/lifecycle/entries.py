@@ -5,7 +5,7 @@ from ray.serve.schema import ApplicationStatus
 from deployments.model.settings import ModelSettings
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.capacity import Resources
-from deployments.router.lifecycle.registry import ModelEntry
+from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
 

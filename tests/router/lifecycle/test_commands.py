@@ -12,7 +12,7 @@ from deployments.router.lifecycle import commands, estimate, lifecycle
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.capacity import UNLIMITED
 from deployments.router.lifecycle.lifecycle import Lifecycle
-from deployments.router.lifecycle.registry import ModelEntry
+from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, RoutingSettings
 from deployments.wire import ErrorKind, ModelState

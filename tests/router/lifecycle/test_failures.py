@@ -6,7 +6,7 @@ import pytest
 from ray.serve.schema import ApplicationStatus
 
 from deployments.router.lifecycle.applications import DeployedApplication
-from deployments.router.lifecycle.registry import MAX_FAILED_STARTS, Phase
+from deployments.router.lifecycle.model_entry import MAX_FAILED_STARTS, Phase
 from deployments.wire import ModelState
 from tests.router.lifecycle.entries import FAILED, RUNNING, entry, loaded
 from tests.router.reports import report

@@ -11,14 +11,14 @@ from deployments.model.settings import Autoscaling
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.capacity import Resources
 from deployments.router.lifecycle.change_feed import ChangeFeed
-from deployments.router.lifecycle.registry import (
+from deployments.router.lifecycle.model_entry import (
     BUSY_GRACE_S,
     FIRST_REPORT_GRACE_S,
     SCALE_UP_GRACE_S,
     ModelEntry,
     Phase,
-    Registry,
 )
+from deployments.router.lifecycle.registry import Registry
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
 from deployments.wire import LoadProgress, ModelState

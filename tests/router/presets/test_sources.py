@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deployments.adapter_files import read_adapter_info
 from deployments.engine.limits import ON_CPU, ON_GPU
 from deployments.model.settings import Adapter, Autoscaling
 from deployments.router.presets.ini_file import PresetError, parse_presets
@@ -13,6 +14,7 @@ from deployments.router.presets.option_types import ScalingOptions
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import Preset
+from tests.adapter_files import save_small_adapter
 
 
 @pytest.fixture
@@ -197,3 +199,49 @@ def test_without_a_single_model_there_is_nothing_to_serve(base: Path) -> None:
         Sources(folder=str(base / "models" / "empty")).read()
     with pytest.raises(PresetError, match="models_dir: there is no directory"):
         Sources(folder=str(base / "none")).read()
+
+
+def test_adapters_that_requests_choose_are_read_and_replicas_are_not_told(base: Path) -> None:
+    first = save_small_adapter(base / "served")
+    (found,) = read(base, "[a]\nmodel = one\nlora-modules = x=served:2,y=./served\n").values()
+    assert [(one.name, one.path, one.scale) for one in found.served_adapters] == [
+        ("x", str(first), 2.0),
+        ("y", str(first), 1.0),
+    ]
+    assert {one.digest for one in found.served_adapters} == {read_adapter_info(str(first)).digest}
+    assert found.settings.adapters == ()
+    assert parse_presets(found.text, base)["a"].options.lora_modules[0].scale == 2
+
+
+def test_a_model_has_room_for_the_adapters_that_it_lists(base: Path) -> None:
+    save_small_adapter(base / "served", rank=24)
+    limits = [
+        read(base, f"[a]\nmodel = one\n{line}\n")["a"].settings.limits
+        for line in ("", "lora-modules = x=served", "max-loras = 3", "max-lora-rank = 64")
+    ]
+    assert [(one.max_loras, one.max_lora_rank) for one in limits] == [
+        (0, 16),
+        (8, 24),
+        (3, 16),
+        (0, 64),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[a]\nmodel = one\nlora-modules = x=served\nmax-loras = 0\n", "max-loras = 0"),
+        ("[a]\nmodel = one\nlora-modules = x=served\nmax-lora-rank = 2\n", "rank 4 is over"),
+        ("[a]\nmodel = one\nlora-modules = x=served,x=served\n", "x is the name of two adapters"),
+        ("[a]\nmodel = one\nlora-modules = x=two\n", "two is no adapter"),
+        ("[a]\nmodel = one\nlora-modules = x=adapter\n", "can't be read"),
+        ("[a]\nmodel = one\nlora-modules = a=served\n", "the name a of .* is taken"),
+        ("[a]\nmodel = one\nalias = x\nlora-modules = x=served\n", "the name x of"),
+        ("[*]\nmodel = one\nlora-modules = x=served\n[a]\n[b]\n", "is taken by .a:x."),
+        ("[*]\nmodel = one\n[a]\nlora-modules = x=served\n[a:x]\n", "the name a:x of"),
+    ],
+)
+def test_a_name_of_an_adapter_means_one_thing(base: Path, text: str, reason: str) -> None:
+    save_small_adapter(base / "served")
+    with pytest.raises(PresetError, match=reason):
+        read(base, text)

@@ -79,6 +79,12 @@ def test_metaspace_decoder() -> None:
     assert TextTokenizer(card(pieces)).decode([0, 1, 0]) == pieces.decode([0, 1, 0]) == "ab a"
 
 
+def test_word_pieces_are_joined_to_words() -> None:
+    pieces = Tokenizer(models.WordLevel({"a": 0, "##b": 1, "?": 2}, unk_token="?"))
+    pieces.decoder = decoders.WordPiece()
+    assert TextTokenizer(card(pieces)).decode([0, 1, 0]) == pieces.decode([0, 1, 0]) == "ab a"
+
+
 def test_an_unknown_decoder_is_refused_at_once() -> None:
     pieces = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
     pieces.decoder = decoders.CTC()

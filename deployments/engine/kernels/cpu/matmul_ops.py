@@ -18,6 +18,8 @@ from deployments.engine.kernels.cpu.matmul_kernels import (
 MIN_ROWS_PER_TASK = 48  # so that each block of weights is reused this often
 MAX_TASK_NUMBERS = 1 << 17  # of a task's rows, so that they stay in the L2 cache
 MAX_ROWS_BESIDE_ONEDNN = 2  # with more, the processor's matrix instructions are as fast
+# Of a matrix that stays in the L2 cache, oneDNN's calls take longer than its products.
+SMALL_MATRIX_NUMBERS, MAX_ROWS_OF_SMALL = 1 << 18, 16
 
 
 class PackedPointer(NamedTuple):

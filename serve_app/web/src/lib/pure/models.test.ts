@@ -48,6 +48,13 @@ test('an event changes its model alone, and the old progress is gone', () => {
 	expect(asleep?.[1]).not.toHaveProperty('progress');
 });
 
+test('an adapter has the state of its model, and goes with it', () => {
+	const list = [qwen, readModel({ ...READY, id: 'polite', aliases: [], parent: 'qwen' })];
+	const event = { model: 'qwen', event: 'status_change', data: { state: 'unloading' } };
+	expect(afterEvent(list, event)?.map((entry) => entry.state)).toEqual(['unloading', 'unloading']);
+	expect(afterEvent(list, { model: 'qwen', event: 'model_remove', data: {} })).toEqual([]);
+});
+
 test('the list is read anew where an event does not say enough', () => {
 	const event = { model: 'new', event: 'status_change', data: { state: 'ready' } };
 	expect(afterEvent([qwen], event)).toBeNull();

@@ -17,6 +17,8 @@ export interface ModelEntry {
 	/** Downloaded by the server, so that it may be deleted. */
 	removable: boolean;
 	aliases: string[];
+	/** Of an adapter: its model, whose state it has. */
+	parent?: string;
 }
 
 const STATES: Record<string, ModelState> = {
@@ -61,7 +63,8 @@ export function readModel(raw: Fields): ModelEntry {
 		...(typeof replicas === 'number' && { replicas }),
 		modalities: { image: inputs.includes('image'), audio: inputs.includes('audio') },
 		removable: raw.can_remove === true,
-		aliases: ((raw.aliases ?? []) as string[]).filter((alias) => alias !== id)
+		aliases: ((raw.aliases ?? []) as string[]).filter((alias) => alias !== id),
+		...(typeof raw.parent === 'string' && { parent: raw.parent })
 	};
 }
 
@@ -73,14 +76,17 @@ export interface ModelEvent {
 
 /** The list after an event; `null`: it has to be read anew. */
 export function afterEvent(list: ModelEntry[], { model, event, data }: ModelEvent) {
-	if (event === 'model_remove') return list.filter((entry) => entry.id !== model);
+	const isOf = (entry: ModelEntry) => entry.id === model || entry.parent === model;
+	if (event === 'model_remove') return list.filter((entry) => !isOf(entry));
 	if (event === 'models_reload') return null;
 	const known = list.find((entry) => entry.id === model);
 	if (!known) return null;
-	const { state: before, progress: _p, message: _m, ...rest } = known;
 	const status = readStatus(data);
-	if (status.state === 'loaded' && before !== 'loaded') return null; // its context is known now
-	return list.map((entry) => (entry === known ? { ...rest, ...status } : entry));
+	if (status.state === 'loaded' && known.state !== 'loaded') return null; // its context is known now
+	return list.map((entry) => {
+		const { state: _s, progress: _p, message: _m, ...rest } = entry;
+		return isOf(entry) ? { ...rest, ...status } : entry;
+	});
 }
 
 export const STATE_WORDS: Record<ModelState, string> = {

@@ -57,8 +57,10 @@ class ModelsStore {
 		}
 	}
 
+	/** An adapter is loaded with its model. */
 	async load(id: string): Promise<void> {
-		await this.#ask(id, 'loading', () => ModelsService.load(id));
+		const model = this.find(id)?.parent ?? id;
+		await this.#ask(model, 'loading', () => ModelsService.load(model));
 	}
 
 	async unload(id: string): Promise<void> {

@@ -1,0 +1,107 @@
+"""Computes what a draft model says next: single tokens of many sequences, and what it has to read
+before.
+
+Its layers are further ones of the same pages. So its keys and values are found, evicted and given
+back with the model's own. They may be missing anywhere: a draft is a guess, whatever made it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.sampling.sampler import SamplingPipeline
+from deployments.engine.sampling.strategy import BANNED
+from deployments.engine.tasks.mailbox import NullMailbox
+from deployments.engine.tasks.task import Task, make_task
+from deployments.wire import GenerationRequest
+from kv.arrays import IntArray
+from kv.cache import KVCache
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What the draft model says next of some tasks."""
+
+    token_ids: Sequence[int]  # [tasks]
+    probs: Sequence[float]  # [tasks], how sure it is of each; 1 where nobody asks
+
+
+class DraftRunner:
+    """Owns the draft model. All methods are called on the thread of the runner."""
+
+    def __init__(
+        self,
+        forward: Forward,
+        cache: KVCache,
+        pipeline: SamplingPipeline,
+        *,
+        vocab_size: int,
+        model_vocab_size: int,
+        max_tokens: int,
+    ) -> None:
+        """`vocab_size` is the draft model's, `model_vocab_size` that of the model it drafts for.
+        `max_tokens` are of its longest sequence."""
+        self._forward = forward
+        self._cache = cache
+        self._pipeline = pipeline
+        self._vocab_size = vocab_size
+        self._model_vocab_size = model_vocab_size
+        self.max_tokens = max_tokens
+
+    def start(self) -> None:
+        """Captures its decode steps on a GPU, and computes a step, so that no request waits for a
+        kernel to be compiled. Raises whatever the model raises."""
+        self._forward.capture(self._cache.shape.max_tasks, self.max_tokens)
+        request = GenerationRequest(request_id="probe", prompt_ids=(0,))
+        task = make_task(request.request_id, request, NullMailbox(), frozenset(), 2)
+        is_admitted = self._cache.allocate(task.id, [], task.n_tokens, spare=0)
+        assert is_admitted, "there are no pages to try a step with"
+        try:
+            self._cache.extend(task.id, task.n_tokens)
+            ends = np.ones(1, dtype=np.int64)
+            self.say([task], self.compute([task], ends - 1, ends), 0, needs_probs=True)
+        finally:
+            self._cache.free(task.id)
+
+    @torch.inference_mode()
+    def compute(self, tasks: Sequence[Task], begins: IntArray, ends: IntArray) -> Tensor:
+        """Reads the tokens `begins` to `ends` [tasks] of each task, which have pages; those behind
+        the known ones are drafted. Logits [tasks, vocab] behind the last one of each, which the
+        next call may overwrite. Raises whatever the model raises."""
+        n = ends - begins
+        spans = zip(tasks, begins.tolist(), ends.tolist(), strict=True)
+        token_ids = np.concatenate([task.tokens[begin:end] for task, begin, end in spans])
+        behind = n.cumsum()
+        step = StepInputs(
+            token_ids=np.where(token_ids < self._vocab_size, token_ids, 0),
+            positions=np.arange(behind[-1]) + np.repeat(ends - behind, n),
+            total_len=ends,
+            new_len=n,
+            page_table=self._cache.table.page_table([task.id for task in tasks]),
+            logit_indices=behind - 1,
+            stale_tails=self._cache.take_uncleared(),
+        )
+        return self._forward.logits(step)
+
+    @torch.inference_mode()
+    def say(
+        self, tasks: Sequence[Task], logits: Tensor, n_drafted: int, *, needs_probs: bool
+    ) -> Guess:
+        """The token of each task behind its first `n_drafted` drafted ones, sampled from logits
+        [tasks, vocab] by the random number that the model's token will be sampled by: so it is
+        right as often as the two models agree, at any temperature."""
+        n_missing = self._model_vocab_size - logits.shape[1]
+        logits = logits[:, : self._model_vocab_size].float()
+        if n_missing > 0:
+            logits = F.pad(logits, (0, n_missing), value=BANNED)
+        probs = logits.softmax(1) if needs_probs else None
+        ids = self._pipeline.guess(logits, tasks, np.full(len(tasks), n_drafted, dtype=np.int64))
+        if probs is None:
+            return Guess(ids.tolist(), [1.0] * len(tasks))
+        return Guess(ids.tolist(), probs.gather(1, ids[:, None])[:, 0].tolist())

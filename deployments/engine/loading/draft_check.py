@@ -1,0 +1,84 @@
+"""Checks whether a model can draft for another one: they share pages and speak the same tokens."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.by_rows import by_rows
+from deployments.engine.forward.recurrent import find_mixers
+from deployments.engine.loading.attention_check import find_layout
+from deployments.engine.loading.checks import check_supported
+from deployments.engine.loading.loader import load_model, load_tokenizer
+from kv.layout import Layout
+
+MAX_OTHER_TOKENS = 128  # that one tokenizer alone has: it was made for more special tokens
+
+
+@dataclass(frozen=True, slots=True)
+class DraftModel:
+    """A model that can draft, and what its layers store of a token."""
+
+    model: PreTrainedModel
+    layout: Layout
+
+    @property
+    def vocab_size(self) -> int:
+        size: int = self.model.config.get_text_config(decoder=True).vocab_size
+        return size
+
+
+def load_draft(
+    path: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> PreTrainedModel:
+    """The draft model at a path or hub id, on the device and in the dtype of `model`, whose
+    tokenizer is given.
+
+    Raises as `load_model` and `check_same_tokenizer` do.
+    """
+    check_same_tokenizer(load_tokenizer(path), tokenizer)
+    return load_model(path, dtype=model.dtype, device=model.device)
+
+
+def check_draft(draft: PreTrainedModel, model: PreTrainedModel) -> DraftModel:
+    """Raises UnsupportedModelError for a model that can't draft for `model`. Its attention is the
+    engine's afterwards."""
+    check_supported(draft.config)
+    for name in ("dtype", "device"):
+        ours, theirs = getattr(draft, name), getattr(model, name)
+        if ours != theirs:
+            raise UnsupportedModelError(
+                f"the draft model has {name} {ours}, the model {theirs}: they share pages"
+            )
+    layout = find_layout(draft)
+    how = by_rows(draft)
+    if find_mixers(draft) or (how is not None and how.has_states):
+        raise UnsupportedModelError(
+            f"{draft.config.model_type} can't draft: its layers keep a state, which wrong drafts "
+            "would spoil"
+        )
+    return DraftModel(draft, layout)
+
+
+def check_same_tokenizer(
+    draft: PreTrainedTokenizerBase, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Raises UnsupportedModelError unless a token is the same text for both, and names one that is
+    not. Either may have some more."""
+    theirs, ours = _texts(draft.get_vocab()), _texts(tokenizer.get_vocab())
+    for token_id in sorted(theirs.keys() & ours.keys()):
+        if theirs[token_id] != ours[token_id]:
+            raise UnsupportedModelError(
+                f"the draft model has another tokenizer: token {token_id} is "
+                f"{theirs[token_id]!r}, and {ours[token_id]!r} for the model"
+            )
+    if len(theirs.keys() ^ ours.keys()) > MAX_OTHER_TOKENS:
+        raise UnsupportedModelError(
+            f"the draft model has another tokenizer: of {len(theirs)} tokens, and the model has "
+            f"{len(ours)}"
+        )
+
+
+def _texts(vocab: Mapping[str, int]) -> dict[int, str]:
+    return {token_id: text for text, token_id in vocab.items()}

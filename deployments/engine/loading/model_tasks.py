@@ -1,0 +1,224 @@
+"""Loads models that answer with vectors, scores or classes, by what their files are made for.
+
+A model whose tokens attend to those before them alone becomes a decoder with another head in the
+place of the vocabulary's: all that holds for decoders holds for it. The others are encoders.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    MODEL_MAPPING,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+
+from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
+from deployments.engine.forward.encoder import alone
+from deployments.engine.loading.sentence_files import SentenceFiles
+from deployments.engine.outputs.classification import find_label_head
+from deployments.engine.outputs.model_outputs import OUTPUTS, ModelOutputs
+from deployments.outputs import Activation, AnswerKinds, ModelTask, Pooling
+from kv.arrays import IntArray
+
+N_TRIED = 6  # tokens
+# Ends of the names of models whose hidden states are what they are for.
+BARE = ("Model", "ForMaskedLM", "ForPreTraining")
+LABEL_TASKS = frozenset({ModelTask.SCORE, ModelTask.CLASSIFY})
+
+
+def task_of(config: PretrainedConfig, files: SentenceFiles | None) -> ModelTask:
+    """What a model is made for, by its files."""
+    name = (getattr(config, "architectures", None) or [""])[0]
+    if name.endswith("ForSequenceClassification"):
+        return ModelTask.SCORE if config.num_labels == 1 else ModelTask.CLASSIFY
+    if files is not None and files.score_token_ids:
+        return ModelTask.SCORE
+    is_nameless = not name and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING
+    is_bare = name.endswith(BARE) or (is_nameless and type(config) in MODEL_FOR_MASKED_LM_MAPPING)
+    return ModelTask.EMBED if files is not None or is_bare else ModelTask.GENERATE
+
+
+def auto_class(config: PretrainedConfig, task: ModelTask) -> Any:
+    """The one that loads a model for its task.
+
+    Raises UnsupportedModelError where transformers has none.
+    """
+    name = (getattr(config, "architectures", None) or [""])[0]
+    has_labels = name.endswith("ForSequenceClassification")
+    if task is ModelTask.GENERATE or (task is ModelTask.SCORE and not has_labels):
+        if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+            raise UnsupportedModelError(f"{config.model_type} is no causal language model of text")
+        return AutoModelForCausalLM
+    is_text = config.get_text_config() is config
+    if task in LABEL_TASKS:
+        known, found = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoModelForSequenceClassification
+    else:
+        known, found = MODEL_MAPPING, AutoModel
+    if type(config) not in known or not is_text:
+        raise UnsupportedModelError(f"{config.model_type} is no model of text to {task} with")
+    return found
+
+
+def answer_as(
+    model: PreTrainedModel,
+    task: ModelTask,
+    files: SentenceFiles | None = None,
+    pooling: Pooling | None = None,
+) -> PreTrainedModel:
+    """The model with its `ModelOutputs`; in the place of a decoder without a vocabulary's head, one
+    that has another head there. `pooling` is for one whose files do not say it, or otherwise.
+
+    Raises UnsupportedModelError for one that can't be served so.
+    """
+    files = files or SentenceFiles()
+    kinds = _kinds(model, task, files)
+    own = pooling or kinds.pooling
+    dense = files.dense if own is kinds.pooling else None
+    size = kinds.embedding_size if dense is None else _size(dense)
+    kinds = replace(kinds, pooling=own, embedding_size=size)
+    outputs = ModelOutputs(kinds=kinds, dense=dense)
+    has_vocabulary = type(model) in MODEL_FOR_CAUSAL_LM_MAPPING.values()
+    if not has_vocabulary and _is_causal(model):
+        model = _as_decoder(model, kinds)
+        own = own or (Pooling.LAST if not kinds.labels else None)
+        outputs = replace(outputs, kinds=replace(kinds, pooling=own))
+    elif not has_vocabulary:
+        outputs = _of_encoder(model, outputs)
+    if dense is not None:
+        dense.to(model.device)
+    setattr(model, OUTPUTS, outputs)
+    return model
+
+
+def _size(dense: nn.Sequential) -> int:
+    """Numbers of what comes out."""
+    return [one.out_features for one in dense if isinstance(one, nn.Linear)][-1]
+
+
+def _kinds(model: PreTrainedModel, task: ModelTask, files: SentenceFiles) -> AnswerKinds:
+    config = model.config.get_text_config(decoder=True)
+    has_labels = task in LABEL_TASKS and type(model) in (
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.values()
+    )
+    return AnswerKinds(
+        task=task,
+        can_generate=task is ModelTask.GENERATE or (task is ModelTask.SCORE and not has_labels),
+        can_embed=True,
+        pooling=files.pooling,
+        embedding_size=getattr(config, "hidden_size", 0),
+        normalizes=files.normalizes,
+        takes_pairs=getattr(config, "type_vocab_size", 0) > 1,
+        prompts=files.prompts,
+        default_prompt=files.default_prompt,
+        labels=_labels(model.config) if has_labels else (),
+        activation=_activation(model.config) if has_labels else Activation.NONE,
+        score_token_ids=files.score_token_ids,
+        max_input_tokens=files.max_input_tokens,
+    )
+
+
+def _labels(config: PretrainedConfig) -> tuple[str, ...]:
+    names: dict[int, str] = getattr(config, "id2label", None) or {}
+    return tuple(str(names.get(n, f"LABEL_{n}")) for n in range(config.num_labels))
+
+
+def _activation(config: PretrainedConfig) -> Activation:
+    """As its files say, or as cross-encoders with one label and several have it."""
+    nested: dict[str, str] = getattr(config, "sentence_transformers", None) or {}
+    named = nested.get("activation_fn") or getattr(
+        config, "sbert_ce_default_activation_function", ""
+    )
+    match str(named or "").rpartition(".")[2]:
+        case "Identity":
+            return Activation.NONE
+        case "Sigmoid":
+            return Activation.SIGMOID
+        case "Softmax":
+            return Activation.SOFTMAX
+        case "":
+            pass
+        case unknown:
+            raise UnsupportedModelError(f"its scores are made by {unknown}, which is not known")
+    if config.num_labels == 1 or config.problem_type == "multi_label_classification":
+        return Activation.SIGMOID
+    return Activation.NONE if config.problem_type == "regression" else Activation.SOFTMAX
+
+
+@torch.inference_mode()
+def _is_causal(model: PreTrainedModel) -> bool:
+    """Whether what follows a token changes nothing of its hidden states."""
+    with unsupported_on_error(f"transformers can't run {model.config.model_type}"):
+        model.set_attn_implementation("eager")
+        row = _row(model)
+        other = np.concatenate([row[:-1], row[:1]])
+        first, second = (alone(model, one, 0, takes_types=False)[0].float() for one in (row, other))
+        return torch.allclose(first, second, rtol=1e-3, atol=1e-4)
+
+
+def _row(model: PreTrainedModel) -> IntArray:
+    config = model.config.get_text_config(decoder=True)
+    step = max(1, config.vocab_size // (N_TRIED + 2))
+    ids = np.arange(1, N_TRIED + 2, dtype=np.int64) * step % config.vocab_size
+    row: IntArray = ids[ids != getattr(config, "pad_token_id", None)][:N_TRIED]
+    return row
+
+
+def _of_encoder(model: PreTrainedModel, outputs: ModelOutputs) -> ModelOutputs:
+    kinds = outputs.kinds
+    if not kinds.labels:
+        return replace(
+            outputs,
+            kinds=replace(kinds, pooling=kinds.pooling or Pooling.MEAN),
+            is_encoder=True,
+        )
+    head, head_pooling = find_label_head(model, _row(model))
+    return replace(outputs, head=head, head_pooling=head_pooling, is_encoder=True)
+
+
+@torch.inference_mode()
+def _as_decoder(model: PreTrainedModel, kinds: AnswerKinds) -> PreTrainedModel:
+    """A decoder whose logits are those of labels, or the hidden states themselves."""
+    config, base = model.config, model.base_model
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UnsupportedModelError(f"{config.model_type} has no decoder in transformers")
+    head: nn.Module = model.score if kinds.labels else nn.Identity()
+    row, run = _row(model), _runner(model, kinds)
+    expected = run(row)
+    with torch.device("meta"):
+        decoder: PreTrainedModel = AutoModelForCausalLM.from_config(copy.deepcopy(config))
+    setattr(decoder, decoder.base_model_prefix, base)
+    decoder.set_output_embeddings(head)
+    decoder.config = config
+    if any(weight.is_meta for weight in decoder.state_dict().values()):
+        raise UnsupportedModelError(f"{type(decoder).__name__} has weights besides its layers")
+    decoder = decoder.eval()
+    decoder.set_attn_implementation("eager")
+    ids = torch.from_numpy(row)[None].to(model.device)
+    found = decoder(input_ids=ids, use_cache=False).logits[0, -1]
+    if not torch.allclose(found.float(), expected.float(), rtol=1e-3, atol=1e-3):
+        raise UnsupportedModelError(f"{type(model).__name__} changes what its head computes")
+    return decoder
+
+
+def _runner(model: PreTrainedModel, kinds: AnswerKinds) -> Callable[[IntArray], Tensor]:
+    """What transformers makes of a text: logits of its labels, or its last hidden state."""
+
+    def run(row: IntArray) -> Tensor:
+        if not kinds.labels:
+            return alone(model, row, 0, takes_types=False)[-1]
+        logits: Tensor = model(input_ids=torch.from_numpy(row)[None].to(model.device)).logits
+        return logits[0]
+
+    return run

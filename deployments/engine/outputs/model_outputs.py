@@ -1,0 +1,59 @@
+"""What a model answers with, and the modules behind its layers that make it.
+
+The loader finds it out and gives it to the model, where the engine finds it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from deployments.engine.forward.by_rows import by_rows
+from deployments.outputs import AnswerKinds, ModelTask, Pooling
+
+OUTPUTS = "paged_outputs"  # attribute of a model: its `ModelOutputs`
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOutputs:
+    """dense: behind the model's own pooling, one after the other.
+    head: makes the logits of labels [n, labels] of pooled hidden states [n, hidden]; None: the
+        logits behind a text's last token are those of its labels, if it has any.
+    head_pooling: what the head reads.
+    is_encoder: tokens attend to those behind them, too, so that a text is computed at once.
+    """
+
+    kinds: AnswerKinds = field(default_factory=AnswerKinds)
+    dense: nn.Sequential | None = None
+    head: Callable[[Tensor], Tensor] | None = None
+    head_pooling: Pooling = Pooling.LAST
+    is_encoder: bool = False
+
+    @property
+    def has_labels(self) -> bool:
+        return bool(self.kinds.labels)
+
+    def to(self, device: str) -> None:
+        """Moves what is not a part of the model itself."""
+        if self.dense is not None:
+            self.dense.to(device)
+
+
+def outputs_of(model: PreTrainedModel) -> ModelOutputs:
+    """Of a model that nobody has looked at, those of one that generates."""
+    found: ModelOutputs = getattr(model, OUTPUTS, None) or ModelOutputs()
+    kinds = found.kinds
+    if kinds.task is ModelTask.GENERATE or kinds.can_generate:
+        hidden: int = getattr(model.config.get_text_config(decoder=True), "hidden_size", 0)
+        can_embed = bool(hidden) and by_rows(model) is None
+        size = kinds.embedding_size or hidden
+        found = replace(
+            found, kinds=replace(kinds, can_embed=can_embed, embedding_size=size * can_embed)
+        )
+    return found
+
+
+def is_encoder(model: PreTrainedModel) -> bool:
+    found: ModelOutputs | None = getattr(model, OUTPUTS, None)
+    return found is not None and found.is_encoder

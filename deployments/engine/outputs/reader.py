@@ -1,0 +1,232 @@
+"""Makes the vectors of a step's rows of what the model has computed for them.
+
+The result of a row depends on its own tokens alone, and on nothing that was not committed before.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deployments.engine.forward.inputs import NO_TOKENS, StepInputs
+from deployments.engine.outputs.model_outputs import ModelOutputs
+from deployments.engine.outputs.vectors import finish_vectors, pack
+from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.pooled import Pooled, PooledChunk
+from deployments.engine.tasks.task import Task
+from deployments.outputs import LabelParams, Pooling, PoolParams
+from kv.arrays import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRow:
+    """A row of a batch whose task asks for vectors.
+
+    first, n: the positions whose hidden states are needed. logit_position: of the token whose
+    logits are; -1: none are.
+    """
+
+    row: int
+    task: Task
+    pooled: Pooled
+    first: int
+    n: int
+    logit_position: int
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRows:
+    """Those of a batch, in its order."""
+
+    rows: Sequence[OutputRow]
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    def added_to(self, step: StepInputs, batch: Batch, offsets: IntArray) -> StepInputs:
+        """The inputs of the batch, with what its vectors need."""
+        logit_indices = np.concatenate([step.logit_indices, self.logit_indices(offsets)])
+        return replace(
+            step,
+            logit_indices=logit_indices,
+            hidden_indices=self.hidden_indices(offsets),
+            second_at=np.array([task.request.second_at for task in batch.tasks], dtype=np.int64),
+        )
+
+    def hidden_indices(self, offsets: IntArray) -> IntArray:
+        """Of the tokens whose hidden states are needed, in the flat batch; `offsets` [rows] is by
+        how much a row's positions are ahead of its indices."""
+        parts = [np.arange(one.first, one.first + one.n) - offsets[one.row] for one in self.rows]
+        return np.concatenate(parts) if parts else NO_TOKENS
+
+    def logit_indices(self, offsets: IntArray) -> IntArray:
+        """Of the tokens whose logits are needed."""
+        needed = [one for one in self.rows if one.logit_position >= 0]
+        at = [one.logit_position - offsets[one.row] for one in needed]
+        return np.array(at, dtype=np.int64)
+
+
+NO_ROWS = OutputRows(())
+
+
+def output_rows(batch: Batch, sampled_rows: Sequence[int]) -> OutputRows:
+    if len(sampled_rows) == len(batch.tasks) == len({*sampled_rows}):  # none is left
+        return NO_ROWS
+    return OutputRows(
+        [
+            _output_row(row, task, task.pooled, batch.new_len[row])
+            for row, task in enumerate(batch.tasks)
+            if task.pooled is not None
+        ]
+    )
+
+
+def _output_row(row: int, task: Task, pooled: Pooled, new_len: int) -> OutputRow:
+    first, end = task.n_computed, task.n_computed + new_len
+    is_last = end >= task.n_tokens
+    n, logit_position = 0, -1
+    match pooled.pooling:
+        case None:
+            logit_position = end - 1 if is_last else -1
+        case Pooling.LAST:
+            first, n = end - 1, int(is_last)
+        case Pooling.CLS:
+            n = int(first == 0)
+        case Pooling.MEAN:
+            n = new_len
+        case Pooling.TOKEN:  # those before were made before it was preempted
+            first = max(first, pooled.n_vectors)
+            n = max(0, end - first)
+    return OutputRow(row, task, pooled, first, n, logit_position, is_last)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOutputs:
+    """What a device may be computing still, by row."""
+
+    carried: Mapping[int, Tensor]
+    vectors: Mapping[int, Tensor]  # [n, size]
+    params: Mapping[int, PoolParams | None]  # of those that are pooled
+    normalizes: bool
+    rows: Sequence[int]
+
+    def result(self) -> dict[int, PooledChunk]:
+        """Waits for it."""
+        return {row: self._chunk(row) for row in self.rows}
+
+    def _chunk(self, row: int) -> PooledChunk:
+        carried, found = self.carried.get(row), self.vectors.get(row)
+        is_finite = carried is None or bool(carried.isfinite().all())
+        if found is None:
+            return PooledChunk(carried, is_finite=is_finite)
+        numbers = found.cpu().numpy()
+        is_finite = is_finite and bool(np.isfinite(numbers).all())
+        params = self.params[row]
+        if params is not None:
+            is_own = params.pooling is not Pooling.TOKEN or params.normalize is not None
+            normalizes = self.normalizes and is_own
+            numbers = finish_vectors(numbers, params, normalizes=normalizes)
+        return PooledChunk(carried, pack(numbers), is_finite)
+
+
+class OutputReader:
+    """Of one model. On the thread that runs it."""
+
+    def __init__(self, outputs: ModelOutputs) -> None:
+        self._outputs = outputs
+
+    def launch(self, rows: OutputRows, logits: Tensor, hidden: Tensor) -> PendingOutputs:
+        """logits [rows that need some, vocab], hidden [tokens that are needed, hidden]"""
+        carried: dict[int, Tensor] = {}
+        vectors: dict[int, Tensor] = {}
+        pooled: dict[int, Tensor] = {}
+        n_logits = begin = 0
+        for one in rows.rows:
+            states, begin = hidden[begin : begin + one.n], begin + one.n
+            if one.logit_position >= 0:
+                vectors[one.row] = _of_logits(one.task, logits[n_logits])
+                n_logits += 1
+            elif one.pooled.pooling is Pooling.TOKEN:
+                if one.n:
+                    vectors[one.row] = self._of_tokens(states.float())
+            elif one.pooled.pooling is not None:
+                found = _carried(one, states)
+                if one.is_last:
+                    assert found is not None
+                    pooled[one.row] = _whole(one, found)
+                elif found is not None:
+                    carried[one.row] = found
+        if pooled:
+            vectors |= self._of_texts(rows, pooled)
+        params = {one.row: _params(one.task) for one in rows.rows}
+        normalizes = self._outputs.kinds.normalizes
+        return PendingOutputs(carried, vectors, params, normalizes, [one.row for one in rows.rows])
+
+    def _of_tokens(self, states: Tensor) -> Tensor:
+        own, dense = self._outputs.kinds.pooling, self._outputs.dense
+        if dense is None or own is not Pooling.TOKEN:
+            return states
+        return _through(dense, states)
+
+    def _of_texts(self, rows: OutputRows, pooled: dict[int, Tensor]) -> dict[int, Tensor]:
+        """pooled: by row, [hidden]. Texts that go through the same modules do so together."""
+        outputs, found = self._outputs, dict[int, Tensor]()
+        headed, dense, bare = list[int](), list[int](), list[int]()
+        for one in rows.rows:
+            if one.row in pooled:
+                params = _params(one.task)
+                has_dense = one.pooled.pooling is outputs.kinds.pooling
+                is_headed = params is not None and params.use_head
+                (headed if is_headed else dense if has_dense else bare).append(one.row)
+        if headed:
+            assert outputs.head is not None
+            logits = outputs.head(torch.stack([pooled[row] for row in headed])).float()
+            found |= {row: one[None] for row, one in zip(headed, logits, strict=True)}
+        if dense and outputs.dense is not None:
+            made = _through(outputs.dense, torch.stack([pooled[row] for row in dense]))
+            found |= {row: one[None] for row, one in zip(dense, made, strict=True)}
+        else:
+            bare += dense
+        return found | {row: pooled[row][None] for row in bare}
+
+
+def _through(dense: torch.nn.Sequential, states: Tensor) -> Tensor:
+    """Computes in the dtype of the modules' weights."""
+    dtype = next(dense.parameters()).dtype
+    made: Tensor = dense(states.to(dtype))
+    return made.float()
+
+
+def _params(task: Task) -> PoolParams | None:
+    """Where the answer is pooled and is no logits."""
+    output = task.request.output
+    return output if isinstance(output, PoolParams) else None
+
+
+def _of_logits(task: Task, logits: Tensor) -> Tensor:
+    """logits [vocab]. Returns [1, labels]: log-probabilities, or the logits of a head."""
+    output = task.request.output
+    if not isinstance(output, LabelParams):
+        return logits.float()[None]
+    logprobs = logits.float().log_softmax(-1)
+    ids = torch.tensor(output.token_ids, device=logits.device)
+    return logprobs.index_select(0, ids)[None]
+
+
+def _carried(one: OutputRow, states: Tensor) -> Tensor | None:
+    """[hidden] in float32: the sum of a text's hidden states so far, or the one that it is about.
+
+    What an earlier chunk has carried counts unless the text was begun anew."""
+    before = one.pooled.carried if one.task.n_computed else None
+    if one.pooled.pooling is not Pooling.MEAN:
+        return states[0].float() if one.n else before
+    total = states.float().sum(0)
+    return total if before is None else before + total
+
+
+def _whole(one: OutputRow, carried: Tensor) -> Tensor:
+    is_mean = one.pooled.pooling is Pooling.MEAN
+    return carried / one.task.n_tokens if is_mean else carried

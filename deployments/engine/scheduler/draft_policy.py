@@ -1,0 +1,153 @@
+"""Decides how many tokens to draft by a model: as many as pay, by measured times and by how often
+drafts were right.
+
+A draft of k tokens costs k passes of the draft model and a step with k more tokens for each row.
+"""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deployments.engine.tasks.drafts import PRIOR_RATE
+
+Floats = NDArray[np.float64]
+
+MAX_OBSERVED, MIN_OBSERVED = 16, 3  # times of each size
+# Steps with drafts after which one has none, to time it: while few were timed, and later.
+FIRST_REFRESH, REFRESH = 4, 64
+MAX_AGE = 8  # steps that costs are taken for true
+MIN_GAIN = 1.05  # tokens a second with drafts, to those without
+MAX_RATE = 0.99
+# Steps without drafts after which they are tried again, and how many tokens then.
+FIRST_RETRY, LAST_RETRY, TRIED_TOKENS = 64, 8192, 2
+MEMORY = 0.95  # of the mean acceptance, in each step
+
+
+class SecondsBySize:
+    """Lower quartiles of the last times of each size: what else the machine does, and kernels that
+    are compiled first, only ever add to them."""
+
+    def __init__(self) -> None:
+        self._observed: dict[int, deque[float]] = {}
+
+    def observe(self, size: int, seconds: float) -> None:
+        self._observed.setdefault(size, deque(maxlen=MAX_OBSERVED)).append(seconds)
+
+    def of(self, size: int) -> float | None:
+        """Of the largest known size up to this one: what was never tried shall be."""
+        known = [one for one in self._observed if one <= size and self.knows(one)]
+        if not known:
+            return None
+        observed = sorted(self._observed[max(known)])
+        return observed[len(observed) // 4]
+
+    def n_observed(self, size: int) -> int:
+        return len(self._observed.get(size, ()))
+
+    def knows(self, size: int) -> bool:
+        return self.n_observed(size) >= MIN_OBSERVED
+
+
+class DraftPolicy:
+    def __init__(self, is_forced: bool = False) -> None:
+        """`is_forced`: as many tokens as there may be, whether or not that pays."""
+        self._is_forced = is_forced
+        self._steps, self._passes = SecondsBySize(), SecondsBySize()
+        self._reads = SecondsBySize()  # of a token, all under one size
+        # Steps by their rows: without drafts since one was tried, with drafts since one had none.
+        self._skipped: Counter[int] = Counter()
+        self._since_plain: Counter[int] = Counter()
+        self._retry_after: dict[int, int] = {}
+        self._n_steps = 0
+        self._costs: dict[tuple[int, int], _Costs] = {}
+        self.rate = PRIOR_RATE  # mean of all sequences that were drafted for
+
+    def observe_step(self, n_rows: int, n_tokens: int, seconds: float) -> None:
+        """A step without prompts took so long, drafting left out. It had a token of each of its
+        rows, and drafted ones."""
+        self._n_steps += 1
+        self._steps.observe(n_tokens, seconds)
+        if n_tokens == n_rows:
+            self._skipped[n_rows] += 1
+            self._since_plain[n_rows] = 0
+        else:
+            self._since_plain[n_rows] += 1
+
+    def observe_passes(self, n_rows: int, n_passes: int, seconds: float) -> None:
+        """So many passes of the draft model over single tokens of `n_rows` rows took so long."""
+        self._passes.observe(n_rows, seconds / n_passes)
+
+    def observe_read(self, n_tokens: int, seconds: float) -> None:
+        """The draft model has read so many tokens of sequences that it did not know yet."""
+        self._reads.observe(1, seconds / n_tokens)
+
+    def is_worth_reading(
+        self, n_unread: int, n_said: int, rate: float, n_rows: int, n_max: int
+    ) -> bool:
+        """Whether the draft model is to read so many tokens of a sequence, which has said `n_said`
+        by now. How many are to come nobody knows: it is taken to say as many again."""
+        if self._is_forced:
+            return True
+        plain, gain = self._steps.of(n_rows) or 0.0, self._gains([rate], n_rows, n_max).max()
+        saved = n_said * plain / n_rows * (1 - 1 / gain)
+        return bool(n_unread * (self._reads.of(1) or 0.0) <= saved)
+
+    def observe_rates(self, rates: Sequence[float]) -> None:
+        self.rate = MEMORY * self.rate + (1 - MEMORY) * sum(rates) / len(rates)
+
+    def may_draft(self, n_rows: int, n_max: int) -> bool:
+        """Whether a step of so many rows is to have drafts of up to `n_max` tokens."""
+        if self._is_forced:
+            return True
+        if n_max <= 0 or not self._steps.knows(n_rows):
+            return False
+        is_well_known = self._steps.n_observed(n_rows) == MAX_OBSERVED
+        if self._since_plain[n_rows] >= (REFRESH if is_well_known else FIRST_REFRESH):
+            return False
+        return self._pays(n_rows, n_max) or self._is_due(n_rows)
+
+    def lengths(self, rates: Sequence[float], n_rows: int, n_max: int) -> list[int]:
+        """How many tokens to draft for sequences whose drafts were right so often [sequences], in a
+        step of `n_rows` rows that may be drafted for."""
+        if self._is_forced:
+            return [n_max] * len(rates)
+        if not self._pays(n_rows, n_max):
+            self._skipped[n_rows] = 0
+            before = self._retry_after.get(n_rows, FIRST_RETRY // 2)
+            self._retry_after[n_rows] = min(2 * before, LAST_RETRY)
+            return [min(TRIED_TOKENS, n_max)] * len(rates)
+        self._retry_after.pop(n_rows, None)
+        gains = self._gains(rates, n_rows, n_max)
+        best: list[int] = (gains.argmax(1) + 1).tolist()
+        return [k if gain >= 1 else 0 for k, gain in zip(best, gains.max(1).tolist(), strict=True)]
+
+    def _is_due(self, n_rows: int) -> bool:
+        return self._skipped[n_rows] >= self._retry_after.get(n_rows, FIRST_RETRY)
+
+    def _pays(self, n_rows: int, n_max: int) -> bool:
+        return bool(self._gains([self.rate], n_rows, n_max).max() >= MIN_GAIN)
+
+    def _gains(self, rates: Sequence[float], n_rows: int, n_max: int) -> Floats:
+        """Tokens a second with drafts of 1, 2, ... tokens, to those without. [sequences, n_max]"""
+        costs = self._costs.get((n_rows, n_max))
+        if costs is None or self._n_steps - costs.n_steps >= MAX_AGE:
+            costs = self._costs[n_rows, n_max] = self._new_costs(n_rows, n_max)
+        rate = np.array(rates, dtype=np.float64).clip(0, MAX_RATE)[:, None]
+        n_tokens = (1 - rate ** np.arange(2, n_max + 2)) / (1 - rate)
+        gains: Floats = n_tokens / costs.by_length
+        return gains
+
+    def _new_costs(self, n_rows: int, n_max: int) -> "_Costs":
+        plain, one_pass = self._steps.of(n_rows) or 1e-9, self._passes.of(n_rows) or 0.0
+        steps = [self._steps.of(n_rows * (1 + k)) or plain for k in range(1, n_max + 1)]
+        seconds = np.array(steps) + np.arange(1, n_max + 1) * one_pass
+        return _Costs(self._n_steps, seconds / plain)
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    n_steps: int  # when they were found
+    by_length: Floats  # of steps with drafts of 1, 2, ... tokens, in steps without

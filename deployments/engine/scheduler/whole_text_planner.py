@@ -1,0 +1,46 @@
+"""Plans the steps of an encoder: whole texts, as many as fit into a budget.
+
+A text is not cut: its tokens attend to those behind them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.task import Task
+from kv.cache import KVCache
+
+
+class StepPlanner(Protocol):
+    """What the scheduler and the launcher ask for; `planner.Planner` says what is what."""
+
+    def plan(self, tasks: Sequence[Task], budget: int) -> Batch: ...
+
+    def plan_next(self, tasks: Sequence[Task], budget: int) -> Batch: ...
+
+    def give_back(self, tasks: Iterable[Task]) -> None: ...
+
+
+class WholeTextPlanner:
+    def __init__(self, cache: KVCache) -> None:
+        self._cache = cache
+
+    def plan(self, tasks: Sequence[Task], budget: int) -> Batch:
+        """`tasks` are in order. The first one is computed even if it is over the budget, which may
+        have been lowered since it was accepted."""
+        chosen: list[Task] = []
+        left = budget
+        for task in tasks:
+            if chosen and task.n_tokens > left:
+                continue
+            has_page = self._cache.extend(task.id, task.n_tokens)
+            assert has_page, "each running text has a page"
+            chosen.append(task)
+            left -= task.n_tokens
+        return Batch(chosen, [task.n_tokens for task in chosen])
+
+    def plan_next(self, tasks: Sequence[Task], budget: int) -> Batch:
+        return Batch((), ())  # nothing follows a text
+
+    def give_back(self, tasks: Iterable[Task]) -> None:
+        """Nothing is planned ahead."""

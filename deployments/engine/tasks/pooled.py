@@ -1,0 +1,51 @@
+"""What a text whose answer is a vector has come to so far, chunk by chunk."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from deployments.outputs import Pooling, Vectors
+
+# Poolings that read the hidden states of tokens that a prefix cache would skip.
+NEED_ALL_TOKENS = frozenset({Pooling.CLS, Pooling.MEAN, Pooling.TOKEN})
+
+
+@dataclass(frozen=True, slots=True)
+class PooledChunk:
+    """What a step has added to a text.
+
+    carried: for the text's next chunk, [hidden]: the sum of its hidden states so far, or the first
+        one.
+    vectors: of its tokens, or its answer; None: there are none yet.
+    """
+
+    carried: Tensor | None = None
+    vectors: Vectors | None = None
+    is_finite: bool = True
+
+
+@dataclass(slots=True)
+class Pooled:
+    """Of one task. `pooling` None: the answer is made of logits."""
+
+    pooling: Pooling | None
+    carried: Tensor | None = None
+    parts: list[Vectors] = field(default_factory=list)
+
+    @property
+    def needs_all_tokens(self) -> bool:
+        return self.pooling in NEED_ALL_TOKENS
+
+    @property
+    def n_vectors(self) -> int:
+        return sum(part.n for part in self.parts)
+
+    def add(self, chunk: PooledChunk) -> None:
+        self.carried = chunk.carried
+        if chunk.vectors is not None:
+            self.parts.append(chunk.vectors)
+
+    def take(self) -> Sequence[Vectors]:
+        taken, self.parts = self.parts, []
+        return taken

@@ -1,0 +1,70 @@
+"""What a model can answer, and the refusals of what it can't: each says what it can do."""
+
+from deployments.outputs import AnswerKinds, ModelTask, Pooling
+from deployments.wire import ModelCard, Refused, refused
+
+
+def check_generates(card: ModelCard) -> None:
+    if not card.answers.can_generate:
+        raise unable(card, "generate text")
+
+
+def check_embeds(card: ModelCard, pooling: Pooling | None, param: str = "pooling") -> None:
+    """`pooling`: what the request names; `param`: the field in which it can."""
+    kinds = card.answers
+    if not embeds(kinds):
+        raise unable(card, "make embeddings")
+    if pooling is None and kinds.pooling is None:
+        message = (
+            f"The files of the model {card.name!r} don't say how a text becomes one vector: name "
+            f"`{param}`, or set it in the model's settings"
+        )
+        raise refused(message, param)
+
+
+def check_classifies(card: ModelCard) -> None:
+    if not card.answers.labels:
+        raise unable(card, "classify")
+
+
+def check_ranks(card: ModelCard) -> None:
+    if not (scores_pairs(card.answers) or compares_vectors(card.answers)):
+        raise unable(card, "rank texts")
+
+
+def embeds(kinds: AnswerKinds) -> bool:
+    """A model with labels has no vectors to compare: its head is in their place."""
+    return kinds.can_embed and (kinds.task is ModelTask.EMBED or not kinds.labels)
+
+
+def scores_pairs(kinds: AnswerKinds) -> bool:
+    """Whether it gives a pair of texts a number, by a head or by its yes and no."""
+    return kinds.task is ModelTask.SCORE or bool(kinds.score_token_ids)
+
+
+def compares_vectors(kinds: AnswerKinds) -> bool:
+    return kinds.task is ModelTask.EMBED and kinds.pooling is not None
+
+
+def tasks_of(kinds: AnswerKinds) -> list[str]:
+    """What the lists of models say of it."""
+    tasks = {
+        "generate": kinds.can_generate,
+        "embed": embeds(kinds),
+        "score": scores_pairs(kinds),
+        "classify": bool(kinds.labels) and kinds.task is ModelTask.CLASSIFY,
+    }
+    return [name for name, can in tasks.items() if can]
+
+
+def unable(card: ModelCard, what: str) -> Refused:
+    kinds = card.answers
+    able = {
+        "generates text": kinds.can_generate,
+        "makes embeddings": embeds(kinds),
+        "scores pairs of texts": scores_pairs(kinds),
+        "classifies texts": bool(kinds.labels) and kinds.task is ModelTask.CLASSIFY,
+    }
+    can = " and ".join(name for name, is_able in able.items() if is_able)
+    message = f"The model {card.name!r} can't {what}: it {can or 'is loaded for something else'}"
+    return refused(message, "model")

@@ -1,0 +1,198 @@
+"""Reads the media of requests: from base64, from URLs, from files; then has them decoded.
+
+What a request says itself is checked before anything is fetched, and nothing is fetched or decoded
+for a model that can't use it. Clients take turns, and what one sends is decoded apart from others.
+"""
+
+import asyncio
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NoReturn, TypeVar
+
+from deployments.ingress.off_loop import Turns
+from deployments.media.decoder_process import DecoderProcess, DecodingError, Job, Piece
+from deployments.media.fetch import Fetcher, FetchError
+from deployments.media.file_types import FileKind, format_problem
+from deployments.media.local_files import LocalFileError, read_local
+from deployments.media.prompt_media import NO_MEDIA, PromptMedia
+from deployments.media.settings import MediaSettings
+from deployments.media.source import Source
+from deployments.media_rules import MediaKind
+from deployments.wire import ModelCard, media_kinds, refused
+
+N_FETCHES, N_DECODERS = 4, 2  # at once
+MAX_HEAD = 256  # of a data: URL, before its base64
+IDLE_S = 60.0  # until decoders without work end
+NEEDED = {FileKind.IMAGE: MediaKind.IMAGE, FileKind.AUDIO: MediaKind.AUDIO}
+READ = {MediaKind.IMAGE: "images", MediaKind.AUDIO: "sounds"}
+PARTS = {MediaKind.IMAGE: "an image", MediaKind.AUDIO: "a sound"}
+Hold = Callable[[int], None]
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(slots=True, eq=False)
+class MediaReader:
+    """Belongs to one event loop."""
+
+    settings: MediaSettings
+    fetcher: Fetcher = field(init=False)
+    _fetches: Turns = field(default_factory=lambda: Turns(N_FETCHES))
+    _decoding: Turns = field(default_factory=lambda: Turns(N_DECODERS))
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(
+            N_FETCHES + N_DECODERS, thread_name_prefix="media"
+        )
+    )
+    _idle: list[DecoderProcess] = field(default_factory=list)
+    _n_jobs: int = 0
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.fetcher = Fetcher(settings.hosts, settings.fetch_timeout_s, settings.max_bytes)
+
+    async def read(
+        self, sources: Sequence[Source], card: ModelCard, client: str, hold: Hold
+    ) -> PromptMedia:
+        """`hold` is told of bytes before they are kept. Raises Refused."""
+        if not sources:
+            return NO_MEDIA
+        self._check(sources, card)
+        each = dict.fromkeys(sources)
+        files = [await self._file(source, client, hold) for source in each]
+        pieces = [
+            await self._decoded(source, data, card, client, hold)
+            for source, data in zip(each, files, strict=True)
+        ]
+        read = dict(zip(each, pieces, strict=True))
+        self._check_number(sum(_n_media(read[source]) for source in sources), sources)
+        return PromptMedia(read)
+
+    def _check(self, sources: Sequence[Source], card: ModelCard) -> None:
+        """All that the request says itself."""
+        self._check_number(len(sources), sources)
+        for source in sources:
+            if source.is_inline:
+                if _n_bytes(source) > self.settings.max_bytes + len(source.url[:MAX_HEAD]):
+                    self._refuse_large(source)
+            elif source.file_path is None:
+                try:
+                    self.fetcher.check(source.url)
+                except FetchError as error:
+                    _refuse(source, str(error))
+            elif self.settings.folder is None:
+                _refuse(source, "is a file's URL, and this server has no media folder")
+        for source in sources:
+            check_can_read(source, card)
+
+    def _check_number(self, n_media: int, sources: Sequence[Source]) -> None:
+        most = self.settings.max_media
+        if n_media > most:
+            path = sources[min(most, len(sources) - 1)].path
+            raise refused(
+                f"`{path}`: the request has {n_media} images, sounds and pages of documents, and "
+                f"at most {most} are allowed",
+                path,
+            )
+
+    async def _file(self, source: Source, client: str, hold: Hold) -> bytes:
+        declared = source.declared
+        if source.is_inline:
+            hold(_n_bytes(source))
+            declared, data = await self._run(partial(_from_base64, source))
+            if len(data) > self.settings.max_bytes:
+                self._refuse_large(source)
+        else:
+            async with self._fetches.turn(client):
+                data = await self._run(partial(self._fetch, source))
+            hold(len(data))
+        if problem := format_problem(data, source.kind, declared):
+            _refuse(source, problem)
+        return data
+
+    def _fetch(self, source: Source) -> bytes:
+        path, folder = source.file_path, self.settings.folder
+        try:
+            if path is not None and folder is not None:
+                return read_local(folder, path, self.settings.max_bytes)
+            return self.fetcher.fetch(source.url)
+        except (FetchError, LocalFileError) as error:
+            _refuse(source, str(error))
+
+    async def _decoded(
+        self, source: Source, data: bytes, card: ModelCard, client: str, hold: Hold
+    ) -> list[Piece]:
+        job = Job(
+            kind=source.kind,
+            is_low_detail=source.is_low_detail,
+            with_images=MediaKind.IMAGE in media_kinds(card),
+        )
+        async with self._decoding.turn(client):
+            pieces = await self._run(partial(self._decode, source, job, data))
+        hold(sum(len(one.medium.data) for one in pieces if one.medium and one.medium.data != data))
+        if source.kind is FileKind.DOCUMENT and not any(one.text or one.medium for one in pieces):
+            _refuse(source, f"has no text, and the model {card.name!r} reads only text")
+        return pieces
+
+    def _decode(self, source: Source, job: Job, data: bytes) -> list[Piece]:
+        process = self._idle.pop() if self._idle else DecoderProcess(self.settings)
+        try:
+            return process.decode(job, data)
+        except DecodingError as error:
+            _refuse(source, str(error))
+        finally:
+            self._idle.append(process)
+
+    async def _run(self, work: Callable[[], ValueT]) -> ValueT:
+        """In a thread. Decoders end when there was nothing to do for a while."""
+        self._n_jobs += 1
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, work)
+        finally:
+            loop.call_later(IDLE_S, self._end_if_idle, self._n_jobs)
+
+    def _end_if_idle(self, n_jobs: int) -> None:
+        if n_jobs == self._n_jobs:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the decoders that have nothing to do; others follow where they are needed."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _refuse_large(self, source: Source) -> NoReturn:
+        most = self.settings.max_bytes
+        _refuse(source, f"has more than {most:,} bytes, the most that is allowed")
+
+
+def _n_media(pieces: Sequence[Piece]) -> int:
+    return sum(piece.medium is not None for piece in pieces)
+
+
+def _n_bytes(source: Source) -> int:
+    """About how many the file has, in base64."""
+    return (len(source.data) + len(source.url)) // 4 * 3
+
+
+def _from_base64(source: Source) -> tuple[str, bytes]:
+    """The declared type, and the file."""
+    declared, data = source.inline()
+    try:
+        return declared, b64decode(data, validate=True)
+    except ValueError:
+        _refuse(source, "is no base64")
+
+
+def check_can_read(source: Source, card: ModelCard) -> None:
+    """Raises Refused."""
+    needed, kinds = NEEDED.get(source.kind), media_kinds(card)
+    if needed is not None and needed not in kinds:
+        reads = " and ".join(("text", *(READ[kind] for kind in kinds)))
+        _refuse(source, f"is {PARTS[needed]}; the model {card.name!r} reads {reads} only")
+
+
+def _refuse(source: Source, problem: str) -> NoReturn:
+    raise refused(f"`{source.path}` {problem}", source.path)

@@ -1,0 +1,75 @@
+"""A process that decodes files of strangers, one after the other, with bounded memory.
+
+A job is a line of JSON and the bytes of a file, an answer a line of JSON and the bytes of its
+media. It ends when its standard input does, so that it does not outlive the ingress.
+"""
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+from deployments.media.file_types import FileKind
+from deployments.media.images import UnreadableError, read_image
+from deployments.media.medium import Medium
+
+NICENESS = 10  # streams come first
+MAX_MEMORY_BYTES = 1 << 30
+
+
+def answer_to(job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    """The answer, and the bytes that follow it: those of media that are not the file itself."""
+    try:
+        texts, media = _decoded(job, data)
+    except UnreadableError as error:
+        return {"error": str(error)}, []
+    except MemoryError:
+        return {"error": "can't be decoded: it needs too much memory"}, []
+    described = [None if one is None else _described(one, data) for one in media]
+    changed = [one.data for one in media if one is not None and one.data is not data]
+    return {"texts": texts, "media": described}, changed
+
+
+def _decoded(job: dict[str, Any], data: bytes) -> tuple[Sequence[str], Sequence[Medium | None]]:
+    match FileKind(job["kind"]):  # most jobs are images, which need no other library
+        case FileKind.IMAGE:
+            return [""], [read_image(data, job["max_pixels"], is_low_detail=job["is_low_detail"])]
+        case FileKind.AUDIO:
+            from deployments.media.sounds import read_sound
+
+            return [""], [read_sound(data, job["max_audio_s"])]
+        case FileKind.DOCUMENT:
+            from deployments.media.documents import read_document
+
+            pages = read_document(data, job["max_pages"], with_images=job["with_images"])
+            return [page.text for page in pages], [page.image for page in pages]
+
+
+def _described(medium: Medium, data: bytes) -> dict[str, Any]:
+    return {
+        "kind": medium.kind,
+        "digest": medium.digest.hex(),
+        "width": medium.width,
+        "height": medium.height,
+        "n_frames": medium.n_frames,
+        "rate": medium.rate,
+        "n_bytes": None if medium.data is data else len(medium.data),
+    }
+
+
+def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
+    while line := jobs.readline():
+        job = json.loads(line)
+        answer, parts = answer_to(job, jobs.read(job["n_bytes"]))
+        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.writelines(parts)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    serve(sys.stdin.buffer, sys.stdout.buffer)

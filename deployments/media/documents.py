@@ -1,0 +1,49 @@
+"""PDF documents as pdfium reads them: the text of each page, and an image of it."""
+
+from dataclasses import dataclass
+
+import pypdfium2
+
+from deployments.media.images import UnreadableError, as_png, described
+from deployments.media.medium import Medium
+
+PAGE_SIDE = 1568  # pixels of the longer side of a page's image
+MAX_SCALE = 4.0  # of a page's 72 dots an inch
+MAX_CHARACTERS = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    text: str
+    image: Medium | None = None
+
+
+def read_document(data: bytes, max_pages: int, *, with_images: bool) -> list[Page]:
+    """Raises UnreadableError."""
+    try:
+        with pypdfium2.PdfDocument(data) as document:
+            n_pages = len(document)
+            if n_pages > max_pages:
+                raise UnreadableError(f"has {n_pages} pages, and at most {max_pages} are allowed")
+            pages: list[Page] = []
+            n_characters = 0
+            for index in range(n_pages):
+                page = _page(document[index], with_images=with_images)
+                n_characters += len(page.text)
+                if n_characters > MAX_CHARACTERS:
+                    raise UnreadableError(f"has more than {MAX_CHARACTERS:,} characters")
+                pages.append(page)
+            return pages
+    except UnreadableError:
+        raise
+    except Exception as error:  # pdfium's own errors, and lying sizes
+        raise UnreadableError(f"can't be read: {error}") from error
+
+
+def _page(page: pypdfium2.PdfPage, *, with_images: bool) -> Page:
+    text = page.get_textpage().get_text_bounded().replace("\r\n", "\n").strip()
+    if not with_images:
+        return Page(text)
+    scale = min(PAGE_SIDE / max(*page.get_size(), 1.0), MAX_SCALE)
+    image = page.render(scale=scale).to_pil().convert("RGB")
+    return Page(text, described(image, as_png(image)))

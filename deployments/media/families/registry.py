@@ -1,0 +1,41 @@
+"""Which processors of transformers are known, by the names of their classes."""
+
+from collections.abc import Callable, Mapping
+
+from deployments.media.families.described import Described
+from deployments.media.families.gemma3 import gemma3_rules, gemma3n_rules
+from deployments.media.families.gemma4 import gemma4_rules
+from deployments.media.families.idefics3 import idefics3_rules
+from deployments.media.families.internvl import internvl_rules
+from deployments.media.families.llama4 import llama4_rules
+from deployments.media.families.llava import llava_rules
+from deployments.media.families.llava_next import llava_next_rules, llava_onevision_rules
+from deployments.media.families.pixtral import pixtral_rules
+from deployments.media.families.qwen_vl import qwen_vl_rules
+from deployments.media.families.whisper_audio import qwen2_audio_rules, voxtral_rules
+from deployments.media_rules import MediaRules
+
+FAMILIES: Mapping[str, Callable[[Described], MediaRules]] = {
+    "Gemma3Processor": gemma3_rules,
+    "Gemma3nProcessor": gemma3n_rules,
+    "Gemma4Processor": gemma4_rules,
+    "Idefics3Processor": idefics3_rules,
+    "InternVLProcessor": internvl_rules,
+    "Llama4Processor": llama4_rules,
+    "LlavaNextProcessor": llava_next_rules,
+    "LlavaOnevisionProcessor": llava_onevision_rules,
+    "LlavaProcessor": llava_rules,
+    "PixtralProcessor": pixtral_rules,
+    "Qwen2AudioProcessor": qwen2_audio_rules,
+    "Qwen2VLProcessor": qwen_vl_rules,
+    "Qwen2_5_VLProcessor": qwen_vl_rules,
+    "Qwen3VLProcessor": qwen_vl_rules,
+    "SmolVLMProcessor": idefics3_rules,
+    "VoxtralProcessor": voxtral_rules,
+}
+
+
+def rules_of(processor: Described) -> MediaRules | None:
+    """None for a processor that is not known. Raises UnknownProcessorError."""
+    family = FAMILIES.get(type(processor).__name__)
+    return None if family is None else family(processor)

@@ -1,0 +1,252 @@
+"""Fetches a file from a URL: only from hosts that an operator allows, never from a private address.
+
+A name is resolved once, and the connection goes to an address that was checked: what the name means
+a moment later changes nothing. Each redirect is checked in the same way.
+"""
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+MAX_REDIRECTS = 3
+MAX_URL_LENGTH = 8192
+PORTS = {"http": 80, "https": 443}
+REDIRECTS = (301, 302, 303, 307, 308)
+CHUNK_BYTES = 1 << 16
+NAT64 = IPv6Network("64:ff9b::/96")
+ANY_HOST = "*"
+Address = IPv4Address | IPv6Address
+Resolve = Callable[[str, int], Sequence[str]]
+
+
+class FetchError(Exception):
+    """The URL is refused, or can't be fetched; the message says why."""
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """The addresses of a name. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A URL that was checked, with the address that its host has."""
+
+    url: SplitResult
+    host: str
+    port: int
+    address: str
+
+
+class Fetcher:
+    """`hosts` are as `MediaSettings` says. An address among them may be a private one."""
+
+    def __init__(
+        self, hosts: Sequence[str], timeout_s: float, max_bytes: int, resolve: Resolve = resolve
+    ) -> None:
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._timeout_s = timeout_s
+        self._max_bytes = max_bytes
+        self._resolve = resolve
+
+    def check(self, url: str) -> None:
+        """Whether the URL may be fetched, as far as it says itself. Raises FetchError."""
+        self._host_of(_split(url))
+
+    def fetch(self, url: str) -> bytes:
+        """Blocks for the timeout at most, but for the name server. Raises FetchError."""
+        with _deadline(self._timeout_s) as on_late:
+            for _ in range(MAX_REDIRECTS + 1):
+                target = self._target(url)
+                found = self._get(target, on_late)
+                if isinstance(found, bytes):
+                    return found
+                url = urljoin(url, found)
+        raise FetchError(f"is redirected more than {MAX_REDIRECTS} times")
+
+    def _target(self, url: str) -> Target:
+        split = _split(url)
+        host, port = self._host_of(split)
+        try:
+            addresses = self._resolve(host, port)
+        except (OSError, UnicodeError):
+            raise FetchError(f"is at {host!r}, a name that can't be resolved") from None
+        if not addresses:
+            raise FetchError(f"is at {host!r}, a name without an address")
+        if not self._is_listed_address(host, port) and not all(map(is_public, addresses)):
+            raise FetchError(f"is at {host!r}, which has an address that is not public")
+        return Target(split, host, port, addresses[0])
+
+    def _host_of(self, url: SplitResult) -> tuple[str, int]:
+        try:
+            host, port = (url.hostname or "").lower(), url.port or PORTS[url.scheme]
+        except ValueError:
+            raise FetchError("has a port that is no number") from None
+        if not host:
+            raise FetchError("names no host")
+        allowed = self._hosts & _names(host, port, ANY_HOST)
+        if not allowed:
+            raise FetchError(f"is at {host}:{port}, and this server may not fetch from there")
+        return host, port
+
+    def _is_listed_address(self, host: str, port: int) -> bool:
+        """Whether the operator wrote this very address."""
+        return _address(host) is not None and bool(self._hosts & _names(host, port))
+
+    def _get(self, target: Target, on_late: "Aborts") -> bytes | str:
+        """The body, or where the answer redirects to."""
+        connection = _Connection(target, self._timeout_s)
+        try:
+            with on_late.aborting(connection):
+                connection.request("GET", _path(target.url), headers=_headers(target))
+                return self._read(connection.getresponse())
+        except (OSError, HTTPException, ValueError) as error:
+            if on_late.is_late:
+                raise FetchError(f"takes more than {self._timeout_s:g} seconds") from None
+            raise FetchError(f"can't be fetched: {type(error).__name__}") from None
+        finally:
+            connection.close()
+
+    def _read(self, response: HTTPResponse) -> bytes | str:
+        location = response.getheader("location")
+        if response.status in REDIRECTS and location:
+            return location
+        if response.status != 200:
+            raise FetchError(f"is answered with the status {response.status}")
+        declared, data = response.length or 0, bytearray()
+        if declared > self._max_bytes:
+            raise self._too_large()
+        while chunk := response.read1(CHUNK_BYTES):
+            data += chunk
+            if len(data) > self._max_bytes:
+                raise self._too_large()
+        if len(data) < declared:  # read1 ends without an error where the connection does
+            raise FetchError("is cut off")
+        return bytes(data)
+
+    def _too_large(self) -> FetchError:
+        return FetchError(f"has more than {self._max_bytes:,} bytes, the most that is allowed")
+
+
+def _names(host: str, port: int, *others: str) -> set[str]:
+    """How an operator may write this host. Without a port the usual two are meant."""
+    name = f"[{host}]" if ":" in host else host
+    usual = {host, *others} if port in PORTS.values() else set()
+    return usual | {f"{name}:{port}"}
+
+
+def _split(url: str) -> SplitResult:
+    if len(url) > MAX_URL_LENGTH:
+        raise FetchError(f"is longer than {MAX_URL_LENGTH} characters")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise FetchError("has characters that no URL has")
+    try:
+        split = urlsplit(url)
+    except ValueError:
+        raise FetchError("is no URL") from None
+    if split.scheme not in PORTS:
+        raise FetchError("is neither a data: URL nor a web address")
+    if split.username is not None or split.password is not None:
+        raise FetchError("must have no user name or password")
+    return split
+
+
+def _address(text: str) -> Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+def is_public(text: str) -> bool:
+    """Whether an address is one of the internet. Those that carry another one are as that is."""
+    address = _address(text.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        carried = address.ipv4_mapped or address.sixtofour
+        if address in NAT64:
+            carried = IPv4Address(int(address) & 0xFFFFFFFF)
+        if carried is not None:
+            address = carried
+        elif address.teredo is not None:
+            return False
+    return address is not None and address.is_global and not address.is_multicast
+
+
+def _path(url: SplitResult) -> str:
+    query = f"?{url.query}" if url.query else ""
+    return (url.path or "/") + query
+
+
+def _headers(target: Target) -> dict[str, str]:
+    return {
+        "Host": target.url.netloc,
+        "Accept": "*/*",
+        "Accept-Encoding": "identity",
+        "Connection": "close",
+    }
+
+
+class _Connection(HTTPConnection):
+    """To the address of a target. With https the certificate has to be its host's."""
+
+    def __init__(self, target: Target, timeout_s: float) -> None:
+        super().__init__(target.host, target.port, timeout=timeout_s)
+        self._target = target
+
+    def connect(self) -> None:
+        address = (self._target.address, self._target.port)
+        plain = socket.create_connection(address, self.timeout)
+        self.sock = plain
+        if self._target.url.scheme == "https":
+            context = ssl.create_default_context()
+            self.sock = context.wrap_socket(plain, server_hostname=self._target.host)
+
+    def abort(self) -> None:
+        if self.sock is not None:
+            with suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
+
+
+class Aborts:
+    """Ends what a thread waits for when its time is over, wherever it waits."""
+
+    def __init__(self) -> None:
+        self.is_late = False
+        self._lock = threading.Lock()
+        self._connection: _Connection | None = None
+
+    @contextmanager
+    def aborting(self, connection: _Connection) -> Iterator[None]:
+        with self._lock:
+            if self.is_late:
+                raise TimeoutError
+            self._connection = connection
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._connection = None
+
+    def end(self) -> None:
+        with self._lock:
+            self.is_late = True
+            if self._connection is not None:
+                self._connection.abort()
+
+
+@contextmanager
+def _deadline(timeout_s: float) -> Iterator[Aborts]:
+    aborts = Aborts()
+    timer = threading.Timer(timeout_s, aborts.end)
+    timer.start()
+    try:
+        yield aborts
+    finally:
+        timer.cancel()

@@ -1,0 +1,70 @@
+"""Images as Pillow decodes them, in the process of the decoder and in replicas alike."""
+
+from hashlib import blake2b
+from io import BytesIO
+
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+
+from deployments.media.medium import Medium
+from deployments.media_rules import MediaKind
+from kv.content import DIGEST_BYTES
+
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+LOW_DETAIL_SIDE = 512  # as OpenAI has it
+Image.MAX_IMAGE_PIXELS = None  # the header's size is checked here, before anything is decoded
+ImageFile.LOAD_TRUNCATED_IMAGES = False
+
+
+class UnreadableError(ValueError):
+    """The file can't be decoded; the message says why."""
+
+
+def open_image(data: bytes, max_pixels: int | None = None) -> Image.Image:
+    """In RGB, turned as its EXIF data say. Raises UnreadableError."""
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as opened:
+            _check_size(opened, max_pixels)
+            opened.load()
+            return ImageOps.exif_transpose(opened).convert("RGB")
+    except UnreadableError:
+        raise
+    except Exception as error:  # decoders raise what they like
+        raise UnreadableError(f"can't be decoded: {_reason(error)}") from error
+
+
+def _check_size(opened: Image.Image, max_pixels: int | None) -> None:
+    width, height = opened.size
+    if max_pixels is not None and width * height > max_pixels:
+        raise UnreadableError(
+            f"has {width} x {height} pixels, and at most {max_pixels:,} pixels are allowed"
+        )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "only its first bytes are those of an image"
+    return str(error) or type(error).__name__
+
+
+def read_image(data: bytes, max_pixels: int, *, is_low_detail: bool) -> Medium:
+    """Raises UnreadableError."""
+    image = open_image(data, max_pixels)
+    if is_low_detail and max(image.size) > LOW_DETAIL_SIDE:
+        image.thumbnail((LOW_DETAIL_SIDE, LOW_DETAIL_SIDE))
+        data = as_png(image)
+    return described(image, data)
+
+
+def described(image: Image.Image, data: bytes) -> Medium:
+    width, height = image.size
+    hashed = blake2b(b"image %d %d " % image.size, digest_size=DIGEST_BYTES)
+    hashed.update(image.tobytes())
+    return Medium(
+        kind=MediaKind.IMAGE, data=data, digest=hashed.digest(), width=width, height=height
+    )
+
+
+def as_png(image: Image.Image) -> bytes:
+    file = BytesIO()
+    image.save(file, "PNG", compress_level=1)
+    return file.getvalue()

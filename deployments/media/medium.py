@@ -1,0 +1,31 @@
+"""A picture or a sound that has been decoded once: what is known of it from then on."""
+
+from dataclasses import dataclass, field
+
+from deployments.media_rules import MediaKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Medium:
+    """`data` is the file that a replica decodes again: as it came, or as PNG where its pixels were
+    changed. `digest` is of the decoded content: pixels with their size, or samples with their rate.
+
+    width, height: of an image, in pixels. n_frames, rate: of a sound, before it is resampled.
+    """
+
+    kind: MediaKind
+    data: bytes = field(repr=False)
+    digest: bytes
+    width: int = 0
+    height: int = 0
+    n_frames: int = 0
+    rate: int = 0
+
+    def n_samples(self, rate: int) -> int:
+        """Of a sound that is resampled to this rate."""
+        return resampled_length(self.n_frames, self.rate, rate)
+
+
+def resampled_length(n_frames: int, rate: int, new_rate: int) -> int:
+    """At least one sample, whatever the rates."""
+    return max(1, -(-n_frames * new_rate // rate))

@@ -1,0 +1,151 @@
+"""Puts media into a prompt: the text of each in the place of its marker, then all of its ids.
+
+A run of placeholders is one token of the text, and is made longer in the ids: tokenizers never join
+an added token with another one, so this gives the ids of the whole text.
+"""
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from deployments.media.medium import Medium
+from deployments.media_rules import (
+    AudioRules,
+    Expansion,
+    ImageRules,
+    MediaKind,
+    MediaRules,
+    MediaSizeError,
+)
+from deployments.wire import refused
+from kv.content import Medium as MediumPlace
+
+NAMES = {MediaKind.IMAGE: "images", MediaKind.AUDIO: "sounds"}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandedText:
+    """A prompt's text with its media in the order of the text; `kinds` are those of its rules."""
+
+    text: str
+    media: tuple[Medium, ...] = ()
+    _expansions: tuple[Expansion, ...] = field(default=(), repr=False)
+    _rules: MediaRules = field(default=MediaRules(), repr=False)
+
+    def place(
+        self, ids: Sequence[int], param: str
+    ) -> tuple[Sequence[int], tuple[MediumPlace, ...]]:
+        """The final ids of the text that `ids` encode, and the place of each medium in them. Raises
+        Refused, where a text has placeholders of its own.
+        """
+        if not self.media:
+            return ids, ()
+        placed: list[int] = []
+        runs = deque(self._runs())
+        places: list[MediumPlace] = []
+        placeholders = set(self._placeholders())
+        for token_id in ids:
+            if token_id not in placeholders:
+                placed.append(token_id)
+                continue
+            if not runs or runs[0].token_id != token_id:
+                raise _stray(param)
+            run = runs.popleft()
+            end = len(placed) + run.length
+            if run.is_first:
+                places.append(MediumPlace(run.medium.digest, len(placed), end))
+            else:
+                places[-1] = MediumPlace(run.medium.digest, places[-1].first, end)
+            placed += [token_id] * run.length
+        if runs:
+            raise _stray(param)
+        return placed, tuple(places)
+
+    def _runs(self) -> "Iterator[_Run]":
+        for medium, expansion in zip(self.media, self._expansions, strict=True):
+            token_id = _rules_of(medium.kind, self._rules).placeholder_id
+            for index, length in enumerate(expansion.runs):
+                yield _Run(medium, token_id, length, index == 0)
+
+    def _placeholders(self) -> Iterator[int]:
+        for kind in self._rules.kinds:
+            yield _rules_of(kind, self._rules).placeholder_id
+
+    @property
+    def n_more(self) -> int:
+        """Ids that `place` adds to those of the text."""
+        return sum(sum(one.runs) - len(one.runs) for one in self._expansions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    medium: Medium
+    token_id: int
+    length: int
+    is_first: bool  # of its medium
+
+
+def expand(text: str, rules: MediaRules, media: Sequence[Medium], param: str) -> ExpandedText:
+    """`media` are in the order of the conversation, which templates keep within a kind. Raises
+    Refused.
+    """
+    kinds = {_rules_of(kind, rules).marker: kind for kind in rules.kinds}
+    parts = re.split("(" + "|".join(map(re.escape, kinds)) + ")", text)
+    _check_counts(Counter(kinds[marker] for marker in parts[1::2]), media, rules, param)
+    waiting = {kind: deque(one for one in media if one.kind is kind) for kind in rules.kinds}
+    in_order = tuple(waiting[kinds[marker]].popleft() for marker in parts[1::2])
+    expansions = tuple(_expansion(one, rules, param) for one in in_order)
+    parts[1::2] = [one.text for one in expansions]
+    return ExpandedText("".join(parts), in_order, expansions, rules)
+
+
+def _check_counts(
+    found: Counter[MediaKind], media: Sequence[Medium], rules: MediaRules, param: str
+) -> None:
+    given = Counter(one.kind for one in media)
+    for kind in rules.kinds:
+        if found[kind] != given[kind]:
+            marker = _rules_of(kind, rules).marker
+            raise refused(
+                f"`{param}`: the prompt has {found[kind]} places for {NAMES[kind]} and the request "
+                f"{given[kind]} of these. The text {marker!r} makes such a place in the prompts of "
+                "this model",
+                param,
+            )
+
+
+def _expansion(medium: Medium, rules: MediaRules, param: str) -> Expansion:
+    try:
+        return expansion_of(medium, rules)
+    except MediaSizeError as error:
+        raise refused(f"`{param}`: one of the {NAMES[medium.kind]} {error}", param) from error
+
+
+def expansion_of(medium: Medium, rules: MediaRules) -> Expansion:
+    """Raises MediaSizeError."""
+    if medium.kind is MediaKind.IMAGE:
+        assert rules.images is not None
+        return rules.images.expand(medium.width, medium.height)
+    assert rules.audio is not None
+    n_samples, most = medium.n_samples(rules.audio.sampling_rate), rules.audio.max_samples
+    if most is not None and n_samples > most:
+        rate = rules.audio.sampling_rate
+        raise MediaSizeError(
+            f"has {n_samples / rate:.1f} seconds; this model takes {most / rate:g} at most"
+        )
+    return rules.audio.expand(n_samples)
+
+
+def _rules_of(kind: MediaKind, rules: MediaRules) -> ImageRules | AudioRules:
+    found = rules.images if kind is MediaKind.IMAGE else rules.audio
+    assert found is not None
+    return found
+
+
+def _stray(param: str) -> Exception:
+    return refused(
+        f"`{param}` has a text that is one of the tokens in whose places this model has images or "
+        "sounds",
+        param,
+    )

@@ -1,0 +1,49 @@
+"""A medium as a request names it: base64, or a URL. Nothing of it is read here."""
+
+from dataclasses import dataclass, field
+
+from deployments.media.file_types import FileKind
+from deployments.wire import refused
+
+FILE_SCHEME, DATA_SCHEME = "file://", "data:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """`path` is the field that errors name. Sources that differ in it alone are one medium.
+
+    data: base64, unless there is a `url`, which may hold it, too.
+    declared: a media type or its second half, "" for none.
+    title: of a document, for the model.
+    """
+
+    kind: FileKind
+    path: str = field(compare=False)
+    data: str = field(default="", repr=False)
+    url: str = field(default="", repr=False)
+    declared: str = ""
+    is_low_detail: bool = False
+    title: str = ""
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the request has the file itself."""
+        return not self.url or self._begins(DATA_SCHEME)
+
+    @property
+    def file_path(self) -> str | None:
+        """Of a URL of a file: relative to the media folder."""
+        return self.url[len(FILE_SCHEME) :].lstrip("/") if self._begins(FILE_SCHEME) else None
+
+    def _begins(self, scheme: str) -> bool:
+        return self.url[: len(scheme)].lower() == scheme
+
+    def inline(self) -> tuple[str, str]:
+        """The declared type and the base64 of a source that is inline. Raises Refused."""
+        if not self.url:
+            return self.declared, self.data
+        head, comma, data = self.url[len(DATA_SCHEME) :].partition(",")
+        declared, *parameters = head.split(";")
+        if not comma or "base64" not in (one.strip().lower() for one in parameters):
+            raise refused(f"`{self.path}` must have base64 in its data: URL", self.path)
+        return declared.strip(), data

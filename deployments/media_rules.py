@@ -1,0 +1,77 @@
+"""How many ids of a prompt a picture or a sound becomes, as a model's card says it.
+
+Free of torch: ingresses make the final ids, from sizes alone.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class MediaKind(StrEnum):
+    """What a medium is. A template knows the parts of a message by the same names."""
+
+    IMAGE = "image"
+    AUDIO = "audio"
+
+
+class MediaSizeError(ValueError):
+    """The model can't take a medium of this size; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The text of one medium in a prompt. It has the model's placeholder once for each of `runs`,
+    which says how many ids that one becomes.
+    """
+
+    text: str
+    runs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindRules:
+    """How a model's prompts have media of one kind.
+
+    marker: stands for one medium in a prompt that a template has made.
+    placeholder, placeholder_id: the token in whose places the vectors of a medium stand.
+    framed: the marker with what a template writes around it.
+    """
+
+    marker: str
+    placeholder: str
+    placeholder_id: int
+    framed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRules(KindRules, ABC):
+    @abstractmethod
+    def expand(self, width: int, height: int) -> Expansion:
+        """Raises MediaSizeError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioRules(KindRules, ABC):
+    """`max_samples` is None for no limit."""
+
+    sampling_rate: int  # of the samples that the model takes
+    max_samples: int | None
+
+    @abstractmethod
+    def expand(self, n_samples: int) -> Expansion:
+        """Raises MediaSizeError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaRules:
+    """What a model can see and hear, beside text. None for what it can't."""
+
+    images: ImageRules | None = None
+    audio: AudioRules | None = None
+
+    @property
+    def kinds(self) -> tuple[MediaKind, ...]:
+        """In the order in which modalities are listed."""
+        found = {MediaKind.IMAGE: self.images, MediaKind.AUDIO: self.audio}
+        return tuple(kind for kind, rules in found.items() if rules is not None)

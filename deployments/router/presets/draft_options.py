@@ -1,0 +1,58 @@
+"""The options of speculative decoding, by llama-server's names and ours."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from deployments.router.presets.option_types import Model
+from deployments.router.presets.strict_options import Ini, Unset
+from deployments.router.presets.values import hub_id
+
+MAX_DRAFT_TOKENS = 64
+
+DraftModel = Annotated[
+    Model | None,
+    Ini(("model-draft", "md", "spec-draft-model", "draft-model", "LLAMA_ARG_MODEL_DRAFT")),
+    Ini(("hf-repo-draft", "hfd", "hfrd", "LLAMA_ARG_HFD_REPO"), read=hub_id),
+    Unset("none"),
+    Field(
+        description=(
+            "Directory or Hugging Face id of a small model with the same tokenizer, which drafts"
+        )
+    ),
+]
+DraftTokens = Annotated[
+    int | None,
+    Ini(
+        (
+            *("draft-tokens", "draft-max", "draft", "draft-n", "spec-draft-n-max"),
+            "LLAMA_ARG_DRAFT_MAX",
+        )
+    ),
+    Unset("0, with a draft model 8"),
+    Field(
+        ge=0,
+        le=MAX_DRAFT_TOKENS,
+        description=(
+            "Most tokens guessed a step (speculative decoding), by prompt lookup or by the draft "
+            "model. 0 is none"
+        ),
+    ),
+]
+DraftMin = Annotated[
+    int,
+    Ini(("draft-min", "draft-n-min", "spec-draft-n-min", "LLAMA_ARG_DRAFT_MIN")),
+    Field(
+        ge=0,
+        le=MAX_DRAFT_TOKENS,
+        description=(
+            "Fewest tokens of a draft model's draft: a shorter one is not used. From 1 on it "
+            "drafts whether or not that pays"
+        ),
+    ),
+]
+DraftPMin = Annotated[
+    float,
+    Ini(("draft-p-min", "spec-draft-p-min", "LLAMA_ARG_DRAFT_P_MIN")),
+    Field(ge=0, le=1, description="A draft ends before a token that its model finds less probable"),
+]

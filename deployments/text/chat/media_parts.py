@@ -1,0 +1,98 @@
+"""Renders conversations with media: as the parts that templates for them read, or else as text."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from deployments.media.medium import Medium
+from deployments.media.placeholders import ExpandedText, expand
+from deployments.media.prompt_media import PromptMedia
+from deployments.media_rules import MediaKind, MediaRules
+from deployments.text.chat.messages import Message
+from deployments.wire import ModelCard, Refused
+from kv.content import Medium as MediumPlace
+
+PARAM = "messages"
+SPOKEN = ("system", "developer", "user", "assistant")  # roles whose messages may have parts
+PROBE = "U-u"
+Render = Callable[[Sequence[Message]], str]
+
+
+def render_with_media(
+    messages: Sequence[Message], media: PromptMedia, rules: MediaRules, render: Render
+) -> ExpandedText:
+    """The prompt's text, in which references are what the model knows media by. Raises Refused."""
+    found = [one for message in messages for one in media.media_in(_text(message))]
+    is_read = _reads_texts(render)
+    parts = [_with_parts(one, media, and_texts=not is_read) for one in messages]
+    if not found:
+        return ExpandedText(render(messages if is_read else parts))
+    try:
+        return _expanded(render(parts), found, media, rules)
+    except Refused:
+        if not is_read:
+            raise
+    # The template reads no parts, or not in these messages.
+    return _expanded(render(messages), found, media, rules)
+
+
+def expand_text(text: str, media: PromptMedia, rules: MediaRules | None) -> ExpandedText:
+    """A prompt without a template. Raises Refused."""
+    found = media.media_in(text)
+    return _expanded(text, found, media, rules) if rules and found else ExpandedText(text)
+
+
+def _expanded(
+    text: str, found: Sequence[Medium], media: PromptMedia, rules: MediaRules
+) -> ExpandedText:
+    return expand(media.replace(text, dict(_marks(rules))), rules, found, PARAM)
+
+
+def _text(message: Message) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else ""
+
+
+def _with_parts(message: Message, media: PromptMedia, *, and_texts: bool) -> Message:
+    text = _text(message)
+    if message["role"] not in SPOKEN or not (and_texts or media.media_in(text)):
+        return message
+    split = list(media.split(text))
+    last = len(split) - 1
+    parts = (_part(one, is_first=not at, is_last=at == last) for at, one in enumerate(split))
+    return {**message, "content": [one for one in parts if one.get("text") != ""]}
+
+
+def _part(part: str | Medium, *, is_first: bool, is_last: bool) -> Message:
+    """A line end beside a medium is ours."""
+    if isinstance(part, Medium):
+        return {"type": str(part.kind)}
+    part = part if is_first else part.removeprefix("\n")
+    return {"type": "text", "text": part if is_last else part.removesuffix("\n")}
+
+
+def _marks(rules: MediaRules) -> Iterator[tuple[str, str]]:
+    if rules.images is not None:
+        yield MediaKind.IMAGE, rules.images.framed
+    if rules.audio is not None:
+        yield MediaKind.AUDIO, rules.audio.framed
+
+
+def _reads_texts(render: Render) -> bool:
+    """Whether the template shows a content that is a text. Some read only parts, and show nothing
+    of it.
+    """
+    try:
+        return PROBE in render([{"role": "user", "content": PROBE}])
+    except Refused:
+        return False
+
+
+def placed_ids(
+    expanded: ExpandedText, encode: Callable[[str], list[int]], card: ModelCard, param: str
+) -> tuple[Sequence[int], tuple[MediumPlace, ...]]:
+    """The ids of a prompt with its media. More than the context has are only good to count. Raises
+    Refused.
+    """
+    ids = encode(expanded.text)
+    if len(ids) + expanded.n_more >= card.context_length:
+        return [0] * (len(ids) + expanded.n_more), ()
+    return expanded.place(ids, param)

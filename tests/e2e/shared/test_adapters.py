@@ -1,0 +1,190 @@
+"""Requests choose adapters of one model in every protocol, and keep them whatever happens."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+import torch
+from transformers import AutoTokenizer, PreTrainedModel
+
+from deployments.engine.loading.loader import load_model
+from deployments.engine.loading.lora import merge_adapters
+from tests.e2e.server import THROUGHPUT, Server
+from tests.e2e.shared.models import ADAPTERS
+from tests.e2e.shared.test_chaos import Moment, Said, stream
+
+pytestmark = THROUGHPUT
+PROMPT = "Once upon a time"
+ASKED: dict[str, Any] = {"prompt": PROMPT, "max_tokens": 48, "temperature": 0, "ignore_eos": True}
+LONG: dict[str, Any] = {"max_tokens": 300, "temperature": 0, "ignore_eos": True, "logprobs": 1}
+HI = [{"role": "user", "content": "Hi"}]
+LOADED = {"lora_name": "rude", "lora_path": "rude", "base_model_name": "adapted"}
+NAMES = ("adapted", "polite", "adapted:terse")
+MODEL = ("MantaModel", "model-adapted")
+
+
+@pytest.fixture
+def adapted(server: Server) -> Server:
+    """The server, when its model `adapted` has both of its replicas."""
+    say(server, "adapted")
+    server.eventually(lambda: both_serve(server))
+    return server
+
+
+def both_serve(server: Server) -> bool:
+    replicas = server.http.get("/stats").json()["replicas"]
+    return len([one for one in replicas if one["model"] == "adapted"]) == 2
+
+
+def say(server: Server, model: str, **fields: object) -> str:
+    answer = server.http.post("/v1/completions", json={**ASKED, "model": model, **fields})
+    answer.raise_for_status()
+    assert answer.json()["model"] == model
+    text: str = answer.json()["choices"][0]["text"]
+    return text
+
+
+def merged(presets: Path, scales: Mapping[str, float]) -> PreTrainedModel:
+    model = load_model(str(presets.with_name("tiny")), dtype=torch.float32)
+    merge_adapters(model, [(str(presets.with_name(name)), one) for name, one in scales.items()])
+    return model
+
+
+def told_by(presets: Path, scales: Mapping[str, float]) -> str:
+    """What transformers makes of the prompt with the adapters merged into the weights."""
+    tokenizer = AutoTokenizer.from_pretrained(presets.with_name("tiny"))
+    ids = tokenizer(PROMPT, return_tensors="pt").input_ids
+    model = merged(presets, scales)
+    model.generation_config.eos_token_id = None
+    whole = model.generate(ids, max_new_tokens=ASKED["max_tokens"], do_sample=False)
+    text: str = tokenizer.decode(whole[0, ids.shape[1] :])
+    return text
+
+
+def refusal(server: Server, model: str) -> Any:
+    answer = server.http.post("/v1/completions", json={**ASKED, "model": model})
+    assert answer.status_code == 404
+    return answer.json()["error"]
+
+
+def test_each_adapter_answers_as_the_model_that_it_is_merged_into(
+    adapted: Server, presets: Path
+) -> None:
+    told = [
+        told_by(presets, {name: ADAPTERS[name]} if name in ADAPTERS else {})
+        for name in ("adapted", "polite", "terse")
+    ]
+    assert len(set(told)) == 3
+    assert [say(adapted, name) for name in NAMES] == told
+    both = {"polite": -0.5, "terse": 2.0}
+    lora = [{"id": number, "scale": scale} for number, scale in enumerate(both.values())]
+    assert say(adapted, "adapted", lora=lora) == told_by(presets, both)
+
+
+def test_every_protocol_chooses_the_same(adapted: Server) -> None:
+    with openai.OpenAI(base_url=f"{adapted.url}/v1", api_key="none", max_retries=0) as client:
+        said = {}
+        for name in NAMES:
+            chat = client.chat.completions.create(
+                model=name,
+                messages=HI,  # type: ignore[arg-type]
+                max_tokens=32,
+                temperature=0,
+            )
+            response = client.responses.create(
+                model=name, input="Hi", max_output_tokens=32, temperature=0
+            )
+            stored = client.responses.retrieve(response.id)
+            assert (chat.model, response.model, stored.model) == (name, name, name)
+            assert response.output_text == chat.choices[0].message.content
+            said[name] = response.output_text
+        parents = [getattr(one, "parent", None) for one in client.models.list()]
+        assert parents[-2:] == ["adapted", "adapted"]
+    assert len(set(said.values())) == 3
+    with anthropic.Anthropic(base_url=adapted.url, api_key="none", max_retries=0) as other:
+        for name in NAMES:
+            message = other.messages.create(
+                model=name,
+                messages=HI,  # type: ignore[arg-type]
+                max_tokens=32,
+                extra_body={"temperature": 0},
+            )
+            assert message.model == name
+            assert (
+                "".join(block.text for block in message.content if block.type == "text")
+                == (said[name])
+            )
+        assert [one.id for one in other.models.list()][-3:] == ["adapted", *ADAPTERS]
+
+
+def test_default_scales_hold_for_every_request_that_names_the_model_alone(adapted: Server) -> None:
+    plain, polite = say(adapted, "adapted"), say(adapted, "polite")
+
+    def scale(*scales: float) -> None:
+        body = [{"id": number, "scale": scale} for number, scale in enumerate(scales)]
+        path = "/lora-adapters?model=adapted"
+        adapted.http.post(path, json=body).raise_for_status()
+        assert [one["scale"] for one in adapted.http.get(path).json()] == [*scales, 0, 0][:2]
+
+    scale(1.0)
+    assert say(adapted, "adapted") == polite
+    assert say(adapted, "adapted", lora=[]) == plain
+    scale()
+    assert say(adapted, "adapted") == plain
+
+
+def test_an_adapter_is_loaded_outlives_the_router_and_goes_without_disturbing_anybody(
+    adapted: Server,
+) -> None:
+    load, unload = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
+    assert "'rude'" in refusal(adapted, "rude")["message"]
+    answer = adapted.http.post(load, json=LOADED)
+    assert answer.text == "Success: LoRA adapter 'rude' added successfully."
+    assert adapted.http.post(load, json=LOADED).status_code == 400
+    assert adapted.http.post(load, json={**LOADED, "lora_path": "../polite"}).status_code == 400
+    job = {**LONG, "model": "rude", "prompt": PROMPT}
+
+    async def unloaded_meanwhile() -> tuple[Said, Said]:
+        async with httpx.AsyncClient(base_url=adapted.url, timeout=120) as client:
+            undisturbed = await stream(client, job, Moment(0))
+            moment = Moment(20)
+            running = asyncio.create_task(stream(client, job, moment))
+            await moment.came.wait()
+            gone = await client.post(unload, json={"lora_name": "rude"})
+            assert gone.status_code == 200
+            assert not running.done()
+            return undisturbed, await running
+
+    adapted.kill("Router", "router")
+    undisturbed, disturbed = asyncio.run(unloaded_meanwhile())
+    assert disturbed.is_exactly(undisturbed)
+    assert "'rude'" in refusal(adapted, "rude")["message"]
+    assert "'adapted:rude'" in refusal(adapted, "adapted:rude")["message"]
+    assert adapted.http.post(unload, json={"lora_name": "rude"}).status_code == 404
+
+
+def test_streams_go_on_with_their_adapters_when_a_replica_dies(adapted: Server) -> None:
+    jobs = [{**LONG, "model": name, "prompt": f"{n} " * 20} for n, name in enumerate(NAMES * 4)]
+
+    async def all_said(kill_after: int | None) -> list[Said]:
+        moment = Moment(kill_after or 0)
+        async with httpx.AsyncClient(base_url=adapted.url, timeout=300) as client:
+            running = [asyncio.create_task(stream(client, job, moment)) for job in jobs]
+            if kill_after is not None:
+                await moment.came.wait()
+                os.kill(adapted.replicas(*MODEL)[0], signal.SIGKILL)
+            return await asyncio.gather(*running)
+
+    undisturbed = asyncio.run(all_said(None))
+    before = adapted.failovers()
+    disturbed = asyncio.run(all_said(800))
+    assert adapted.failovers() > before
+    for one, other in zip(disturbed, undisturbed, strict=True):
+        assert one.is_exactly(other)

@@ -1,0 +1,152 @@
+"""Embeddings and ranks of real models, through the clients that people have for them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cohere
+import numpy as np
+import openai
+import pytest
+import torch
+from langchain_openai import OpenAIEmbeddings
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.embeddings.openai_like import OpenAILikeEmbedding
+from llama_index.postprocessor.jinaai_rerank import JinaRerank
+from numpy.typing import NDArray
+from pydantic import SecretStr
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from tests.e2e.server import Server
+from tests.e2e.shared.models import MINILM
+
+# These clients leave their sockets to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+Floats = NDArray[np.float32]
+CLOSE = 1e-5
+CATS = "A cat sits on the windowsill and watches the birds."
+KITTEN = "The kitten looks at sparrows through the glass."
+BONDS = "Central banks raised interest rates again this quarter."
+SENTENCES = [CATS, KITTEN, BONDS, "", "Ünïcödé 日本語 🙂", "word " * 200]
+OTHERS = [f"{place} of many sentences, " + "and on " * (place % 17) for place in range(64)]
+
+
+@pytest.fixture(scope="module")
+def expected() -> Floats:
+    """As sentence-transformers has them: the mean of the last hidden states, with the length 1."""
+    return np.stack([embedded(one) for one in SENTENCES])
+
+
+@torch.inference_mode()
+def embedded(text: str) -> Floats:
+    tokenizer = AutoTokenizer.from_pretrained(MINILM)
+    model = AutoModel.from_pretrained(MINILM, dtype=torch.float32).eval()
+    hidden = model(**tokenizer(text, return_tensors="pt")).last_hidden_state
+    vector: Floats = torch.nn.functional.normalize(hidden.mean(1)[0], dim=0).numpy()
+    return vector
+
+
+def check(found: Sequence[Sequence[float]], expected: Floats) -> None:
+    assert np.abs(np.asarray(found) - expected).max() < CLOSE
+
+
+def test_openais_sdk_has_the_vectors_of_sentence_transformers(
+    client: openai.OpenAI, expected: Floats
+) -> None:
+    def ask(texts: list[str]) -> list[list[float]]:
+        answer = client.embeddings.create(model="minilm", input=texts)
+        return [one.embedding for one in answer.data]
+
+    check([ask([one])[0] for one in SENTENCES], expected)
+    check(ask([*OTHERS, *SENTENCES])[len(OTHERS) :], expected)
+    cats, kitten, bonds = np.asarray(ask(SENTENCES[:3]))
+    assert cats @ kitten > 0.4 > 0.2 > cats @ bonds
+
+
+def test_floats_are_base64_to_the_bit_and_dimensions_are_normalized(server: Server) -> None:
+    def ask(**fields: object) -> Any:
+        body = {"model": "minilm", "input": SENTENCES[:3], **fields}
+        answer = server.http.post("/v1/embeddings", json=body).json()
+        return [one["embedding"] for one in answer["data"]]
+
+    plain = ask()
+    sdk = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+    packed = sdk.embeddings.create(model="minilm", input=SENTENCES[:3]).data
+    assert [one.embedding for one in packed] == plain
+    cut = np.asarray(plain)[:, :64]
+    check(ask(dimensions=64), cut / np.linalg.norm(cut, axis=1, keepdims=True))
+
+
+def test_langchain_and_llamaindex_have_them_too(server: Server, expected: Floats) -> None:
+    url, key = f"{server.url}/v1", "none"
+    langchain = OpenAIEmbeddings(
+        model="minilm", base_url=url, api_key=SecretStr(key), check_embedding_ctx_length=False
+    )
+    check(langchain.embed_documents(SENTENCES), expected)
+    check([langchain.embed_query(CATS)], expected[:1])
+    llamaindex = OpenAILikeEmbedding(model_name="minilm", api_base=url, api_key=key)
+    check([llamaindex.get_query_embedding(KITTEN)], expected[1:2])
+    check(llamaindex.get_text_embedding_batch([CATS, BONDS]), expected[[0, 2]])
+
+
+def test_a_text_that_is_too_long_is_refused_with_both_numbers(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match=r"at most 256 tokens.* has 302"):
+        client.embeddings.create(model="minilm", input="word " * 300)
+    cut = {"truncate_prompt_tokens": -1}
+    answer = client.embeddings.create(model="minilm", input="word " * 300, extra_body=cut)
+    assert answer.usage.prompt_tokens == 256
+
+
+def test_an_embedding_model_refuses_a_chat(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="'minilm' can't generate text"):
+        client.chat.completions.create(model="minilm", messages=[{"role": "user", "content": "x"}])
+
+
+@pytest.fixture(scope="module")
+def scores(presets: Path) -> list[float]:
+    """Of all sentences for the first one, by transformers alone."""
+    tokenizer = AutoTokenizer.from_pretrained(presets.parent / "judge")
+    path = presets.parent / "judge"
+    model = AutoModelForSequenceClassification.from_pretrained(path, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        pairs = [tokenizer([CATS], [one], return_tensors="pt") for one in SENTENCES]
+        return [float(model(**pair).logits.sigmoid()) for pair in pairs]
+
+
+def test_coheres_client_has_the_ranks_of_a_cross_encoder(
+    server: Server, scores: list[float]
+) -> None:
+    client = cohere.ClientV2(api_key="none", base_url=server.url)
+    answer = client.rerank(model="judge", query=CATS, documents=SENTENCES, top_n=4)
+    found = [(one.index, one.relevance_score) for one in answer.results]
+    best = sorted(enumerate(scores), key=lambda one: -one[1])[:4]
+    assert [index for index, _ in found] == [index for index, _ in best]
+    assert [score for _, score in found] == pytest.approx([score for _, score in best], abs=CLOSE)
+
+
+def test_jinas_client_has_them_and_an_embedding_model_ranks_by_cosines(
+    server: Server, scores: list[float]
+) -> None:
+    def ranked(model: str) -> list[tuple[str, float]]:
+        rerank = JinaRerank(top_n=3, model=model, base_url=f"{server.url}/v1", api_key="none")
+        nodes = [NodeWithScore(node=TextNode(text=one)) for one in (BONDS, KITTEN, CATS)]
+        ranks = rerank.postprocess_nodes(nodes, QueryBundle(CATS))
+        return [(one.node.get_content(), one.score or 0.0) for one in ranks]
+
+    by_text = dict(zip(SENTENCES, scores, strict=True))
+    for text, score in ranked("judge"):
+        assert score == pytest.approx(by_text[text], abs=CLOSE)
+    assert [text for text, _ in ranked("minilm")] == [CATS, KITTEN, BONDS]
+
+
+def test_a_generator_decides(client: openai.OpenAI) -> None:
+    answer = client.decisions.create(
+        model="tiny",
+        input="The kettle is on.",
+        questions=[{"type": "predicate", "instructions": "There will be tea."}],
+    )
+    assert answer.answers[0].type == "predicate"
+    assert 0 < answer.answers[0].probability < 1

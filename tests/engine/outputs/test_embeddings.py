@@ -1,0 +1,140 @@
+"""Vectors are those of transformers, whatever else is computed beside them."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from deployments.engine.forward.encoder import ENCODER
+from deployments.engine.outputs.vectors import unpack
+from deployments.outputs import Pooling, PoolParams
+from deployments.wire import TokenEvent, merge
+from kv.content import Content
+from tests.encoders import (
+    BY_LENGTH,
+    DECODERS,
+    ENCODERS,
+    hidden_states,
+    pooled,
+    texts,
+    tiny_embedder,
+)
+from tests.engine.drive import engine, request, roomy
+from tests.engine.outputs.drive import answers, ask, embedder
+from tests.models import tiny_model
+
+EXACT: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
+ALIKE: dict[str, Any] = {"rtol": 1e-6, "atol": 2e-6}  # one sum in another order
+
+
+@pytest.mark.parametrize("architecture", [*ENCODERS, *DECODERS])
+def test_vectors_are_those_of_transformers_alone_and_among_others(architecture: str) -> None:
+    ids, others = texts(1, 40)[0], texts(64, 40, seed=1)
+    model = tiny_embedder(architecture)
+    expected = hidden_states(model, ids)
+    whole = [ask(kind, ids, PoolParams(pooling=kind)) for kind in Pooling]
+    beside = [ask(f"other {n}", one) for n, one in enumerate(others)]
+    with embedder(model) as running:
+        among = answers(running.core, *beside[:32], *whole, *beside[32:])[32:-32]
+        for kind, one, found in zip(Pooling, whole, among, strict=True):
+            np.testing.assert_allclose(found, pooled(expected, kind), **EXACT)
+            np.testing.assert_allclose(answers(running.core, one)[0], found, **ALIKE)
+        if architecture in ENCODERS:
+            assert getattr(running.model, ENCODER).is_flat == (architecture not in BY_LENGTH)
+
+
+@pytest.mark.parametrize("kind", Pooling)
+@pytest.mark.parametrize("architecture", ["qwen3", "gemma3"])
+def test_in_chunks_and_after_a_prefix_a_vector_is_what_it_is_at_once(
+    architecture: str, kind: Pooling
+) -> None:
+    ids = tuple(range(3, 93))
+    model = tiny_embedder(architecture)
+    expected = pooled(hidden_states(model, ids), kind)
+    one = ask("one", ids, PoolParams(pooling=kind))
+    with embedder(model, limits=roomy(max_batch_tokens=16, max_running=4)) as running:
+        for _ in range(2):  # the second time all but its last page is cached
+            [found] = answers(running.core, one)
+            np.testing.assert_allclose(found, expected, **EXACT)
+
+
+def test_a_last_token_goes_on_behind_what_is_cached_and_a_mean_does_not() -> None:
+    ids = tuple(range(3, 93))
+    with embedder(tiny_embedder("qwen3")) as running:
+        for kind, cached in ((Pooling.LAST, 88), (Pooling.MEAN, 0)):
+            one = ask("one", ids, PoolParams(pooling=kind))
+            answers(running.core, one)
+            *_, (_, last) = running.core.run([one])
+            assert last.cached_tokens == cached
+
+
+def test_a_text_that_was_preempted_has_the_same_vectors() -> None:
+    ids = tuple(range(3, 63))
+    asked = [ask(kind, ids, PoolParams(pooling=kind)) for kind in (Pooling.MEAN, Pooling.TOKEN)]
+    asked = [replace(one, priority=1) for one in asked]
+    grows = request("grows", (5, 6, 7), max_tokens=60, ignore_eos=True)
+    model = tiny_model("qwen3")
+    with engine(model=model) as running:
+        expected = answers(running.core, *asked)
+    limits = roomy(n_pages=24, max_batch_tokens=2, max_running=2)
+    with engine(model=tiny_model("qwen3"), limits=limits) as running:
+        for one, vectors in zip(asked, expected, strict=True):
+            events: list[TokenEvent] = []
+            for index, event in running.core.run([grows, one]):
+                if index == 1:
+                    events.append(event)
+            found = merge(events).vectors
+            assert found is not None
+            np.testing.assert_allclose(unpack(found), vectors, **EXACT)
+        assert running.core.stats().preemptions >= 2
+
+
+@pytest.mark.parametrize("architecture", ["bert", "nomic_bert"])
+def test_a_pair_of_texts_has_types(architecture: str) -> None:
+    model, ids = tiny_embedder(architecture), texts(1, 40)[0]
+    expected, single = hidden_states(model, ids, second_at=3), hidden_states(model, ids)
+    assert not np.allclose(expected, single)
+    asked = ask("pair", ids, second_at=3), ask("single", ids)
+    with embedder(model, pooling=Pooling.CLS) as running:
+        found, other = answers(running.core, *asked)
+    np.testing.assert_allclose(found, expected[:1], **EXACT)
+    np.testing.assert_allclose(other, single[:1], **EXACT)
+
+
+def test_a_model_that_talks_embeds_too_in_the_same_steps() -> None:
+    model, ids = tiny_model("qwen3"), tuple(range(3, 50))
+    expected = hidden_states(model, ids)
+    talk = request("talk", (4, 5, 6), max_tokens=20)
+    with engine(model=model) as running:
+        [alone] = running.run(talk)
+        asked = [ask(kind, ids, PoolParams(pooling=kind)) for kind in Pooling]
+        events = [*running.core.run([talk, *asked])]
+        said = merge([event for index, event in events if index == 0])
+        assert said.token_ids == alone.token_ids
+        for index, kind in enumerate(Pooling, 1):
+            found = merge([event for at, event in events if at == index]).vectors
+            assert found is not None
+            np.testing.assert_allclose(unpack(found), pooled(expected, kind), **EXACT)
+
+
+def test_texts_of_other_salts_share_no_pages() -> None:
+    ids = tuple(range(3, 93))
+    with embedder(tiny_embedder("qwen3")) as running:
+        for salt in ("a", "b"):
+            one = ask("one", ids, content=Content(salt=salt))
+            *_, (_, last) = running.core.run([one])
+            assert last.cached_tokens == 0
+
+
+def test_a_text_that_comes_to_no_numbers_fails_alone() -> None:
+    model = tiny_embedder("bert")
+    with torch.no_grad():
+        model.get_input_embeddings().weight[7] = float("nan")
+    good, bad = ask("good", (3, 4, 5)), ask("bad", (3, 7, 5))
+    with embedder(model) as running:
+        events = dict(running.core.run([good, bad, ask("next", (3, 4, 5))]))
+        assert events[1].error is not None
+        assert "not finite" in events[1].error.message
+        assert events[0].vectors == events[2].vectors is not None

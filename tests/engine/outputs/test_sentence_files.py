@@ -1,0 +1,135 @@
+"""What sentence-transformers writes beside a model is read, or refused by its name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import BertConfig, BertModel, PreTrainedModel
+
+from deployments.engine.engine import InferenceEngine
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.loading.loader import load_model
+from deployments.engine.outputs.model_outputs import outputs_of
+from deployments.outputs import ModelTask, Pooling, PoolParams
+from deployments.wire import ErrorKind, Refused
+from tests.checkpoints import byte_tokenizer
+from tests.encoders import hidden_states, tiny_classifier, tiny_embedder
+from tests.models import tiny_model
+
+PREFIX = "sentence_transformers.models."
+MEAN = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+
+
+def write(path: Path, name: str, content: object) -> None:
+    (path / name).parent.mkdir(exist_ok=True)
+    (path / name).write_text(json.dumps(content))
+
+
+def write_modules(path: Path, *types: str) -> None:
+    modules = [
+        {"idx": n, "name": str(n), "path": f"{n}_{kind}" if n else "", "type": PREFIX + kind}
+        for n, kind in enumerate(types)
+    ]
+    write(path, "modules.json", modules)
+
+
+def save_bert(path: Path) -> PreTrainedModel:
+    """One that reads bytes; without what pools behind its layers."""
+    tokenizer = byte_tokenizer()
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
+    model = BertModel(config, add_pooling_layer=False).eval()
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return model
+
+
+def test_all_modules_are_applied_one_after_the_other(tmp_path: Path) -> None:
+    model = save_bert(tmp_path)
+    write_modules(tmp_path, "Transformer", "Pooling", "Dense", "Normalize")
+    write(tmp_path, "1_Pooling/config.json", MEAN)
+    dense = torch.nn.Linear(32, 12)
+    named = "torch.nn.modules.activation.Tanh"
+    sizes = {"in_features": 32, "out_features": 12, "bias": True, "activation_function": named}
+    write(tmp_path, "2_Dense/config.json", sizes)
+    weights = {f"linear.{name}": one for name, one in dense.state_dict().items()}
+    save_file(weights, tmp_path / "2_Dense" / "model.safetensors")
+    prompts = {"prompts": {"query": "q: ", "text": ""}, "default_prompt_name": "query"}
+    write(tmp_path, "config_sentence_transformers.json", prompts)
+    write(tmp_path, "sentence_bert_config.json", {"max_seq_length": 20})
+    with InferenceEngine(str(tmp_path)) as engine, torch.inference_mode():
+        kinds = engine.card.answers
+        assert (kinds.task, kinds.pooling, kinds.embedding_size) == ("embed", "mean", 12)
+        assert (kinds.normalizes, kinds.max_input_tokens) == (True, 20)
+        for name, text in (("", b"q: abc"), ("text", b"abc")):
+            mean = hidden_states(model, engine_ids(engine, text.decode())).mean(0)
+            whole = dense(torch.from_numpy(mean)).tanh().numpy()
+            found = engine.embed(["abc", "abcdef"], prompt_name=name)[0]
+            np.testing.assert_allclose(found, whole / np.linalg.norm(whole), rtol=1e-5, atol=1e-5)
+            [short] = engine.embed("abc", params=PoolParams(dimensions=5), prompt_name=name)
+            cut = whole[:5] / np.linalg.norm(whole[:5])
+            np.testing.assert_allclose(short, cut, rtol=1e-5, atol=1e-5)
+        with pytest.raises(Refused, match="has 30 tokens; this model takes 20") as refused:
+            engine.embed("x" * 30, prompt_name="text")
+        assert refused.value.error.kind is ErrorKind.CONTEXT_LENGTH
+
+
+def engine_ids(engine: InferenceEngine, text: str) -> tuple[int, ...]:
+    return engine.request(text).prompt_ids
+
+
+@pytest.mark.parametrize(
+    ("types", "pooling", "reason"),
+    [
+        (("Transformer", "Pooling", "LSTM"), MEAN, "has a LSTM, which is not known"),
+        (("Transformer", "Pooling"), {"pooling_mode_max_tokens": True}, "its pooling is max;"),
+        (("Transformer", "Pooling"), MEAN | {"pooling_mode_cls_token": True}, "cls and mean"),
+        (("Transformer", "Pooling"), MEAN | {"include_prompt": False}, "leaves out prompts"),
+        (("Transformer", "Pooling", "Dense"), MEAN, "2_Dense/config.json is missing"),
+    ],
+)
+def test_what_is_not_known_is_refused(
+    tmp_path: Path, types: tuple[str, ...], pooling: dict[str, Any], reason: str
+) -> None:
+    save_bert(tmp_path)
+    write_modules(tmp_path, *types)
+    write(tmp_path, "1_Pooling/config.json", pooling)
+    with pytest.raises(UnsupportedModelError, match=reason):
+        load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "pooling"),
+    [
+        (lambda: tiny_embedder("mpnet"), ModelTask.EMBED, Pooling.MEAN),
+        (lambda: tiny_embedder("qwen3"), ModelTask.EMBED, Pooling.LAST),
+        (lambda: tiny_model("qwen3"), ModelTask.GENERATE, None),
+        (lambda: tiny_classifier("bert", 1), ModelTask.SCORE, None),
+        (lambda: tiny_classifier("qwen3", 3), ModelTask.CLASSIFY, None),
+    ],
+)
+def test_a_models_files_say_what_it_is_for(
+    tmp_path: Path, model: Any, task: ModelTask, pooling: Pooling | None
+) -> None:
+    model().save_pretrained(tmp_path)
+    kinds = outputs_of(load_model(str(tmp_path), dtype=torch.float32)).kinds
+    assert (kinds.task, kinds.pooling) == (task, pooling)
+
+
+def test_a_setting_makes_an_embedder_of_a_model_that_talks(tmp_path: Path) -> None:
+    tiny_model("qwen3").save_pretrained(tmp_path)
+    model = load_model(str(tmp_path), task=ModelTask.EMBED, pooling=Pooling.MEAN)
+    kinds = outputs_of(model).kinds
+    assert (kinds.can_generate, kinds.pooling) == (False, Pooling.MEAN)

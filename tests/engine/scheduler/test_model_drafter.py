@@ -1,0 +1,234 @@
+"""A draft model changes how many steps a sequence takes, and nothing of what comes of it."""
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from torch import Tensor, nn
+from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
+
+from deployments.engine.cache_sizing import cache_shape
+from deployments.engine.core import EngineCore
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.loading.draft_check import check_draft
+from deployments.text.grammar.grammar import from_regex
+from deployments.wire import SamplingParams
+from tests.engine.drive import GREEDY, Engine, engine, random_ids, request, roomy
+from tests.engine.scheduler.repeating import every_repeating, plain, repeating, tokens
+from tests.engine.scheduler.test_drafter import THINKING
+from tests.engine.scheduler.test_recovery import ERROR, Faults
+from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
+from tests.models import SIZES, VOCAB, alike, forgetful, from_config, tiny_model
+
+FREE = SamplingParams(temperature=2.5, seed=1)
+
+
+def drafting(
+    draft: PreTrainedModel | None = None, architecture: str = "llama", **changes: float | None
+) -> AbstractContextManager[Engine]:
+    limits = roomy(draft_tokens=5, draft_min=1, **changes)
+    model = forgetful(architecture)
+    return engine(model=model, draft=draft or alike(model), limits=limits)
+
+
+class Reads:
+    """How many tokens a draft model has read, pass by pass."""
+
+    def __init__(self, draft: PreTrainedModel) -> None:
+        self.sizes: list[int] = []
+        draft.get_input_embeddings().register_forward_pre_hook(self._note)
+
+    def _note(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        self.sizes.append(args[0].numel())
+
+
+@every_repeating
+def test_drafted_is_plain_in_fewer_steps(name: str) -> None:
+    with drafting() as running:
+        outcomes = [running.run(one)[0] for one in repeating(name)]
+        stats = running.core.stats()
+    assert tokens(outcomes) == tokens(plain(name))
+    assert 0 < stats.accepted_tokens < stats.drafted_tokens
+    assert stats.drafted_tokens == sum(one.drafted_tokens for one in outcomes)
+    assert stats.accepted_tokens == sum(one.accepted_tokens for one in outcomes)
+    assert stats.steps == sum(map(len, tokens(outcomes))) - stats.accepted_tokens
+
+
+@every_sampling
+def test_whatever_is_asked_for_it_is_plain_among_others(name: str) -> None:
+    with engine(draft=alike(tiny_model()), limits=roomy(draft_tokens=3, draft_min=1)) as running:
+        check(running.run_together(*requests(name)), name)
+        assert running.core.stats().accepted_tokens > 0
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, FREE, replace(FREE, top_k=9, frequency_penalty=0.5)])
+def test_a_model_that_says_the_same_is_right_at_any_temperature(sampling: SamplingParams) -> None:
+    one = request("a", random_ids(9), sampling, max_tokens=61)
+    with engine(draft=tiny_model(), limits=roomy(draft_tokens=5, draft_min=1)) as running:
+        running.run(one)
+        stats = running.core.stats()
+    assert stats.accepted_tokens == stats.drafted_tokens
+    assert stats.steps == 1 + 60 / 6
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        replace(repeating("cut")[0], thinking=THINKING),
+        request(
+            "words", random_ids(5), FREE, max_tokens=40, grammar=from_regex("([a-f]{3}-)*", "")
+        ),
+        request("scored", random_ids(30), replace(FREE, logprobs=2), prompt_logprobs=1),
+        request("stopped", random_ids(30), FREE, max_tokens=90, stop_token_ids=range(8)),
+    ],
+    ids=lambda one: one.request_id,
+)
+def test_what_else_is_read_of_tokens_is_plain(one: object) -> None:
+    with engine(model=forgetful()) as running:
+        [expected] = running.run(one)  # type: ignore[arg-type]
+    with drafting(forgetful()) as running:
+        [found] = running.run(one)  # type: ignore[arg-type]
+        assert running.core.stats().accepted_tokens > 0
+    assert found.token_ids == expected.token_ids
+    assert found.finish_reason is expected.finish_reason
+    check_logprobs(found, expected, 0)
+
+
+@every_repeating
+def test_preempted_and_in_chunks_it_is_plain(name: str) -> None:
+    with drafting(n_pages=36, max_batch_tokens=16) as running:
+        outcomes = running.run_together(*repeating(name))
+        stats = running.core.stats()
+    assert stats.preemptions > 0
+    assert stats.accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain(name))
+
+
+@every_repeating
+def test_where_steps_fail_it_is_plain(name: str) -> None:
+    model, step = forgetful(), count()
+    faults = Faults(model, ERROR)
+    limits = roomy(draft_tokens=5, draft_min=1)
+    with engine(model=model, draft=alike(forgetful()), limits=limits) as running:
+        faults.failing = lambda ids: next(step) in (8, 15, 22)
+        outcomes = running.run_at_once(*repeating(name))
+        stats = running.core.stats()
+    assert stats.failed_steps == 3
+    assert stats.accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain(name))
+
+
+def test_a_draft_that_fails_costs_no_step() -> None:
+    draft, step = alike(forgetful()), count()
+    faults = Faults(draft, ERROR)
+    with drafting(draft) as running:
+        faults.failing = lambda ids: next(step) == 20
+        outcomes = running.run_at_once(*repeating("greedy"))
+        stats = running.core.stats()
+    assert next(step) == 21  # it is left alone for a while
+    assert stats.failed_steps == 0
+    assert stats.accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain("greedy"))
+
+
+def test_what_it_has_read_of_a_prefix_is_found_with_its_pages() -> None:
+    draft = forgetful()
+    reads = Reads(draft)
+    prompt = random_ids(101, seed=1)
+    with drafting(draft) as running:
+        reads.sizes.clear()
+        [first] = running.run(request("a", prompt, max_tokens=8))
+        assert reads.sizes[0] == 102
+        reads.sizes.clear()
+        [again] = running.run(request("b", prompt, max_tokens=8))
+        assert reads.sizes[0] == 1
+    assert first.token_ids == again.token_ids
+    assert 0 < again.accepted_tokens == again.drafted_tokens
+
+
+def test_long_prompts_are_read_in_parts() -> None:
+    draft = alike(forgetful())
+    reads = Reads(draft)
+    with drafting(draft, max_batch_tokens=16, max_running=2) as running:
+        reads.sizes.clear()
+        running.run(request("a", random_ids(101, seed=1), max_tokens=30))
+        assert running.core.stats().accepted_tokens > 0
+    assert reads.sizes[:6] == [16] * 6
+    assert max(reads.sizes) == 16
+
+
+@pytest.mark.parametrize("architecture", ["mistral", "gemma3", "phi3_longrope", "deepseek_v3"])
+def test_layers_of_any_kind_draft(architecture: str) -> None:
+    with drafting(alike(forgetful(architecture), 0.02), architecture) as running:
+        outcomes = running.run_together(*repeating("greedy"))
+        assert running.core.stats().accepted_tokens > 0
+    assert tokens(outcomes) == tokens(plain("greedy", architecture))
+
+
+OTHERS = {
+    "fewer tokens": Qwen3Config(**{**SIZES, "vocab_size": VOCAB - 40, "num_hidden_layers": 1}),
+    "more tokens, wider heads": LlamaConfig(
+        **{**SIZES, "vocab_size": VOCAB + 9, "head_dim": 16, "num_key_value_heads": 1}
+    ),
+    "a shorter context": LlamaConfig(**{**SIZES, "max_position_embeddings": 40}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "diffllama"])
+def test_it_need_not_be_of_the_same_shape(name: str, architecture: str) -> None:
+    with drafting(from_config(OTHERS[name]), architecture) as running:
+        outcomes = running.run_together(*repeating("greedy"))
+        assert running.core.stats().drafted_tokens > 0
+    assert tokens(outcomes) == tokens(plain("greedy", architecture))
+
+
+def test_it_drafts_beside_layers_that_keep_a_state() -> None:
+    with engine(model=forgetful("qwen3_next")) as running:
+        expected = [running.run(one)[0] for one in repeating("greedy")]
+    with drafting(forgetful(), "qwen3_next") as running:
+        outcomes = running.run_together(*repeating("greedy"))
+        assert running.core.stats().drafted_tokens > 0
+    assert tokens(outcomes) == tokens(expected)
+
+
+def test_what_it_is_not_sure_of_is_not_drafted() -> None:
+    with drafting(draft_p_min=1.1) as running:
+        running.run(request("a", random_ids(9), FREE, max_tokens=30))
+        assert running.core.stats().drafted_tokens == 0
+
+
+def test_a_draft_that_is_too_short_is_not_used() -> None:
+    one = request("a", random_ids(9), max_tokens=30)
+    with engine(draft=tiny_model(), limits=roomy(draft_tokens=5, draft_min=5)) as running:
+        running.run(one)
+        stats = running.core.stats()
+    # Behind the prompt's step 29 tokens are left, of which steps with drafts take 6.
+    assert stats.drafted_tokens == 4 * 5
+    assert stats.steps == 1 + 4 + 5
+
+
+def test_its_pages_count() -> None:
+    model, draft = tiny_model(), tiny_model()
+    limits = roomy(n_pages=None, kv_gib=2**-14)
+    alone = cache_shape(model, limits)
+    both = cache_shape(model, limits, draft=check_draft(draft, model))
+    assert both.n_pages == alone.n_pages // 2
+
+
+@pytest.mark.parametrize(
+    ("draft", "reason"),
+    [
+        (lambda: tiny_model().bfloat16(), "dtype"),
+        (lambda: tiny_model("mamba2"), "state"),
+    ],
+)
+def test_what_can_not_draft_is_refused(draft: object, reason: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=reason):
+        EngineCore(tiny_model(), frozenset(), roomy(draft_tokens=2), draft=draft())  # type: ignore[operator]
+
+
+def test_a_draft_model_that_is_to_draft_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="draft_tokens"):
+        EngineCore(tiny_model(), frozenset(), roomy(), draft=tiny_model())

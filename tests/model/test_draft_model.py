@@ -1,0 +1,68 @@
+"""A model is served with a draft model, which sleeps and wakes with it; one of another tokenizer is
+refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deployments.engine.engine import InferenceEngine
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.limits import EngineLimits
+from deployments.model.model_source import ModelSource
+from deployments.model.settings import ModelSettings
+from deployments.wire import GenerationRequest, SamplingParams
+from serve_app.demo.model_files import MODEL
+from tests.checkpoints import save_checkpoint
+
+REQUEST = GenerationRequest(
+    request_id="a",
+    prompt_ids=tuple(range(40, 60)),
+    sampling=SamplingParams(temperature=0.5, seed=1),
+    max_tokens=40,
+    ignore_eos=True,
+)
+LIMITS = EngineLimits(n_pages=64, max_running=2, draft_tokens=4, draft_min=1)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("model"), context=128)
+
+
+def settings(path: Path, draft: Path) -> ModelSettings:
+    return ModelSettings(
+        name="m", path=str(path), draft_model=str(draft), dtype="float32", limits=LIMITS
+    )
+
+
+def test_it_drafts_before_and_after_a_sleep(path: Path) -> None:
+    alone = replace(settings(path, path), draft_model=None, limits=EngineLimits())
+    core = ModelSource(alone, _hear).start()
+    expected = [event.token_ids for _, event in core.run([REQUEST])]
+    core.shutdown()
+    source = ModelSource(settings(path, path), _hear)
+    for _ in range(2):
+        core = source.start()
+        told = [event.token_ids for _, event in core.run([REQUEST])]
+        stats = core.stats()
+        core.shutdown()
+        del core
+        source.release()
+        assert told == expected
+        assert 0 < stats.accepted_tokens == stats.drafted_tokens
+
+
+def test_one_of_another_tokenizer_is_refused_by_a_token(path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="another tokenizer: token 0 is"):
+        ModelSource(settings(path, MODEL), _hear).start()
+
+
+def test_the_library_takes_a_draft_model(path: Path) -> None:
+    with InferenceEngine(str(path), limits=LIMITS, draft=str(path)) as engine:
+        engine.generate("abc", max_tokens=20, temperature=0, ignore_eos=True)
+        assert engine.core.stats().accepted_tokens > 0
+
+
+def _hear(phase: str, share: float) -> None:
+    pass
