@@ -31,7 +31,7 @@ class PackedTarget(Target):
         return self._packed.a.nbytes + self._packed.b.nbytes
 
     def clear(self, slot: int) -> None:
-        for matrices in self._packed[:3]:
+        for matrices in (self._packed.a, self._packed.b, self._packed.ranks):
             matrices[slot - 1].zero_()
 
     def append(self, slot: int, part: int, weights: LoraLayerWeights, scale: float) -> None:

@@ -1,5 +1,6 @@
 """Products with packed matrices of LoRA adapters, for bfloat16 tensors on a CPU."""
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 import torch
@@ -24,12 +25,14 @@ class PackedAdapters(NamedTuple):
     b: bfloat16 [slots, blocks, max rank / 2, PACK, 2]
     ranks: int64 [slots, parts]
     blocks: int64 [blocks, 3], of outputs: the part, the first output, how many there are
+    starts: of each block the first output
     """
 
     a: Tensor
     b: Tensor
     ranks: Tensor
     blocks: Tensor
+    starts: tuple[int, ...]
 
     @property
     def max_rank(self) -> int:
@@ -49,6 +52,7 @@ def empty_adapters(n_in: int, outs: list[slice], n_slots: int, max_rank: int) ->
         torch.zeros(n_slots, len(blocks), max_rank // 2, PACK, 2, dtype=kind),
         torch.zeros(n_slots, len(outs), dtype=torch.int64),
         torch.tensor(blocks),
+        tuple(first for _, first, _ in blocks),
     )
 
 
@@ -99,9 +103,8 @@ def expand_(
     """Adds B shrunk to out [tokens, outputs], which are those from `first` on. `places` [n] are the
     tokens of `shrunk`, of whose segments `table` tells."""
     assert out.is_contiguous()
-    starts = adapters.blocks[:, 1]
-    begin = int((starts < first).sum())
-    end = int((starts < first + out.shape[1]).sum())
+    starts = adapters.starts
+    begin, end = bisect_left(starts, first), bisect_left(starts, first + out.shape[1])
     expand_kernel().call(
         shrunk.numel() * out.shape[1] // shrunk.shape[1],
         shrunk=shrunk.data_ptr(),
