@@ -1,7 +1,7 @@
 """Pictures with what is asked of them: endless for training, held out for evaluation."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -15,6 +15,7 @@ from serve_app.demo.training.vision.drawing import SIDE, drawn
 from serve_app.demo.training.vision.scenes import Scene
 
 IMAGE = "<image>"
+IMAGES = 0.35  # share of questions about a picture that call it an image
 Asker = Callable[[SeededDraw, Any], Exchange | None]
 
 FEW: list[tuple[Asker, float]] = [
@@ -137,8 +138,15 @@ def _chat(
         asker = draw.choices([a for a, _ in askers], [share for _, share in askers])[0]
         exchange = asker(draw, scene)
         if exchange is not None:
-            found.append(typed(draw, written(exchange)))
+            found.append(typed(draw, _named(draw, written(exchange))))
     return tuple(found)
+
+
+def _named(draw: SeededDraw, exchange: Exchange) -> Exchange:
+    """A picture is an image to many, which no held-out wording says."""
+    if not draw.chance(IMAGES):
+        return exchange
+    return replace(exchange, question=exchange.question.replace("picture", "image"))
 
 
 def blind(draw: SeededDraw) -> Chat:

@@ -45,7 +45,7 @@ What [kind|sort] of shape is [this|it|in the picture]?
 """)
 HOW_MANY = patterns("""
 How many {p} [are there|do you see|can you see|are in the picture|are shown|are here]?
-[Count|Please count] the {p}[.|, please.| in the picture.]
+[Count|Please count] the {p}[.| in the picture.| that you see.]
 How many {p} [are|do you see|can you count] in [this|the] picture?
 [What is|What's|Tell me] the number of {p}[?| in the picture?]
 {p}: how many [are there|do you see]?
@@ -79,29 +79,32 @@ Is there {a} [in the picture?|here?|in this picture?|to be seen?]
 DESCRIBE = patterns("""
 What is in [the|this|my] picture?
 What [do|can] you see[?| in the picture?| in this picture?| here?| in my picture?]
-[Describe|Please describe] [the picture|this picture|what you see|the image][.|]
+[Describe|Please describe] [the picture|this picture|what you see|my picture][.|]
 What [is shown|is there to see] [here|in the picture|in this picture]?
-What does [the|this|my] [picture|image] show?
+What does [the|this|my] picture show?
 [Tell me|Say] what [is in the picture|you see|the picture shows][.|, please.]
-[Which|What] shapes are in [the|this] [picture|image]?
+[Which|What] shapes [are|do you see|can you see] in [the|this|my] picture?
+[Which|What] shapes and colours [are in this picture|do you see|are there|does it show]?
+[Which|What] shapes are [there|in the picture], and [which|what] colours [are they|do they have]?
+[Name|List|Tell me] the shapes and [their|the] colours[.|, please.| in the picture.]
 What is [this|that|it]?
-What's in [this|the|my] [picture|image]?
+What's in [this|the|my] picture?
 """)
 READ_NUMBER = patterns("""
 [What|Which] number [is this|is it|is that|do you see|is shown|is written here|is in the picture]?
-[Read|Please read|Tell me|Say] the number[.|, please.| in the picture.]
+[Read|Please read|Tell me|Say] the number[.| in the picture.| here.]
 [Which|What] number [can you read|can you see|is written there|does the picture show]?
 [Which|What] digits [do you see|are these|are in the picture]?
 [Read|Tell me] the digits[.|, please.| in the picture.]
 """)
 READ_WORD = patterns("""
 [What|Which] word [is this|is it|is that|do you see|is shown|is written here|is in the picture]?
-[Read|Please read|Tell me|Say] the word[.|, please.| in the picture.]
+[Read|Please read|Tell me|Say] the word[.| in the picture.| here.]
 [Which|What] word [can you read|can you see|is written there|does the picture show]?
 """)
 READ = patterns("""
 What [does it say|does the picture say|is written here|is written in the picture]?
-[Read|Please read] [this|it|the text|what is written|the picture][.|, please.| to me.]
+[Read|Please read] [this|it|the text|what is written|the picture][.| to me.]
 What [can|do] you read[?| here?| in the picture?]
 [What|Which] text [do you see|is this|is in the picture]?
 """)

@@ -277,7 +277,8 @@ def main() -> None:
     args, commit = arguments(), commit_hash()
     disable_progress_bar()  # of saving; the run has its own
     threads = args.threads or torch.get_num_threads()
-    torch.set_num_threads(threads)
+    # The workers fill the cores. Here, threads of OpenMP would wait for each other in a busy loop.
+    torch.set_num_threads(1)
     if args.resume and not _checkpoint(args.out).exists():
         sys.exit(f"nothing to resume: {_checkpoint(args.out)} does not exist")
     state = begin(args.seed)
