@@ -49,7 +49,7 @@ def steps(
         count = batches * STEPS_A_POOL
         drawn = _pool(tokenizer, f"{seed} pool {pool}", shares, tokens_a_batch, count)
         for step in range(skip, STEPS_A_POOL):
-            yield [_batch(rows) for rows in drawn[step * batches : (step + 1) * batches]]
+            yield [batch_of(rows) for rows in drawn[step * batches : (step + 1) * batches]]
         pool, skip = pool + 1, 0
 
 
@@ -85,7 +85,7 @@ def _width(row: Row) -> int:
     return -(-len(row[0]) // 8) * 8
 
 
-def _batch(rows: list[Row]) -> Batch:
+def batch_of(rows: list[Row]) -> Batch:
     width = max(map(_width, rows))
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     targets = torch.full((len(rows), width), IGNORED)

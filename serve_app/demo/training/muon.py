@@ -29,6 +29,8 @@ class Muon(Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
+            if not weights:
+                continue
             update = orthogonal(torch.stack([self._mean(weight, group) for weight in weights]))
             rows, columns = weights[0].shape
             size = group["lr"] * max(1.0, rows / columns) ** 0.5

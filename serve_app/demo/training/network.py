@@ -34,6 +34,7 @@ class Shape:
     head_dim: int
     inner: int
     first_layers: int  # that a training begins with
+    vocabulary: int = VOCABULARY
 
     @property
     def group(self) -> int:
@@ -65,7 +66,7 @@ class Network(nn.Module):
 
         heads, kv_heads = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         every = range(shape.layers)
-        self.embed = matrix(VOCABULARY, shape.hidden)
+        self.embed = matrix(shape.vocabulary, shape.hidden)
         self.qkv = nn.ParameterList([matrix(heads + 2 * kv_heads, shape.hidden) for _ in every])
         self.out = nn.ParameterList([matrix(shape.hidden, heads, deep) for _ in every])
         self.gate_up = nn.ParameterList([matrix(2 * shape.inner, shape.hidden) for _ in every])
@@ -109,8 +110,8 @@ class Network(nn.Module):
 def answer_loss(network: Network, ids: Tensor, targets: Tensor) -> Tensor:
     """The sum of cross entropies over the targets that count, whose logits alone are computed."""
     counted = targets != IGNORED
-    final = _hidden(network, ids, counted) * _light(network.norms)[-1]
-    return total_loss(functional.linear(final, _light(network.embed)), targets[counted])
+    final = _hidden(network, ids, counted) * light(network.norms)[-1]
+    return total_loss(functional.linear(final, light(network.embed)), targets[counted])
 
 
 def precision(device: torch.device) -> torch.dtype:
@@ -119,7 +120,7 @@ def precision(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast else torch.float32
 
 
-def _light(weight: Tensor) -> Tensor:
+def light(weight: Tensor) -> Tensor:
     return weight.to(precision(weight.device))
 
 
@@ -143,7 +144,7 @@ def states(network: Network, ids: Tensor) -> list[Tensor]:
 
 def _embedded(network: Network, ids: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     angles = _angles(ids, network.shape.head_dim)
-    return functional.embedding(ids, _light(network.embed)), angles
+    return functional.embedding(ids, light(network.embed)), angles
 
 
 def _through(
@@ -154,16 +155,16 @@ def _through(
     kept: Tensor | None = None,
 ) -> Tensor:
     """One layer; from its attention on for the tokens alone that are kept."""
-    norms = _light(network.norms)
+    norms = light(network.norms)
     # A norm's weight goes into the projection behind it: there are fewer weights than tokens.
-    qkv = _light(network.qkv[layer]) * norms[2 * layer]
+    qkv = light(network.qkv[layer]) * norms[2 * layer]
     mixed = _attended(network, x, qkv, *angles)
     if kept is not None:
         x, mixed = x[kept], mixed[kept]
-    x = x + functional.linear(mixed, _light(network.out[layer]))
-    gate_up = _light(network.gate_up[layer]) * norms[2 * layer + 1]
+    x = x + functional.linear(mixed, light(network.out[layer]))
+    gate_up = light(network.gate_up[layer]) * norms[2 * layer + 1]
     gate, up = functional.linear(rms_norm(x, EPS), gate_up).chunk(2, -1)
-    return x + functional.linear(functional.silu(gate) * up, _light(network.down[layer]))
+    return x + functional.linear(functional.silu(gate) * up, light(network.down[layer]))
 
 
 def _attended(network: Network, x: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -180,12 +181,12 @@ def _angles(ids: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     steps = torch.arange(ids.shape[1], device=ids.device, dtype=torch.float32)
     rates = THETA ** (-torch.arange(0, dim, 2, device=ids.device) / dim)
     angles = torch.outer(steps, rates)[:, None]
-    return _light(angles.cos()), _light(angles.sin())
+    return light(angles.cos()), light(angles.sin())
 
 
 def config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
     return LlamaConfig(
-        vocab_size=VOCABULARY,
+        vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
         intermediate_size=shape.inner,
         num_hidden_layers=shape.layers,
@@ -205,13 +206,13 @@ def config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
 def llama(network: Network, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """The same network as transformers has it, in float32."""
     model = LlamaForCausalLM(config(network.shape, tokenizer))
-    state = {name: weight.cpu() for name, weight in _named(network).items()}
+    state = {name: weight.cpu() for name, weight in named_weights(network).items()}
     model.load_state_dict({**state, "lm_head.weight": state["model.embed_tokens.weight"]})
-    model.generation_config = _generation(tokenizer)
+    model.generation_config = generation(tokenizer)
     return model
 
 
-def _named(network: Network) -> dict[str, Tensor]:
+def named_weights(network: Network) -> dict[str, Tensor]:
     norms = network.norms.detach()
     named = {"model.embed_tokens.weight": network.embed.detach(), "model.norm.weight": norms[-1]}
     shape = network.shape
@@ -246,7 +247,7 @@ def export(network: Network, tokenizer: PreTrainedTokenizerFast, out: Path) -> N
             os.replace(file, out / file.name)
 
 
-def _generation(tokenizer: PreTrainedTokenizerFast) -> GenerationConfig:
+def generation(tokenizer: PreTrainedTokenizerFast) -> GenerationConfig:
     """How to sample where a request does not say: so small a model is unsure of much, and what it
     holds for second best is mostly wrong.
     """

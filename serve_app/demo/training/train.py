@@ -1,11 +1,7 @@
 """Trains the demo model from nothing: `python -m serve_app.demo.training.train`."""
 
 import argparse
-import importlib
-import importlib.util
 import json
-import math
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +13,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
@@ -38,14 +34,20 @@ from serve_app.demo.training.network import (
     export,
     precision,
 )
+from serve_app.demo.training.run import (
+    SAVE_EVERY_S,
+    Length,
+    commit_hash,
+    plot,
+    progress_bar,
+    rate_at,
+)
 from serve_app.demo.training.tokenizer import ANSWER, END, NAME, TOOLS_END, encoded, train_tokenizer
 
 TOKENS_A_BATCH = 2048
 # Small steps learn most at first; later they disturb more than they teach.
 FIRST_BATCHES, LATER_BATCHES, LATER = 2, 4, 0.35  # of a step; from which share of the run on
-MATRIX_RATE, OTHER_RATE, WARMUP = 0.02, 3e-3, 100
-FINAL = 0.02  # of the peak rates
-SAVE_EVERY_S = 300.0
+MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 # At first few layers learn as much from a token, in less time. The other layers begin with
 # `lookup_heads`, which training would lose again without some text at first that needs only them.
 GROWN, CHOSEN = 0.3, 0.35  # shares of the run: from the first on all layers, to the second CHOICES
@@ -74,18 +76,6 @@ class State:
 
 
 @dataclass(frozen=True)
-class Length:
-    """When the run ends: after so many steps, or after so many seconds, whichever is first."""
-
-    steps: int
-    seconds: float
-
-    def share(self, state: State) -> float:
-        """How much of the run is over, 0 to 1."""
-        return min(1.0, max(state.step / self.steps, state.seconds / self.seconds))
-
-
-@dataclass(frozen=True)
 class Record:
     """What the weights were made of; stands beside them."""
 
@@ -98,12 +88,6 @@ class Record:
     parameters: int
     device: str
     resumed: list[int]
-
-
-def rate_at(share: float, step: int) -> float:
-    """Of the peak: a warm-up, then a cosine down to the end of the run."""
-    warm = min(1.0, (step + 1) / WARMUP)
-    return warm * (FINAL + (1 - FINAL) * 0.5 * (1 + math.cos(math.pi * share)))
 
 
 def reading_at(share: float) -> tuple[int, Mapping[str, float]]:
@@ -219,12 +203,12 @@ def train(state: State, length: Length, seed: int, out: Path, threads: int) -> N
     console = Console(stderr=True)
     # A batch a thread: most operations are too small to be worth parting among threads.
     with (
-        _progress(console) as progress,
+        progress_bar(console) as progress,
         ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as workers,
     ):
         bar = progress.add_task("train", total=1.0, loss="", speed="")
         saved = state.seconds
-        while (share := length.share(state)) < 1.0:
+        while (share := length.share(state.step, state.seconds)) < 1.0:
             if reading != reading_at(share):
                 reading = reading_at(share)
                 source = steps(state.tokenizer, seed, state.step, TOKENS_A_BATCH, *reading)
@@ -243,16 +227,7 @@ def train(state: State, length: Length, seed: int, out: Path, threads: int) -> N
 def _show(progress: Progress, bar: TaskID, state: State, length: Length) -> None:
     speed = f"{state.tokens / state.seconds:,.0f} tokens/s"
     shown = f"step {state.step:,}  loss {state.loss:.4f}"
-    progress.update(bar, completed=length.share(state), loss=shown, speed=speed)
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%  {task.fields[loss]}  {task.fields[speed]}"),
-        TimeRemainingColumn(),
-        console=console,
-    )
+    progress.update(bar, completed=length.share(state.step, state.seconds), loss=shown, speed=speed)
 
 
 def finish(state: State, seed: int, out: Path, commit: str) -> None:
@@ -274,25 +249,6 @@ def finish(state: State, seed: int, out: Path, commit: str) -> None:
     _checkpoint(out).unlink(missing_ok=True)
 
 
-def _commit() -> str:
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        return subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def plot(losses: list[float], path: Path) -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        return
-    pyplot = importlib.import_module("matplotlib.pyplot")
-    figure, axes = pyplot.subplots()
-    axes.plot(losses, linewidth=0.5)
-    axes.set(xlabel="step", ylabel="loss, nats a token of the assistant", yscale="log")
-    figure.savefig(path, dpi=80)
-    pyplot.close(figure)
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train the demo model from scratch.")
     parser.add_argument("--hours", type=float, default=1.95, help="of training, at most")
@@ -307,7 +263,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    args, commit = arguments(), _commit()
+    args, commit = arguments(), commit_hash()
     disable_progress_bar()  # of saving; the run has its own
     threads = args.threads or torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -18,6 +18,7 @@ from serve_app.demo.training.corpus import Chat, Turn, chats, talks
 from serve_app.demo.training.corpus.chat import SampleCall, SampleTool, compact
 from serve_app.demo.training.muon import orthogonal
 from serve_app.demo.training.network import DEMO, DRAFT, Network, answer_loss, export, llama
+from serve_app.demo.training.run import Length, rate_at
 from serve_app.demo.training.tokenizer import (
     NAME,
     TOOLS_END,
@@ -27,13 +28,11 @@ from serve_app.demo.training.tokenizer import (
     template,
 )
 from serve_app.demo.training.train import (
-    Length,
     State,
     advance,
     begin,
     finish,
     grow,
-    rate_at,
     resume,
 )
 from serve_app.demo.training.train import checkpoint as save
@@ -243,7 +242,7 @@ def test_a_run_that_is_resumed_is_the_run_that_was_not_interrupted(
     advance(again, source[2], 0.5)
     assert again.losses == whole.losses
     assert again.network.embed.equal(whole.network.embed)
-    assert Length(4, 1e9).share(again) == 0.75
+    assert Length(4, 1e9).share(again.step, again.seconds) == 0.75
     finish(again, 0, tmp_path / "model", "abc")
     made = {file.name for file in (tmp_path / "model").iterdir()}
     assert {"model.safetensors", "tokenizer.json", "training.json", "config.json"} <= made

@@ -100,15 +100,15 @@ def _drawn(draw: SeededDraw, shares: Mapping[str, float]) -> Talk:
 
 
 def _composed(draw: SeededDraw, drawn: list[Talk]) -> Chat:
-    exchanges = [_written(each) for talk in drawn for each in talk.exchanges][:MAX_EXCHANGES]
+    exchanges = [written(each) for talk in drawn for each in talk.exchanges][:MAX_EXCHANGES]
     system = drawn[0].system or usual(draw)
     turns = [Turn("system", system)] if system else []
     for exchange in exchanges:
-        turns += _typed(draw, exchange).turns()
+        turns += typed(draw, exchange).turns()
     return Chat(turns, drawn[0].tools, drawn[0].thinking)
 
 
-def _written(exchange: Exchange) -> Exchange:
+def written(exchange: Exchange) -> Exchange:
     """As a person would write it with care."""
     question = capital(exchange.question)
     if QUESTION.fullmatch(question):
@@ -116,7 +116,7 @@ def _written(exchange: Exchange) -> Exchange:
     return replace(exchange, question=question)
 
 
-def _typed(draw: SeededDraw, exchange: Exchange) -> Exchange:
+def typed(draw: SeededDraw, exchange: Exchange) -> Exchange:
     """As a person would type it: asked for briefly, or written carelessly."""
     if exchange.exact:
         return exchange
@@ -146,7 +146,7 @@ def _rough(draw: SeededDraw, text: str) -> str:
 
 def _cases(skill: str, talk: Talk) -> Iterator[Case]:
     """The last exchange is asked, and what its tools have said."""
-    *before, last = map(_written, talk.exchanges)
+    *before, last = map(written, talk.exchanges)
     turns = [Turn("system", talk.system)] if talk.system else []
     turns += [turn for exchange in before for turn in exchange.turns()]
     turns.append(Turn("user", last.question))

@@ -1,0 +1,191 @@
+"""The demo that sees: a tower, and a language model of which many chats share one picture.
+
+The law: each chat is computed as if it stood alone behind the picture. So a picture is looked at
+once, however much is asked of it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import LlamaForCausalLM
+
+from serve_app.demo.training.batches import IGNORED
+from serve_app.demo.training.fused_ops import causal_attention, rms_norm, rotate, total_loss
+from serve_app.demo.training.network import EPS, THETA, Network, Shape, light
+from serve_app.demo.training.tokenizer import VOCABULARY
+from serve_app.demo.training.vision.labels import CLASSES
+from serve_app.demo.training.vision.tower import Tower, TowerShape, projected, seen
+
+# 2.8 M parameters; 64 tokens a picture
+TOWER = TowerShape(side=96, patch=12, hidden=192, layers=6, heads=6, inner=768)
+# The draft of the demo, with a layer more and with the token that stands for a patch.
+LANGUAGE = Shape(
+    hidden=128,
+    layers=4,
+    heads=4,
+    kv_heads=2,
+    head_dim=32,
+    inner=320,
+    first_layers=4,
+    vocabulary=VOCABULARY + 1,
+)
+DRAFT_LAYERS = (0, 1, 3)  # which of them the draft's are
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Pictures, and chats that each begin with one; all with the same beginning before it."""
+
+    pixels: Tensor  # [pictures, channels, side, side]
+    labels: Tensor  # [pictures, patches, heads]
+    begin: Tensor  # [tokens before the picture]
+    ids: Tensor  # [pictures, chats, tokens behind the picture]
+    targets: Tensor  # as ids; IGNORED where the loss does not look
+
+    @property
+    def counted(self) -> int:
+        return int((self.targets != IGNORED).sum())
+
+
+class SightNetwork(nn.Module):
+    def __init__(self, tower: TowerShape, language: Shape, seed: int) -> None:
+        super().__init__()
+        self.language = Network(language, seed)
+        self.tower = Tower(tower, language.hidden, CLASSES, seed)
+
+    @torch.no_grad()
+    def take(self, draft: LlamaForCausalLM) -> None:
+        """The draft's weights; the layers that it has not add nothing at first."""
+        network = self.language
+        network.embed[: draft.config.vocab_size] = draft.model.embed_tokens.weight
+        network.norms[-1] = draft.model.norm.weight
+        for layer, given in zip(DRAFT_LAYERS, draft.model.layers, strict=True):
+            attention, mlp = given.self_attn, given.mlp
+            queries = (attention.q_proj, attention.k_proj, attention.v_proj)
+            network.qkv[layer].copy_(torch.cat([part.weight for part in queries]))
+            network.out[layer].copy_(attention.o_proj.weight)
+            network.gate_up[layer].copy_(torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)))
+            network.down[layer].copy_(mlp.down_proj.weight)
+            network.norms[2 * layer] = given.input_layernorm.weight
+            network.norms[2 * layer + 1] = given.post_attention_layernorm.weight
+        for layer in set(range(network.shape.layers)) - set(DRAFT_LAYERS):
+            network.out[layer].zero_()
+            network.down[layer].zero_()
+
+
+def packed_loss(network: SightNetwork, patches: Tensor, batch: Packed) -> Tensor:
+    """The sum of cross entropies over the targets that count; `patches` is what the tower saw."""
+    final = _hidden(network, projected(network.tower, patches), batch)
+    final = final * light(network.language.norms)[-1]
+    logits = functional.linear(final, light(network.language.embed))
+    return total_loss(logits, batch.targets[batch.targets != IGNORED])
+
+
+def pixels_of(batch: Packed) -> Tensor:
+    return light(batch.pixels)
+
+
+def look(network: SightNetwork, batch: Packed) -> Tensor:
+    return seen(network.tower, pixels_of(batch))
+
+
+def _hidden(network: SightNetwork, pictures: Tensor, batch: Packed) -> Tensor:
+    """[counted, hidden], normalized"""
+    language = network.language
+    count, chats, tokens = batch.ids.shape
+    layout = _Layout(language.shape, count, chats, tokens, len(batch.begin) + pictures.shape[1])
+    embed = light(language.embed)
+    begin = functional.embedding(batch.begin, embed).expand(layout.pictures, -1, -1)
+    shared = torch.cat((begin, pictures), 1).flatten(0, 1)
+    own = functional.embedding(batch.ids.flatten(), embed)
+    x, angles = torch.cat((shared, own)), layout.angles()
+    counted = torch.cat(
+        (torch.zeros(len(shared), dtype=torch.bool), (batch.targets != IGNORED).flatten())
+    )
+    last = language.shape.layers - 1
+    for layer in range(last):
+        x = _through(language, layer, x, angles, layout)
+    return rms_norm(_through(language, last, x, angles, layout, counted), EPS)
+
+
+def _through(
+    network: Network,
+    layer: int,
+    x: Tensor,
+    angles: tuple[Tensor, Tensor],
+    layout: "_Layout",
+    kept: Tensor | None = None,
+) -> Tensor:
+    """One layer, over all tokens in a row; from its attention on for those alone that are kept."""
+    norms = light(network.norms)
+    qkv = light(network.qkv[layer]) * norms[2 * layer]
+    mixed = layout.attended(functional.linear(rms_norm(x, EPS), qkv), *angles)
+    if kept is not None:
+        x, mixed = x[kept], mixed[kept]
+    x = x + functional.linear(mixed, light(network.out[layer]))
+    gate_up = light(network.gate_up[layer]) * norms[2 * layer + 1]
+    gate, up = functional.linear(rms_norm(x, EPS), gate_up).chunk(2, -1)
+    return x + functional.linear(functional.silu(gate) * up, light(network.down[layer]))
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Tokens in a row: of each picture the shared ones, then of each picture the chats'."""
+
+    shape: Shape
+    pictures: int
+    chats: int
+    tokens: int  # of a chat
+    shared: int  # tokens of a picture before its chats
+
+    def angles(self) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, [all tokens, 1, dim / 2]"""
+        dim = self.shape.head_dim
+        rates = THETA ** (-torch.arange(0, dim, 2) / dim)
+        turns = torch.outer(torch.arange(self.shared + self.tokens, dtype=torch.float32), rates)
+        shared = turns[: self.shared].repeat(self.pictures, 1)
+        own = turns[self.shared :].repeat(self.pictures * self.chats, 1)
+        row = torch.cat((shared, own))[:, None]
+        return light(row.cos()), light(row.sin())
+
+    def attended(self, parts: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        heads, kv_heads = self.shape.heads, self.shape.kv_heads
+        parts = parts.view(len(parts), -1, self.shape.head_dim)
+        both, value = torch.split(parts, [heads + kv_heads, kv_heads], 1)
+        query, key = torch.split(rotate(both, cos, sin), [heads, kv_heads], 1)
+        border = self.pictures * self.shared
+        before = [
+            part[:border].view(self.pictures, self.shared, -1, self.shape.head_dim)
+            for part in (query, key, value)
+        ]
+        of_shared = causal_attention(*before).flatten(0, 1)
+        of_own = self._own(query[border:], before[1:], key[border:], value[border:])
+        return torch.cat((of_shared, of_own))
+
+    def _own(self, query: Tensor, before: list[Tensor], key: Tensor, value: Tensor) -> Tensor:
+        """Chats look at what is shared and at themselves."""
+        kv_heads, dim = self.shape.kv_heads, self.shape.head_dim
+        group, groups = self.shape.group, self.pictures * kv_heads
+        # [pictures, kv heads, chats, group, tokens, dim]
+        q = query.view(self.pictures, self.chats, self.tokens, kv_heads, group, dim)
+        q = q.permute(0, 3, 1, 4, 2, 5).reshape(groups, -1, dim) * dim**-0.5
+        q_alone = q.view(groups * self.chats, -1, dim)
+        k_before, v_before = (
+            part.transpose(1, 2).reshape(groups, self.shared, dim) for part in before
+        )
+        k, v = (
+            part.view(self.pictures, self.chats, self.tokens, kv_heads, dim)
+            .permute(0, 3, 1, 2, 4)
+            .reshape(groups * self.chats, self.tokens, dim)
+            for part in (key, value)
+        )
+        future = torch.full((self.tokens, self.tokens), -torch.inf, dtype=q.dtype).triu(1)
+        alone = torch.baddbmm(future.repeat(group, 1), q_alone, k.mT).view(groups, -1, self.tokens)
+        scores = torch.cat((torch.bmm(q, k_before.mT), alone), -1).softmax(-1)
+        to_before, to_alone = torch.split(scores, [self.shared, self.tokens], -1)
+        mixed = torch.bmm(to_before, v_before)
+        mixed = mixed + torch.bmm(to_alone.reshape(len(q_alone), -1, self.tokens), v).view_as(mixed)
+        mixed = mixed.view(self.pictures, kv_heads, self.chats, group, self.tokens, dim)
+        return mixed.permute(0, 2, 4, 1, 3, 5).reshape(-1, kv_heads * group * dim)
