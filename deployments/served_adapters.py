@@ -36,7 +36,7 @@ class ServedAdapter:
     is_loaded: bool = False
 
     def scaled(self, scale: float) -> Adapter:
-        return Adapter(self.path, self.digest, scale)
+        return Adapter(self.path, self.digest, scale, self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,17 @@ class Adapter:
 
     path: a folder that the replica can read. Two paths to the same files are the same adapter.
     digest: of its files. scale: multiplies what it adds; 0 is as good as no adapter.
+    name: that clients know it by, for messages to them.
     """
 
     path: str = field(compare=False)
     digest: bytes
     scale: float
+    name: str = field(default="", compare=False)
+
+    @property
+    def label(self) -> str:
+        return self.name or self.path
 
 
 @dataclass(frozen=True, slots=True)

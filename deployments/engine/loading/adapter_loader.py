@@ -3,6 +3,7 @@
 The least recently used ones go first when the cache is full.
 """
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from deployments.adapter_files import AdapterError, AdapterInfo, read_adapter_fi
 from deployments.engine.forward.adapters.slots import Matrices
 from deployments.engine.loading.lora import load_matrices
 from kv.content import Adapter
+
+log = logging.getLogger(__name__)
 
 THREADS = 2  # one slow folder does not hold up all others
 
@@ -59,6 +62,13 @@ class AdapterLoader:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, adapter: Adapter) -> LoadedAdapter:
+        try:
+            return self._read_files(adapter)
+        except AdapterError as error:  # clients are not told where the operator's files are
+            log.warning("an adapter can't be served: %s", error)
+            raise AdapterError(str(error).replace(adapter.path, adapter.label)) from error
+
+    def _read_files(self, adapter: Adapter) -> LoadedAdapter:
         path = adapter.path
         info, weights = read_adapter_files(path, self._max_bytes)
         if info.digest != adapter.digest:

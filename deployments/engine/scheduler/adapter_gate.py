@@ -162,7 +162,7 @@ class AdapterGate:
         ranks = sum(load.result().rank for load in self._parked[key].loads)
         if ranks > self._slots.max_rank:
             message = (
-                f"{', '.join(one.path for one in key)}: together they have rank {ranks}, "
+                f"{', '.join(one.label for one in key)}: together they have rank {ranks}, "
                 f"and max_lora_rank is {self._slots.max_rank}"
             )
             return TokenEvent.failed(message, ErrorKind.INVALID_REQUEST)

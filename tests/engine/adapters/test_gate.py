@@ -122,7 +122,8 @@ def test_an_adapter_of_other_sizes_is_refused(adapters: list[Adapter], tmp_path:
         f"{stem}.lora_B.weight": torch.ones(9, 4),
     }
     path = save_adapter(tmp_path / "other", tensors)
-    message = refusal(Adapter(path, read_adapter_info(path).digest, 1.0))
+    message = refusal(Adapter(path, read_adapter_info(path).digest, 1.0, name="polite"))
+    assert message.startswith("polite: ")  # and not where the operator keeps it
     assert message.endswith("k_proj: made for weights of (9, 32), which are (16, 32)")
 
 
