@@ -37,16 +37,13 @@ OTHERS = [f"{place} of many sentences, " + "and on " * (place % 17) for place in
 @pytest.fixture(scope="module")
 def expected() -> Floats:
     """As sentence-transformers has them: the mean of the last hidden states, with the length 1."""
-    return np.stack([embedded(one) for one in SENTENCES])
-
-
-@torch.inference_mode()
-def embedded(text: str) -> Floats:
     tokenizer = AutoTokenizer.from_pretrained(MINILM)
     model = AutoModel.from_pretrained(MINILM, dtype=torch.float32).eval()
-    hidden = model(**tokenizer(text, return_tensors="pt")).last_hidden_state
-    vector: Floats = torch.nn.functional.normalize(hidden.mean(1)[0], dim=0).numpy()
-    return vector
+    with torch.inference_mode():
+        texts = [tokenizer(one, return_tensors="pt") for one in SENTENCES]
+        means = [model(**text).last_hidden_state.mean(1)[0] for text in texts]
+        found: Floats = torch.nn.functional.normalize(torch.stack(means), dim=1).numpy()
+    return found
 
 
 def check(found: Sequence[Sequence[float]], expected: Floats) -> None:
