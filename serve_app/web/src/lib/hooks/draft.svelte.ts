@@ -1,6 +1,6 @@
 import { untrack } from 'svelte';
 import { conversationsStore } from '#lib/stores/conversations.svelte';
-import type { Attachment } from '#lib/types';
+import type { Attachment, Draft } from '#lib/types';
 
 const SAVE_AFTER_MS = 400;
 
@@ -21,12 +21,18 @@ export function useDraft(place: () => string): UsedDraft {
 	/** Of the box's present content. */
 	let of = '';
 	let isDirty = false;
+	/** On its way to where it is kept: the page may end before it is there. */
+	let saving: Draft | null = null;
 
 	function save() {
 		clearTimeout(timer);
 		if (!isDirty) return;
 		isDirty = false;
-		void conversationsStore.saveDraft({ chat: of, text, attachments });
+		const draft = { chat: of, text, attachments };
+		saving = draft;
+		void conversationsStore.saveDraft(draft).then(() => {
+			if (saving === draft) saving = null;
+		});
 	}
 
 	$effect(() => {
@@ -46,7 +52,8 @@ export function useDraft(place: () => string): UsedDraft {
 		});
 	});
 	function leave() {
-		if (isDirty) conversationsStore.leaveDraft({ chat: of, text, attachments });
+		const last = isDirty ? { chat: of, text, attachments } : saving;
+		if (last) conversationsStore.leaveDraft(last);
 		save();
 	}
 
