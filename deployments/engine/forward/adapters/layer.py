@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -78,11 +77,7 @@ class _AdaptedSwiglu:
         # What is added stands before the activation. So that is no epilogue of a packed product
         # here, and all rows of such a step are rounded before it, too: in half precision alone,
         # where what is beside a row may change its last bits anyway.
-        gate, up = mlp.gate_proj(x), mlp.up_proj(x)
-        shrunk = self._target.shrink(x, rows)
-        self._target.expand_(gate, shrunk, rows, rows.tokens)
-        self._target.expand_(up, shrunk, rows, rows.tokens, first=gate.shape[1])
-        return F.silu(gate).mul_(up)
+        return self._target.activate_(mlp.gate_proj(x), mlp.up_proj(x), x, rows)
 
 
 class AdaptedModules:

@@ -39,8 +39,7 @@ class PackedTarget(Target):
         adapter_ops.put(self._packed, slot - 1, part, weights.lora_a, b)
 
     def shrink(self, x: Tensor, rows: AdapterRows) -> Shrunk:
-        segments = adapter_ops.Segments(rows.tokens, rows.segments)
-        return [[adapter_ops.shrink(self._packed, x, segments)]]
+        return [[adapter_ops.shrink(self._packed, x, _segments(rows))]]
 
     def expand_(
         self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, places: Tensor, first: int = 0
@@ -48,3 +47,13 @@ class PackedTarget(Target):
         ((own,),) = shrunk
         assert own is not None
         adapter_ops.expand_(self._packed, out, own, places, rows.segments, first)
+
+    def activate_(self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows) -> Tensor:
+        segments = _segments(rows)
+        shrunk = adapter_ops.shrink(self._packed, x, segments)
+        adapter_ops.activate_(self._packed, gate, up, shrunk, segments, rows.others)
+        return gate
+
+
+def _segments(rows: AdapterRows) -> adapter_ops.Segments:
+    return adapter_ops.Segments(rows.tokens, rows.segments)

@@ -36,18 +36,21 @@ class Group:
 @dataclass(frozen=True)
 class AdapterRows:
     """tokens [n] are the indices of the tokens with an adapter, slot after slot. slots [n]: of each
-    of them."""
+    of them. others: the indices of all other tokens."""
 
     tokens: Tensor
     slots: IntArray
+    others: Tensor
     n_slots: int
 
     @staticmethod
     def of(step: StepInputs, n_slots: int, device: torch.device) -> "AdapterRows":
         """Those of a step with a slot for each row."""
         slots = np.repeat(step.adapter_slots, step.new_len)
-        tokens = np.argsort(slots, kind="stable")[int((slots == NO_ADAPTER).sum()) :]
-        return AdapterRows(to_device(tokens, device), slots[tokens], n_slots)
+        others, tokens = np.split(np.argsort(slots, kind="stable"), [(slots == NO_ADAPTER).sum()])
+        return AdapterRows(
+            to_device(tokens, device), slots[tokens], to_device(others, device), n_slots
+        )
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:

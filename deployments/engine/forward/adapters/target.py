@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.engine.forward.adapters.rows import AdapterRows, Group
@@ -95,6 +96,14 @@ class Target:
                     added = added.index_select(0, group.kept)
                 own = out[:, outs.start - first : outs.stop - first]
                 own.index_add_(0, places[group.places], added)
+
+    def activate_(self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows) -> Tensor:
+        """silu(gate) * up [tokens, out] of what the two parts of the layer make of x, with what
+        adapters add. Both are overwritten."""
+        shrunk = self.shrink(x, rows)
+        self.expand_(gate, shrunk, rows, rows.tokens)
+        self.expand_(up, shrunk, rows, rows.tokens, first=gate.shape[1])
+        return F.silu(gate).mul_(up)
 
     def _ranks_in(self, slots: slice) -> list[int]:
         """The largest of each part."""

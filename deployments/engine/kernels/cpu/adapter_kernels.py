@@ -8,7 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import carray
+from numba import carray, njit
 
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, PACK, multiply_some
@@ -17,6 +17,7 @@ from deployments.engine.kernels.cpu.simd import (
     at_f32,
     at_i64,
     at_u16,
+    exp,
     next_task,
     to_bfloat16,
     to_float32,
@@ -88,7 +89,7 @@ def shrink_kernel() -> Kernel:
 
 
 class ExpandArguments(NamedTuple):
-    shrunk: int  # float32 [tokens, parts, max_rank]
+    shrunk: int  # float32 [tokens and FULL_TILE more, parts, max_rank]
     places: int  # int64 [tokens], of the rows of `out`
     segments: int
     n_segments: int
@@ -118,7 +119,6 @@ def expand_kernel() -> Kernel:
         segments = carray(at_i64(args.segments), (args.n_segments, 3))
         ranks = carray(at_i64(args.ranks), (1 << 20, n_parts))
         blocks = carray(at_i64(args.blocks), (args.n_all_blocks, 3))
-        rows = np.zeros((FULL_TILE, max_rank), np.float32)
         sums = np.empty((FULL_TILE, PACK), np.float32)
         while True:
             task = next_task(block)
@@ -136,13 +136,9 @@ def expand_kernel() -> Kernel:
             row = begin
             while row < end:
                 count = min(FULL_TILE, end - row)
-                for i in range(count):
-                    place = ((row + i) * n_parts + part) * max_rank
-                    shrunk = carray(at_f32(args.shrunk + 4 * place), (rank,))
-                    for j in range(rank):
-                        rows[i, j] = shrunk[j]
+                shrunk = args.shrunk + 4 * (row * n_parts + part) * max_rank
                 tile = multiply_some(
-                    weight, 0, rows.ctypes.data, max_rank, 1, 0, sums.ctypes.data, rank, count,
+                    weight, 0, shrunk, n_parts * max_rank, 1, 0, sums.ctypes.data, rank, count,
                     PACK, 16, 0,
                 )  # fmt: skip
                 tile = min(tile, count)
@@ -154,3 +150,85 @@ def expand_kernel() -> Kernel:
                 row += tile
 
     return Kernel(body, ExpandArguments)
+
+
+class ActivateArguments(NamedTuple):
+    shrunk: int  # float32 [tokens and FULL_TILE more, 2, max_rank]
+    places: int  # int64 [tokens], of the rows of `gate` and `up`
+    segments: int
+    n_segments: int
+    others: int  # int64 [n_others], the rows of which no token has an adapter
+    n_others: int
+    ranks: int  # int64 [slots, 2]
+    max_rank: int  # even
+    weight: int  # bfloat16 [slots, 2, blocks of one part, max_rank / 2, PACK, 2]
+    gate: int  # bfloat16 [all tokens, width]
+    up: int  # the same
+    width: int
+
+
+_activate_arguments = reader_of(ActivateArguments)
+
+
+@cache
+def activate_kernel() -> Kernel:
+    """`silu(gate + B shrunk) * (up + B shrunk)` in the place of `gate`, with one rounding."""
+
+    def body(block: Code) -> None:
+        args = _activate_arguments(block)
+        max_rank, width, n_segments = args.max_rank, args.width, args.n_segments
+        n_blocks = (width + PACK - 1) // PACK
+        segments = carray(at_i64(args.segments), (n_segments, 3))
+        others = carray(at_i64(args.others), (args.n_others,))
+        ranks = carray(at_i64(args.ranks), (1 << 20, 2))
+        sums = np.zeros((2, FULL_TILE, PACK), np.float32)
+        while True:
+            task = next_task(block)
+            nth, own = task // n_blocks, task % n_blocks
+            first = own * PACK
+            n_outs = min(PACK, width - first)
+            if nth > n_segments:
+                break
+            if nth == n_segments:
+                sums[:, 0] = 0
+                for row in others:
+                    _activate(args.gate, args.up, row * width + first, n_outs, sums[:, 0])
+                continue
+            slot, begin, end = segments[nth]
+            places = carray(at_i64(args.places), (end,))
+            row = begin
+            while row < end:
+                count = tile = min(FULL_TILE, end - row)
+                for part in range(2):
+                    rank = ranks[slot, part]
+                    if rank == 0:
+                        sums[part, :count] = 0
+                        continue
+                    tile = multiply_some(
+                        args.weight + 2 * PACK * max_rank * ((2 * slot + part) * n_blocks + own),
+                        0, args.shrunk + 4 * (2 * row + part) * max_rank, 2 * max_rank, 1, 0,
+                        sums.ctypes.data + 4 * part * FULL_TILE * PACK, rank + rank % 2, count,
+                        PACK, 16, 0,
+                    )  # fmt: skip
+                tile = min(tile, count)
+                for i in range(tile):
+                    place = places[row + i] * width + first
+                    _activate(args.gate, args.up, place, n_outs, sums[:, i])
+                row += tile
+
+    return Kernel(body, ActivateArguments)
+
+
+@njit(inline="always")
+def _activate(gate: Code, up: Code, place: Code, count: Code, added: Code) -> None:
+    """Of numbers side by side from a place on. added: [2, count or more]"""
+    gates, ups = (
+        carray(at_u16(gate + 2 * place), (count,)),
+        carray(at_u16(up + 2 * place), (count,)),
+    )
+    for j in range(count):
+        value = to_float32(gates[j]) + added[0, j]
+        small = exp(-abs(value))
+        rise = np.float32(1) if value >= 0 else small
+        value *= rise / (np.float32(1) + small)
+        gates[j] = to_bfloat16(value * (to_float32(ups[j]) + added[1, j]))

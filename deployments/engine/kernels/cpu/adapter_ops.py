@@ -6,8 +6,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from deployments.engine.kernels.cpu.adapter_kernels import RANKS, expand_kernel, shrink_kernel
-from deployments.engine.kernels.cpu.matmul_ir import PACK
+from deployments.engine.kernels.cpu.adapter_kernels import (
+    RANKS,
+    activate_kernel,
+    expand_kernel,
+    shrink_kernel,
+)
+from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, PACK
 
 
 class Segments(NamedTuple):
@@ -70,14 +75,14 @@ def put(adapters: PackedAdapters, slot: int, part: int, a: Tensor, b: Tensor) ->
 
 
 def shrink(adapters: PackedAdapters, x: Tensor, segments: Segments) -> Tensor:
-    """A x: [tokens, in] -> float32 [n, parts, max rank], whose numbers behind a rank mean
-    nothing."""
+    """A x: [tokens, in] -> float32 [n + FULL_TILE, parts, max rank]. The last rows, and numbers
+    behind a rank, mean nothing."""
     x = x.contiguous()
     _, n_parts, _, _, _, _ = adapters.a.shape
     max_rank, width = adapters.max_rank, x.shape[1]
-    out = torch.empty(len(segments.tokens), n_parts, max_rank)
+    out = torch.empty(len(segments.tokens) + FULL_TILE, n_parts, max_rank)
     shrink_kernel().call(
-        out.numel() * width,
+        len(segments.tokens) * n_parts * max_rank * width,
         x=x.data_ptr(),
         tokens=segments.tokens.data_ptr(),
         segments=segments.table.data_ptr(),
@@ -122,4 +127,33 @@ def expand_(
         out=out.data_ptr(),
         first_out=first,
         out_width=out.shape[1],
+    )
+
+
+def activate_(
+    adapters: PackedAdapters,
+    gate: Tensor,
+    up: Tensor,
+    shrunk: Tensor,
+    segments: Segments,
+    others: Tensor,
+) -> None:
+    """Puts silu(gate + B shrunk) * (up + B shrunk) in the place of gate [tokens, outputs of one of
+    the two parts]. `others` are the tokens that are in no segment."""
+    assert gate.is_contiguous()
+    assert up.is_contiguous()
+    activate_kernel().call(
+        shrunk.numel() * gate.shape[1] + 8 * gate.numel(),
+        shrunk=shrunk.data_ptr(),
+        places=segments.tokens.data_ptr(),
+        segments=segments.table.data_ptr(),
+        n_segments=len(segments.table),
+        others=others.data_ptr(),
+        n_others=len(others),
+        ranks=adapters.ranks.data_ptr(),
+        max_rank=adapters.max_rank,
+        weight=adapters.b.data_ptr(),
+        gate=gate.data_ptr(),
+        up=up.data_ptr(),
+        width=gate.shape[1],
     )

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.engine.kernels.cpu import adapter_ops
@@ -65,3 +66,24 @@ def test_a_token_beside_others_has_the_bits_that_it_has_alone() -> None:
             shrunk = adapter_ops.shrink(packed, x, Segments(one, table))
             adapter_ops.expand_(packed, alone, shrunk, one, table)
     assert torch.equal(out, alone)
+
+
+def test_what_is_added_to_a_gate_is_added_before_it_is_activated() -> None:
+    torch.manual_seed(2)
+    width = 70
+    packed = adapter_ops.empty_adapters(N_IN, [slice(0, width), slice(width, 2 * width)], 4, 16)
+    x, gate, up = bfloat16(21, N_IN), bfloat16(21, width), bfloat16(21, width)
+    expected = [gate.float(), up.float()]
+    for slot, begin, end in SEGMENTS.tolist():
+        for part in range(2 if slot else 1):  # the first adapter changes the gate alone
+            a, b = bfloat16(5, N_IN), bfloat16(width, 5)
+            adapter_ops.put(packed, slot, part, a, b)
+            own = TOKENS[begin:end]
+            expected[part][own] += x[own].float() @ a.float().t() @ b.float().t()
+    others = torch.tensor([i for i in range(21) if i not in TOKENS])
+    segments = Segments(TOKENS, SEGMENTS)
+    shrunk = adapter_ops.shrink(packed, x, segments)
+    adapter_ops.activate_(packed, gate, up, shrunk, segments, others)
+    torch.testing.assert_close(
+        gate.float(), F.silu(expected[0]) * expected[1], atol=0.05, rtol=0.01
+    )
