@@ -34,6 +34,7 @@ from deployments.engine.scheduler.inbox import Ending, EndThinking, Inbox, Signa
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.scheduler.recovery import Recovery
+from deployments.engine.scheduler.text_gate import MAX_PARKED_AT_ONCE, TextGate
 from deployments.engine.scheduler.throughput import Throughput
 from deployments.engine.scheduler.whole_text_planner import StepPlanner, WholeTextPlanner
 from deployments.engine.stats import EngineStats, count_tokens
@@ -97,6 +98,7 @@ class InferenceScheduler:
             self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
         self._inbox = Inbox()
         self._gate = AdapterGate(adapters, adapter_loader, self._inbox.wake)
+        self._texts = TextGate(max_batch_tokens)
         self._arrivals = itertools.count()
         self._waiting = WaitingQueue()
         self._running: list[Task] = []  # by their order
@@ -197,7 +199,7 @@ class InferenceScheduler:
 
     def _receive(self) -> None:
         """Takes in what has come; waits for something when there is nothing to do."""
-        is_idle = not (self._running or self._waiting or self._launcher.pending)
+        is_idle = not (self._running or self._waiting or self._texts or self._launcher.pending)
         if is_idle and not self._gate:
             self._waiting.reset()
         must_wait = self._must_wait or (is_idle and not self._gate.has_loaded)
@@ -222,9 +224,10 @@ class InferenceScheduler:
         for task in [task for task in self._running if task.has_name(name)]:
             self._stats.aborted_requests += not is_complete
             self._committer.finish(task, ABORTED)
-        for task in [task for task in (*self._waiting, *self._gate) if task.has_name(name)]:
+        waiting = (*self._waiting, *self._gate, *self._texts)
+        for task in [task for task in waiting if task.has_name(name)]:
             self._stats.aborted_requests += not is_complete
-            if not self._gate.remove(task):
+            if not (self._gate.remove(task) or self._texts.remove(task)):
                 self._waiting.remove(task)
             self._end_waiting(task, ABORTED)
 
@@ -238,13 +241,22 @@ class InferenceScheduler:
         """Admits waiting tasks, in order, while their known tokens fit beside those of others."""
         if self._gate:
             self._try_parked()
+        for task in self._texts.release(self._running) if self._texts else ():
+            self._waiting.put_back(task)
         if not self._waiting or len(self._running) >= self._max_running:
             return
         spare = self._cache.missing_in_all(
             [task.id for task in self._running], [task.n_tokens + 1 for task in self._running]
         )
+        n_parked = 0
         while self._waiting and len(self._running) < self._max_running:
             task = self._waiting.head
+            if not self._texts.admits(task, self._running):
+                self._texts.park(self._waiting.pop())
+                n_parked += 1
+                if n_parked < MAX_PARKED_AT_ONCE:
+                    continue
+                return
             if not self._gate.admits(task, self._running):
                 self._waiting.pop()
                 self._gate.park(task)
@@ -366,7 +378,8 @@ class InferenceScheduler:
 
     def _end_all(self) -> None:
         """Ends every accepted task, also when the loop has failed."""
-        for task in (*self._running, *self._waiting, *self._gate, *self._inbox.close()):
+        waiting = (*self._waiting, *self._gate, *self._texts)
+        for task in (*self._running, *waiting, *self._inbox.close()):
             self._outbox.post(task, STOPPED)
             self._admission.leave(task)
         self._gate.stop()
