@@ -140,7 +140,7 @@ def bytes_without_the_longest(server: Server, pid: int) -> int:
     for limit in range(now + LONGEST_BYTES, now, -MARGIN // 4):
         with limited(pid, limit):
             answer = longest(server)
-        if answer.status_code == 500:
+        if "error" in answer.json():
             return limit
     raise AssertionError("it needs no memory")
 
@@ -174,7 +174,7 @@ def test_only_what_can_not_be_computed_alone_fails(server: Server, undisturbed: 
         others, answer = asyncio.run(with_the_longest())
         assert server.http.get("/health").status_code == 200
     assert others == undisturbed
-    assert answer.status_code == 500
+    assert answer.status_code in (500, 200)  # where an answer that takes long has begun before
     assert answer.json()["error"]["code"] == "out_of_memory"
     disturbed = engine_stats(server)
     assert text(longest(server)) == expected

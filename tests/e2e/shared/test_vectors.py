@@ -1,10 +1,11 @@
 """Embeddings and ranks of real models, through the clients that people have for them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import cohere
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -19,11 +20,6 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from tests.e2e.server import Server
 from tests.e2e.shared.models import MINILM
-
-# These clients leave their sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
 
 Floats = NDArray[np.float32]
 CLOSE = 1e-5
@@ -63,7 +59,9 @@ def test_openais_sdk_has_the_vectors_of_sentence_transformers(
     assert cats @ kitten > 0.4 > 0.2 > cats @ bonds
 
 
-def test_floats_are_base64_to_the_bit_and_dimensions_are_normalized(server: Server) -> None:
+def test_floats_are_base64_to_the_bit_and_dimensions_are_normalized(
+    server: Server, client: openai.OpenAI
+) -> None:
     """One text: what it is computed with may change its last bits."""
 
     def ask(**fields: object) -> Any:
@@ -72,21 +70,35 @@ def test_floats_are_base64_to_the_bit_and_dimensions_are_normalized(server: Serv
         return [one["embedding"] for one in answer["data"]]
 
     plain = ask()
-    sdk = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
-    packed = sdk.embeddings.create(model="minilm", input=CATS).data
+    packed = client.embeddings.create(model="minilm", input=CATS).data
     assert [one.embedding for one in packed] == plain
     cut = np.asarray(plain)[:, :64]
     check(ask(dimensions=64), cut / np.linalg.norm(cut, axis=1, keepdims=True))
 
 
-def test_langchain_and_llamaindex_have_them_too(server: Server, expected: Floats) -> None:
+@pytest.fixture
+def http() -> Iterator[httpx.Client]:
+    """For clients that do not close their own."""
+    with httpx.Client(timeout=120) as made:
+        yield made
+
+
+def test_langchain_and_llamaindex_have_them_too(
+    server: Server, http: httpx.Client, expected: Floats
+) -> None:
     url, key = f"{server.url}/v1", "none"
     langchain = OpenAIEmbeddings(
-        model="minilm", base_url=url, api_key=SecretStr(key), check_embedding_ctx_length=False
+        model="minilm",
+        base_url=url,
+        api_key=SecretStr(key),
+        check_embedding_ctx_length=False,
+        http_client=http,
     )
     check(langchain.embed_documents(SENTENCES), expected)
     check([langchain.embed_query(CATS)], expected[:1])
-    llamaindex = OpenAILikeEmbedding(model_name="minilm", api_base=url, api_key=key)
+    llamaindex = OpenAILikeEmbedding(
+        model_name="minilm", api_base=url, api_key=key, http_client=http
+    )
     check([llamaindex.get_query_embedding(KITTEN)], expected[1:2])
     check(llamaindex.get_text_embedding_batch([CATS, BONDS]), expected[[0, 2]])
 
@@ -118,13 +130,16 @@ def scores(presets: Path) -> list[float]:
 def ranked_by_jina(server: Server, model: str) -> list[tuple[str, float]]:
     rerank = JinaRerank(top_n=3, model=model, base_url=f"{server.url}/v1", api_key="none")
     nodes = [NodeWithScore(node=TextNode(text=one)) for one in (BONDS, KITTEN, CATS)]
-    ranks = rerank.postprocess_nodes(nodes, QueryBundle(CATS))
+    with rerank._session:
+        ranks = rerank.postprocess_nodes(nodes, QueryBundle(CATS))
     return [(one.node.get_content(), one.score or 0.0) for one in ranks]
 
 
-def test_coheres_and_jinas_clients_have_the_ranks_of_an_embedding_model(server: Server) -> None:
+def test_coheres_and_jinas_clients_have_the_ranks_of_an_embedding_model(
+    server: Server, http: httpx.Client
+) -> None:
     """By cosines."""
-    client = cohere.ClientV2(api_key="none", base_url=server.url)
+    client = cohere.ClientV2(api_key="none", base_url=server.url, httpx_client=http)
     answer = client.rerank(model="minilm", query=CATS, documents=[BONDS, KITTEN, CATS])
     assert [one.index for one in answer.results] == [2, 1, 0]
     assert [text for text, _ in ranked_by_jina(server, "minilm")] == [CATS, KITTEN, BONDS]
@@ -132,9 +147,9 @@ def test_coheres_and_jinas_clients_have_the_ranks_of_an_embedding_model(server: 
 
 @pytest.mark.exhaustive  # tests/openai/ranking has the scores of cross-encoders
 def test_coheres_client_has_the_ranks_of_a_cross_encoder(
-    server: Server, scores: list[float]
+    server: Server, http: httpx.Client, scores: list[float]
 ) -> None:
-    client = cohere.ClientV2(api_key="none", base_url=server.url)
+    client = cohere.ClientV2(api_key="none", base_url=server.url, httpx_client=http)
     answer = client.rerank(model="judge", query=CATS, documents=SENTENCES, top_n=4)
     found = [(one.index, one.relevance_score) for one in answer.results]
     best = sorted(enumerate(scores), key=lambda one: -one[1])[:4]
