@@ -15,7 +15,7 @@ from deployments.wire import GenerationRequest, SamplingParams
 from kv.content import Adapter, Content
 from tests.adapters import make_adapter
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
-from tests.models import forgetful, tiny_model
+from tests.models import alike, forgetful, tiny_model
 
 N_ADAPTERS, N_ROWS, N_NEW = 8, 32, 12
 SAMPLINGS = (
@@ -92,6 +92,17 @@ def test_rows_of_eight_adapters_and_of_none_go_in_one_step(adapters: list[Adapte
         outcomes = running.run_in_one_batch(*requests)
         check(outcomes, requests)
     assert len({merged(one).token_ids for one in requests}) > N_ROWS // 2
+
+
+def test_a_draft_model_without_adapters_drafts_for_rows_that_have_some(
+    adapters: list[Adapter],
+) -> None:
+    requests = rows([replace(one, scale=0.05) for one in adapters])[:4]
+    limits = roomy_limits(draft_tokens=3, draft_min=1)
+    with engine(draft=alike(tiny_model()), limits=limits) as running:
+        check(running.run_together(*requests), requests)
+        stats = running.core.stats()
+    assert 0 < stats.accepted_tokens < stats.drafted_tokens
 
 
 def test_a_row_without_an_adapter_keeps_its_bits(adapters: list[Adapter]) -> None:
