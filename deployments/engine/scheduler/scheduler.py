@@ -10,7 +10,6 @@ import itertools
 import logging
 import threading
 import time
-from bisect import insort
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -29,13 +28,12 @@ from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
 from deployments.engine.scheduler.committer import Committer
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.events import ABORTED, FAILED, OUT_OF_MEMORY, STOPPED, Outbox
-from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue
 from deployments.engine.scheduler.inbox import Ending, EndThinking, Inbox, Signal
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.scheduler.recovery import Recovery
-from deployments.engine.scheduler.text_gate import MAX_PARKED_AT_ONCE, TextGate
 from deployments.engine.scheduler.throughput import Throughput
+from deployments.engine.scheduler.waiting_room import WaitingRoom
 from deployments.engine.scheduler.whole_text_planner import StepPlanner, WholeTextPlanner
 from deployments.engine.stats import EngineStats, count_tokens
 from deployments.engine.step_result import StepResult
@@ -87,7 +85,6 @@ class InferenceScheduler:
         self._runner = runner
         self._drafter = drafter
         self._cache = cache
-        self._max_running = max_running
         self._admission = admission
         self._recovery = Recovery(max_batch_tokens)
         min_prompt_tokens = max(cache.shape.page_size, max_batch_tokens // MIN_PROMPT_PART)
@@ -97,12 +94,15 @@ class InferenceScheduler:
         if not computes_whole_texts:
             self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
         self._inbox = Inbox()
-        self._gate = AdapterGate(adapters, adapter_loader, self._inbox.wake)
-        self._texts = TextGate(max_batch_tokens)
         self._arrivals = itertools.count()
-        self._waiting = WaitingQueue()
+        self._waiting = WaitingRoom(
+            cache,
+            self._borders,
+            AdapterGate(adapters, adapter_loader, self._inbox.wake),
+            max_running=max_running,
+            max_batch_tokens=max_batch_tokens,
+        )
         self._running: list[Task] = []  # by their order
-        self._blocked: BlockedHead | None = None
         self._outbox = Outbox()
         self._stats = EngineStats(pages_total=cache.pool.n_pages)
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
@@ -199,10 +199,10 @@ class InferenceScheduler:
 
     def _receive(self) -> None:
         """Takes in what has come; waits for something when there is nothing to do."""
-        is_idle = not (self._running or self._waiting or self._texts or self._launcher.pending)
-        if is_idle and not self._gate:
+        is_idle = not (self._running or self._launcher.pending)
+        if is_idle and not self._waiting:
             self._waiting.reset()
-        must_wait = self._must_wait or (is_idle and not self._gate.has_loaded)
+        must_wait = self._must_wait or (is_idle and not self._waiting.has_next)
         for message in self._inbox.messages(wait=must_wait):
             if message is Signal.STOP:
                 self._stopping = True
@@ -224,11 +224,9 @@ class InferenceScheduler:
         for task in [task for task in self._running if task.has_name(name)]:
             self._stats.aborted_requests += not is_complete
             self._committer.finish(task, ABORTED)
-        waiting = (*self._waiting, *self._gate, *self._texts)
-        for task in [task for task in waiting if task.has_name(name)]:
+        for task in [task for task in self._waiting if task.has_name(name)]:
             self._stats.aborted_requests += not is_complete
-            if not (self._gate.remove(task) or self._texts.remove(task)):
-                self._waiting.remove(task)
+            self._waiting.remove(task)
             self._end_waiting(task, ABORTED)
 
     def _end_waiting(self, task: Task, event: TokenEvent) -> None:
@@ -238,58 +236,12 @@ class InferenceScheduler:
         self._outbox.post(task, event)
 
     def _refill(self) -> None:
-        """Admits waiting tasks, in order, while their known tokens fit beside those of others."""
-        if self._gate:
-            self._try_parked()
-        for task in self._texts.release(self._running) if self._texts else ():
-            self._waiting.put_back(task)
-        if not self._waiting or len(self._running) >= self._max_running:
-            return
-        spare = self._cache.missing_in_all(
-            [task.id for task in self._running], [task.n_tokens + 1 for task in self._running]
-        )
-        n_parked = 0
-        while self._waiting and len(self._running) < self._max_running:
-            task = self._waiting.head
-            if not self._texts.admits(task, self._running):
-                self._texts.park(self._waiting.pop())
-                n_parked += 1
-                if n_parked < MAX_PARKED_AT_ONCE:
-                    continue
-                return
-            if not self._gate.admits(task, self._running):
-                self._waiting.pop()
-                self._gate.park(task)
-                continue
-            if not self._admit(task, spare):
-                return
-            task.n_computed = self._cache.cached_tokens(task.id)
-            self._borders.find_branch(task, self._running)
-            spare += self._cache.missing(task.id, task.n_tokens + 1)
-            self._waiting.pop()
-            insort(self._running, task, key=lambda task: task.order)
+        refilled = self._waiting.refill(self._running)
+        for task, event in refilled.failed:
+            self._end_waiting(task, event)
+        for task in refilled.admitted:
             self._admission.leave(task)
             self._committer.report_progress(task)
-
-    def _try_parked(self) -> None:
-        """Tasks whose adapters have come go back to where they were in the queue."""
-        released, failed = self._gate.take_loaded(self._running)
-        for task in released:
-            self._waiting.put_back(task)
-        for task, event in failed:
-            self._end_waiting(task, event)
-
-    def _admit(self, task: Task, spare: int) -> bool:
-        """Finds pages for a waiting task beside `spare` ones. Looks for none where it was blocked
-        and nothing has changed."""
-        room = self._cache.pool.n_available - spare
-        if self._blocked is not None and self._blocked.is_still(task, room, self._cache):
-            return False
-        hashes = task.usable_pages(self._cache.shape.page_size)
-        is_admitted = self._cache.allocate(task.id, hashes, task.n_tokens, spare)
-        next_page = hashes[self._cache.find(hashes) :][:1]
-        self._blocked = None if is_admitted else BlockedHead(task, room, next_page)
-        return is_admitted
 
     def _preempt_last(self) -> Task:
         """Puts the last task back into the queue; its full pages stay findable until evicted."""
@@ -297,7 +249,6 @@ class InferenceScheduler:
         task.max_cached = min(task.max_cached, self._cache.cached_tokens(task.id))
         self._cache.free(task.id)
         task.n_computed = task.n_in_draft = 0
-        self._gate.preempt(task)
         self._waiting.put_back(task)
         self._admission.enter(task)
         self._stats.preemptions += 1
@@ -378,11 +329,9 @@ class InferenceScheduler:
 
     def _end_all(self) -> None:
         """Ends every accepted task, also when the loop has failed."""
-        waiting = (*self._waiting, *self._gate, *self._texts)
-        for task in (*self._running, *waiting, *self._inbox.close()):
+        for task in (*self._running, *self._waiting, *self._inbox.close()):
             self._outbox.post(task, STOPPED)
             self._admission.leave(task)
-        self._gate.stop()
         self._running.clear()
-        self._waiting = WaitingQueue()
+        self._waiting.close()
         self._outbox.deliver()
