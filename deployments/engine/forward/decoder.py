@@ -3,8 +3,8 @@
 The fused form has the same weights. It multiplies them in fewer and larger operations.
 """
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -24,9 +24,28 @@ from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
 # A model's attribute: the position that it gives to a first token; None: 0.
 FIRST_POSITION = "paged_first_position"
 
-# token_ids [tokens], positions [tokens], needed [n], step -> [n, hidden]: behind the last norm, the
-# hidden states of the tokens with the indices `needed`
-Decoder = Callable[[Tensor, Tensor, Tensor, FusedStepAttention], Tensor]
+
+class InputVectors(NamedTuple):
+    """What stands in the place of the embeddings of some tokens: their indices [n], and for each of
+    them a vector [n, hidden]."""
+
+    indices: Tensor
+    vectors: Tensor
+
+
+class Decoder(Protocol):
+    def __call__(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        needed: Tensor,
+        step: FusedStepAttention,
+        vectors: InputVectors | None = None,
+        /,
+    ) -> Tensor:
+        """token_ids [tokens], positions [tokens], needed [n] -> [n, hidden]: behind the last norm,
+        the hidden states of the tokens with the indices `needed`."""
+        ...
 
 
 def decoder(model: PreTrainedModel, adapters: AdapterSlots | None = None) -> Decoder:
@@ -43,19 +62,32 @@ class PlainDecoder:
         self._adapters = adapters
         self._adapted = None if adapters is None else AdaptedModules(model, adapters)
         self._base: Module = getattr(model, base_name(model))
+        self._embed: Module = model.get_input_embeddings()
         self._current = current_step(model)
         self._first_position = first_position(model)
 
     def __call__(
-        self, token_ids: Tensor, positions: Tensor, needed: Tensor, step: StepAttention
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        needed: Tensor,
+        step: StepAttention,
+        vectors: InputVectors | None = None,
     ) -> Tensor:
         if self._first_position:
             positions = positions + self._first_position
         with self._current.of(step), self._hooked():
             hidden: Tensor = self._base(
-                input_ids=token_ids[None], position_ids=positions[None], use_cache=False
+                **self._inputs(token_ids, vectors), position_ids=positions[None], use_cache=False
             ).last_hidden_state[0]
         return hidden.index_select(0, needed)
+
+    def _inputs(self, token_ids: Tensor, vectors: InputVectors | None) -> dict[str, Tensor]:
+        if vectors is None:
+            return {"input_ids": token_ids[None]}
+        embedded: Tensor = self._embed(token_ids[None])
+        embedded[0, vectors.indices] = vectors.vectors
+        return {"inputs_embeds": embedded}
 
     def _hooked(self) -> AbstractContextManager[None]:
         if self._adapted is None or self._adapters is None or self._adapters.rows is None:
@@ -86,9 +118,16 @@ class FusedDecoder:
             self._adapted = [AdaptedLayer(layer, family, adapters) for layer in base.layers]
 
     def __call__(
-        self, token_ids: Tensor, positions: Tensor, needed: Tensor, step: FusedStepAttention
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        needed: Tensor,
+        step: FusedStepAttention,
+        vectors: InputVectors | None = None,
     ) -> Tensor:
         x = self._embed(token_ids[None])[0]  # with the batch dimension that transformers passes
+        if vectors is not None:
+            x[vectors.indices] = vectors.vectors
         rotary = rotary_embedding(*self._rotary(x, positions[None]))
         return self._norm(self._run_layers(x, rotary, step).index_select(0, needed))
 

@@ -44,6 +44,10 @@ class StepInputs:
     # ids, which are on the device.
     sampled_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     sampled_ids: Tensor | None = None
+    # [vectors], indices in the batch of the tokens that are parts of media, and on the device what
+    # stands in the place of their embeddings: [vectors, hidden].
+    vectors_at: IntArray = field(default_factory=lambda: NO_TOKENS)
+    vectors: Tensor | None = None
     # Where ranks share the model: the page of each new token [groups, tokens], and on the device
     # [groups, rows, pages] int32, used in place of the page table that rank 0's host alone has.
     new_pages: IntArray = field(default_factory=lambda: NO_PAGES)
@@ -106,5 +110,5 @@ class StepInputs:
         return StepInputs(page_table=NO_TABLE, **columns)
 
 
-NOT_SENT = ("page_table", "sampled_ids", "device_table")
+NOT_SENT = ("page_table", "sampled_ids", "vectors_at", "vectors", "device_table")
 COLUMNS = tuple(one.name for one in fields(StepInputs) if one.name not in NOT_SENT)

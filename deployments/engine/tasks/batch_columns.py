@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from torch import Tensor
 
 from deployments.engine.tasks.batch import Batch
 from kv.arrays import IntArray
@@ -41,3 +42,16 @@ def scored_indices(
     for row, n in n_scored.items():
         first = len(batch.tasks[row].prompt_logprobs)
         yield np.arange(first, first + n) - offsets[row]
+
+
+def media_vectors(batch: Batch, offsets: IntArray) -> tuple[list[IntArray], list[Tensor]]:
+    """Where tokens of media are in the flat batch, and their vectors, medium by medium."""
+    indices, vectors = [], []
+    for row, (task, n) in enumerate(zip(batch.tasks, batch.new_len, strict=True)):
+        first = task.n_scheduled
+        for medium in task.media_vectors:
+            places, of_places = medium.within(first, first + n)
+            if len(places):
+                indices.append(places - offsets[row])
+                vectors.append(of_places)
+    return indices, vectors

@@ -1,0 +1,161 @@
+"""Tiny random models that see, with their processors, and requests with images."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers import (
+    AutoModelForImageTextToText,
+    CLIPImageProcessorPil,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaProcessor,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+
+from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.media_models import as_language_model
+from deployments.media.images import as_png, described
+from deployments.media.medium import Medium
+from deployments.media.placeholders import expand
+from deployments.media_rules import MediaKind, MediaRules
+from deployments.wire import GenerationRequest, MediumFile, SamplingParams
+from kv.content import Content
+from tests.engine.drive import GREEDY, Engine, engine, request
+from tests.media.processors import tokenizer
+from tests.models import SIZES
+
+VOCAB = 512
+TEXT = {**SIZES, "vocab_size": VOCAB}
+SIDE, PATCH = 32, 8
+TOWER = {
+    "hidden_size": 24,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": SIDE,
+    "patch_size": PATCH,
+}
+SQUARE = {"height": SIDE, "width": SIDE}
+
+
+@dataclass(frozen=True)
+class Family:
+    """What transformers needs for a model: `config` gets the id of the placeholder."""
+
+    config: Callable[[int], PretrainedConfig]
+    processor: Callable[[], Any]
+
+
+def llava_processor() -> Any:
+    return LlavaProcessor(
+        CLIPImageProcessorPil(size=SQUARE, crop_size=SQUARE, do_center_crop=False),
+        tokenizer(image_token="<image>"),
+        patch_size=PATCH,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )
+
+
+FAMILIES = {
+    "llava": Family(
+        lambda image_id: LlavaConfig(
+            vision_config=CLIPVisionConfig(**TOWER),
+            text_config=LlamaConfig(**TEXT),
+            image_token_index=image_id,
+            vision_feature_layer=-1,
+        ),
+        llava_processor,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Seeing:
+    """`whole` is transformers' model."""
+
+    whole: PreTrainedModel
+    processor: Any
+    rules: MediaRules
+
+    def ids(self, text: str, images: Sequence[Image.Image] = ()) -> tuple[list[int], Content]:
+        media = [_medium(one) for one in images]
+        expanded = expand(text, self.rules, media, "messages")
+        ids = self.processor.tokenizer(expanded.text, add_special_tokens=False).input_ids
+        placed, places = expanded.place(ids, "messages")
+        return [*placed], Content(media=places)
+
+    def request(
+        self,
+        name: str,
+        text: str,
+        images: Sequence[Image.Image] = (),
+        sampling: SamplingParams = GREEDY,
+        *,
+        max_tokens: int = 12,
+        salt: str = "",
+    ) -> GenerationRequest:
+        ids, content = self.ids(text, images)
+        files = tuple(MediumFile(kind=MediaKind.IMAGE, data=as_png(one)) for one in images)
+        return replace(
+            request(name, ids, sampling, max_tokens=max_tokens),
+            content=replace(content, salt=salt),
+            media=files,
+        )
+
+    @torch.inference_mode()
+    def expected(self, text: str, images: Sequence[Image.Image], n: int = 12) -> tuple[int, ...]:
+        """Greedy tokens of transformers' own."""
+        inputs = self.processor(text=text, images=list(images) or None, return_tensors="pt")
+        length = inputs["input_ids"].shape[1]
+        found = self.whole.generate(**inputs, max_new_tokens=n, do_sample=False, pad_token_id=0)
+        return tuple(found[0, length:].tolist())
+
+
+def _medium(image: Image.Image) -> Medium:
+    return described(image, b"")
+
+
+@cache
+def seeing(name: str = "llava") -> Seeing:
+    family = FAMILIES[name]
+    processor = family.processor()
+    config = family.config(processor.image_token_id)
+    torch.manual_seed(0)
+    whole = AutoModelForImageTextToText.from_config(config).float().eval()
+    spread(whole)
+    model = as_language_model(copy.deepcopy(whole), processor)
+    return Seeing(whole, processor, model.media_encoder.rules)
+
+
+@torch.no_grad()
+def spread(model: PreTrainedModel) -> None:
+    """Images of other pixels shall have other answers."""
+    generator = torch.Generator().manual_seed(1)
+    for name, weight in model.named_parameters():
+        if "vision" in name or "projector" in name:
+            weight.add_(torch.randn(weight.shape, generator=generator) * 0.2)
+
+
+@contextmanager
+def seeing_engine(name: str = "llava", limits: EngineLimits | None = None) -> Iterator[Engine]:
+    one = seeing(name)
+    model = as_language_model(copy.deepcopy(one.whole), one.processor)
+    with engine(model=model, limits=limits) as running:
+        yield running
+
+
+@cache
+def picture(seed: int, width: int = 40, height: int = 30) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height // 5, width // 5, 3))
+    return Image.fromarray(pixels.astype(np.uint8)).resize(
+        (width, height), Image.Resampling.NEAREST
+    )

@@ -1,0 +1,157 @@
+"""Models that see: what transformers says of images, however they are batched, cut and cached."""
+
+import asyncio
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from deployments.wire import ErrorKind, GenerationRequest, MediumFile
+from tests.engine.drive import Engine, Outcome, roomy
+from tests.engine.media.seeing import FAMILIES, picture, seeing, seeing_engine
+
+every_family = pytest.mark.parametrize("name", FAMILIES)
+PROMPTS = (
+    ("What is this? <image> Say it.", (picture(1),)),
+    ("<image> and <image>", (picture(2), picture(3, 50, 20))),
+    ("No image at all.", ()),
+    ("What is this? <image>", (picture(4),)),
+)
+
+
+def requests(name: str, salt: str = "") -> list[GenerationRequest]:
+    return [
+        seeing(name).request(f"r{i}", text, images, salt=salt and f"{salt}{i}")
+        for i, (text, images) in enumerate(PROMPTS)
+    ]
+
+
+@cache
+def expected(name: str) -> list[tuple[int, ...]]:
+    return [seeing(name).expected(*prompt) for prompt in PROMPTS]
+
+
+def check(outcomes: list[Outcome], name: str) -> None:
+    for outcome, tokens in zip(outcomes, expected(name), strict=True):
+        assert outcome.error is None, outcome.error
+        assert outcome.token_ids == tokens
+
+
+def n_encoded(running: Engine) -> int:
+    stage = running.core._scheduler._media
+    assert stage is not None
+    return stage.n_encoded
+
+
+@every_family
+def test_other_pixels_have_other_answers(name: str) -> None:
+    one = seeing(name)
+    answers = {one.expected("What is this? <image>", (picture(seed),)) for seed in range(4)}
+    assert len(answers) > 1
+
+
+@every_family
+def test_tokens_alone_are_those_of_transformers(name: str) -> None:
+    with seeing_engine(name) as running:
+        check([running.run(one)[0] for one in requests(name)], name)
+
+
+@every_family
+def test_batched_is_alone(name: str) -> None:
+    with seeing_engine(name) as running:
+        check(running.run_together(*requests(name)), name)
+
+
+@every_family
+@pytest.mark.parametrize("max_batch_tokens", [5, 16])
+def test_chunked_is_whole(name: str, max_batch_tokens: int) -> None:
+    limits = roomy(max_running=4, max_batch_tokens=max_batch_tokens)
+    with seeing_engine(name, limits) as running:
+        check(running.run_together(*requests(name, salt="own")), name)
+
+
+@every_family
+def test_a_hit_is_no_hit_and_is_not_encoded_again(name: str) -> None:
+    with seeing_engine(name) as running:
+        check([running.run(one)[0] for one in requests(name)], name)
+        assert n_encoded(running) == 4
+        again = [running.run(one)[0] for one in requests(name)]
+        check(again, name)
+        assert all(outcome.cached_tokens > 8 for outcome in again)
+        assert n_encoded(running) == 4
+        check(running.run_together(*requests(name, salt="other")), name)
+        assert n_encoded(running) == 4
+
+
+@every_family
+def test_preempted_is_undisturbed(name: str) -> None:
+    longest = max(len(one.prompt_ids) for one in requests(name))
+    with seeing_engine(name, roomy(n_pages=longest // 4 + 8, max_batch_tokens=32)) as running:
+        check(running.run_together(*requests(name)), name)
+        assert running.core.stats().preemptions > 0
+
+
+@every_family
+def test_failed_over_is_undisturbed(name: str) -> None:
+    continued = [
+        replace(one, produced_ids=tokens[:5])
+        for one, tokens in zip(requests(name), expected(name), strict=True)
+    ]
+    with seeing_engine(name) as running:
+        outcomes = running.run_together(*continued)
+    for outcome, tokens in zip(outcomes, expected(name), strict=True):
+        assert outcome.token_ids == tokens[5:]
+
+
+@every_family
+def test_drafted_is_plain(name: str) -> None:
+    with seeing_engine(name, roomy(draft_tokens=4)) as running:
+        check(running.run_together(*requests(name)), name)
+
+
+@every_family
+def test_launched_ahead_is_plain(name: str) -> None:
+    limits = roomy(async_scheduling=True, max_running=4, max_batch_tokens=8)
+    with seeing_engine(name, limits) as running:
+        check(running.run_together(*requests(name)), name)
+
+
+@every_family
+def test_the_same_ids_with_other_pixels_share_no_page_of_the_image(name: str) -> None:
+    one = seeing(name)
+    text = "<image> What is this?"
+    with seeing_engine(name) as running:
+        first = running.run(one.request("first", text, (picture(1),)))[0]
+        second = running.run(one.request("second", text, (picture(4),)))[0]
+    assert second.cached_tokens < 4  # what stands before the image has no full page
+    assert first.token_ids == one.expected(text, (picture(1),))
+    assert second.token_ids == one.expected(text, (picture(4),))
+
+
+def test_a_file_that_can_t_be_decoded_fails_its_request_alone() -> None:
+    good = seeing().request("good", *PROMPTS[0])
+    bad = seeing().request("bad", *PROMPTS[3])
+    bad = replace(bad, media=(MediumFile(kind=bad.media[0].kind, data=b"no image"),))
+    with seeing_engine() as running:
+        one, other = running.run_together(bad, good)
+    assert one.error is not None
+    assert one.error.kind is ErrorKind.INVALID_REQUEST
+    assert "an image can't be decoded" in one.error.message
+    assert other.token_ids == expected("llava")[0]
+
+
+def test_places_without_files_are_refused() -> None:
+    one = replace(seeing().request("one", *PROMPTS[0]), media=())
+    with seeing_engine() as running:
+        assert running.run(one)[0].error is not None
+
+
+def test_who_leaves_while_an_image_is_decoded_leaves_nothing() -> None:
+    async def leave(running: Engine) -> None:
+        stream = running.core.stream(seeing().request("left", *PROMPTS[0], max_tokens=400))
+        await anext(stream)
+        await stream.aclose()
+
+    with seeing_engine() as running:
+        asyncio.run(leave(running))
+        check(running.run_together(*requests("llava")), "llava")
