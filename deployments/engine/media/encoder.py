@@ -30,6 +30,7 @@ class MediaEncoder:
         self._base: Module = base
         self._family = family
         self._processor = processor
+        self._options = family.options(processor)
         self._base.set_attn_implementation(TOWER_ATTENTION)
         self.placeholder_ids = frozenset(
             one.placeholder_id for one in (rules.images, rules.audio) if one is not None
@@ -38,7 +39,9 @@ class MediaEncoder:
     def prepare(self, file: MediumFile) -> Inputs:
         """Decodes a file, on any thread. Raises UnreadableError."""
         image = open_image(file.data)
-        inputs = self._processor.image_processor(images=[image], return_tensors="pt")
+        inputs = self._processor.image_processor(
+            images=[image], return_tensors="pt", **self._options
+        )
         return {name: one for name, one in inputs.items() if isinstance(one, Tensor)}
 
     @torch.inference_mode()

@@ -1,7 +1,7 @@
 """Tiny random models that see, with their processors, and requests with images."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,72 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from transformers import (
-    AutoModelForImageTextToText,
-    CLIPImageProcessorPil,
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-    LlavaProcessor,
-    PretrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoModelForImageTextToText, PreTrainedModel
 
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.media_models import as_language_model
 from deployments.media.images import as_png, described
-from deployments.media.medium import Medium
 from deployments.media.placeholders import expand
 from deployments.media_rules import MediaKind, MediaRules
 from deployments.wire import GenerationRequest, MediumFile, SamplingParams
 from kv.content import Content
 from tests.engine.drive import GREEDY, Engine, engine, request
-from tests.media.processors import tokenizer
-from tests.models import SIZES
-
-VOCAB = 512
-TEXT = {**SIZES, "vocab_size": VOCAB}
-SIDE, PATCH = 32, 8
-TOWER = {
-    "hidden_size": 24,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "image_size": SIDE,
-    "patch_size": PATCH,
-}
-SQUARE = {"height": SIDE, "width": SIDE}
-
-
-@dataclass(frozen=True)
-class Family:
-    """What transformers needs for a model: `config` gets the id of the placeholder."""
-
-    config: Callable[[int], PretrainedConfig]
-    processor: Callable[[], Any]
-
-
-def llava_processor() -> Any:
-    return LlavaProcessor(
-        CLIPImageProcessorPil(size=SQUARE, crop_size=SQUARE, do_center_crop=False),
-        tokenizer(image_token="<image>"),
-        patch_size=PATCH,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-    )
-
-
-FAMILIES = {
-    "llava": Family(
-        lambda image_id: LlavaConfig(
-            vision_config=CLIPVisionConfig(**TOWER),
-            text_config=LlamaConfig(**TEXT),
-            image_token_index=image_id,
-            vision_feature_layer=-1,
-        ),
-        llava_processor,
-    ),
-}
+from tests.engine.media.tiny_families import FAMILIES
 
 
 @dataclass(frozen=True)
@@ -85,10 +30,11 @@ class Seeing:
     whole: PreTrainedModel
     processor: Any
     rules: MediaRules
+    mark: str
 
     def ids(self, text: str, images: Sequence[Image.Image] = ()) -> tuple[list[int], Content]:
-        media = [_medium(one) for one in images]
-        expanded = expand(text, self.rules, media, "messages")
+        media = [described(one, b"") for one in images]
+        expanded = expand(self._marked(text), self.rules, media, "messages")
         ids = self.processor.tokenizer(expanded.text, add_special_tokens=False).input_ids
         placed, places = expanded.place(ids, "messages")
         return [*placed], Content(media=places)
@@ -111,17 +57,18 @@ class Seeing:
             media=files,
         )
 
+    def _marked(self, text: str) -> str:
+        return text.replace("<image>", self.mark)
+
     @torch.inference_mode()
     def expected(self, text: str, images: Sequence[Image.Image], n: int = 12) -> tuple[int, ...]:
         """Greedy tokens of transformers' own."""
-        inputs = self.processor(text=text, images=list(images) or None, return_tensors="pt")
+        inputs = self.processor(
+            text=self._marked(text), images=list(images) or None, return_tensors="pt"
+        )
         length = inputs["input_ids"].shape[1]
         found = self.whole.generate(**inputs, max_new_tokens=n, do_sample=False, pad_token_id=0)
         return tuple(found[0, length:].tolist())
-
-
-def _medium(image: Image.Image) -> Medium:
-    return described(image, b"")
 
 
 @cache
@@ -133,7 +80,7 @@ def seeing(name: str = "llava") -> Seeing:
     whole = AutoModelForImageTextToText.from_config(config).float().eval()
     spread(whole)
     model = as_language_model(copy.deepcopy(whole), processor)
-    return Seeing(whole, processor, model.media_encoder.rules)
+    return Seeing(whole, processor, model.media_encoder.rules, family.mark)
 
 
 @torch.no_grad()

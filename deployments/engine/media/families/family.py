@@ -4,11 +4,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+
+from deployments.media.families.described import Described
 
 Module = Any  # a torch module whose submodules are read by name, which its type does not declare
 Inputs = Mapping[str, Tensor]  # of one image, as its image processor makes them
+ImageVectors = Callable[[Module, Inputs], Tensor]
+
+
+def image_features(*names: str) -> ImageVectors:
+    """By transformers' `get_image_features`, which gets the inputs of these names."""
+
+    def image_vectors(base: Module, inputs: Inputs) -> Tensor:
+        given = {name: inputs[name] for name in names if name in inputs}
+        return torch.cat([*base.get_image_features(**given).pooler_output])
+
+    return image_vectors
+
+
+def _none(processor: Described) -> Mapping[str, object]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +33,13 @@ class MediaFamily:
     """A tower that makes vectors of images, in front of a language model that takes them as those
     of tokens.
 
-    model_class: without its subclasses.
-    language: the name of the module in its base that is the language model without its head.
+    class_name: of transformers' model. Its module is imported where one is loaded.
     image_vectors: base of the model, inputs of one image -> [ids of the image, hidden]
+    options: of its image processor, which its processor sets by itself.
+    language: the name of the module in its base that is the language model without its head.
     """
 
-    model_class: type[PreTrainedModel]
-    language: str
-    image_vectors: Callable[[Module, Inputs], Tensor]
+    class_name: str
+    image_vectors: ImageVectors
+    options: Callable[[Described], Mapping[str, object]] = _none
+    language: str = "language_model"

@@ -1,0 +1,160 @@
+"""Configs of tiny models that see, and their processors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import transformers
+from transformers import PretrainedConfig
+
+from tests.media.processors import BOXES, build, pixtral, tokenizer
+from tests.models import SIZES
+
+TEXT = {**SIZES, "vocab_size": 512}
+SIDE, PATCH = 32, 8
+TOWER = {
+    "hidden_size": 24,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": SIDE,
+    "patch_size": PATCH,
+}
+SQUARE = {"height": SIDE, "width": SIDE}
+PINPOINTS = [[SIDE, 2 * SIDE], [2 * SIDE, SIDE], [2 * SIDE, 2 * SIDE]]
+N_PATCHES = (SIDE // PATCH) ** 2
+
+
+@dataclass(frozen=True)
+class Family:
+    """What transformers needs for a model: `config` gets the id of the placeholder. `mark` stands
+    for an image in a text."""
+
+    config: Callable[[int], PretrainedConfig]
+    processor: Callable[[], Any]
+    mark: str = "<image>"
+
+
+def llava() -> Any:
+    return transformers.LlavaProcessor(
+        transformers.CLIPImageProcessorPil(size=SQUARE, crop_size=SQUARE, do_center_crop=False),
+        tokenizer(image_token="<image>"),
+        patch_size=PATCH,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )
+
+
+def llava_next() -> Any:
+    return transformers.LlavaNextProcessor(
+        transformers.LlavaNextImageProcessorPil(
+            size={"shortest_edge": SIDE}, crop_size=SQUARE, image_grid_pinpoints=PINPOINTS
+        ),
+        tokenizer(image_token="<image>"),
+        patch_size=PATCH,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )
+
+
+def onevision() -> Any:
+    return transformers.LlavaOnevisionProcessor(
+        transformers.LlavaOnevisionImageProcessorPil(size=SQUARE, image_grid_pinpoints=PINPOINTS),
+        tokenizer(image_token="<image>", video_token="<video>"),
+        None,
+        num_image_tokens=N_PATCHES,
+        vision_feature_select_strategy="full",
+    )
+
+
+def idefics3() -> Any:
+    return transformers.Idefics3Processor(
+        transformers.Idefics3ImageProcessorPil(
+            size={"longest_edge": 2 * SIDE}, max_image_size={"longest_edge": SIDE}
+        ),
+        tokenizer("<image>", "<fake_token_around_image>", "<global-img>", *BOXES),
+        image_seq_len=N_PATCHES // 4,
+    )
+
+
+def internvl() -> Any:
+    return transformers.InternVLProcessor(
+        transformers.GotOcr2ImageProcessorPil(size=SQUARE),
+        tokenizer(
+            start_image_token="<img>",
+            end_image_token="</img>",
+            context_image_token="<IMG_CONTEXT>",
+            video_token="<video>",
+        ),
+        None,
+        image_seq_length=N_PATCHES // 4,
+    )
+
+
+FAMILIES = {
+    "llava": Family(
+        lambda image_id: transformers.LlavaConfig(
+            vision_config=transformers.CLIPVisionConfig(**TOWER),
+            text_config=transformers.LlamaConfig(**TEXT),
+            image_token_index=image_id,
+            vision_feature_layer=-1,
+        ),
+        llava,
+    ),
+    "llava_next": Family(
+        lambda image_id: transformers.LlavaNextConfig(
+            vision_config=transformers.CLIPVisionConfig(**TOWER),
+            text_config=transformers.MistralConfig(**TEXT, sliding_window=None),
+            image_token_index=image_id,
+            image_grid_pinpoints=PINPOINTS,
+            vision_feature_layer=-1,
+        ),
+        llava_next,
+    ),
+    "llava_onevision": Family(
+        lambda image_id: transformers.LlavaOnevisionConfig(
+            vision_config=transformers.SiglipVisionConfig(**TOWER),
+            text_config=transformers.Qwen2Config(**TEXT),
+            image_token_index=image_id,
+            video_token_index=image_id + 1,
+            image_grid_pinpoints=PINPOINTS,
+            vision_feature_layer=-1,
+            vision_feature_select_strategy="full",
+        ),
+        lambda: build(onevision),
+    ),
+    "mistral3": Family(
+        lambda image_id: transformers.Mistral3Config(
+            vision_config=transformers.PixtralVisionConfig(
+                **{**TOWER, "image_size": 640, "patch_size": 16, "hidden_size": 32}
+            ),
+            text_config=transformers.MistralConfig(**TEXT, sliding_window=None),
+            image_token_index=image_id,
+            spatial_merge_size=2,
+            vision_feature_layer=-1,
+        ),
+        lambda: build(lambda: pixtral(2)),
+        "[IMG]",
+    ),
+    "idefics3": Family(
+        lambda image_id: transformers.Idefics3Config(
+            vision_config=TOWER,
+            text_config=transformers.LlamaConfig(**TEXT),
+            image_token_id=image_id,
+            scale_factor=2,
+        ),
+        idefics3,
+    ),
+    "internvl": Family(
+        lambda image_id: transformers.InternVLConfig(
+            vision_config=transformers.InternVLVisionConfig(
+                **{**TOWER, "image_size": [SIDE, SIDE], "patch_size": [PATCH, PATCH]}
+            ),
+            text_config=transformers.Qwen2Config(**TEXT),
+            image_token_id=image_id,
+            image_seq_length=N_PATCHES // 4,
+        ),
+        lambda: build(internvl),
+        "<IMG_CONTEXT>",
+    ),
+}
