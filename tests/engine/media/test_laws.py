@@ -98,10 +98,15 @@ def test_a_hit_is_no_hit_and_is_not_encoded_again(name: str) -> None:
 
 @every_family
 def test_preempted_is_undisturbed(name: str) -> None:
-    longest = max(len(one.prompt_ids) for one in requests(name))
-    with seeing_engine(name, roomy(n_pages=longest // 4 + 6, max_batch_tokens=32)) as running:
-        check(running.run_together(*requests(name)), name)
+    """Two with the same tokens and nothing to share have room for their prompts alone."""
+    longest = max(requests(name), key=lambda one: len(one.prompt_ids))
+    tokens = expected(name)[int(longest.request_id[1:])]
+    both = [replace(longest, content=replace(longest.content, salt=salt)) for salt in "ab"]
+    n_pages = 2 * (len(longest.prompt_ids) // 4 + 1) + 2
+    with seeing_engine(name, roomy(n_pages=n_pages)) as running:
+        outcomes = running.run_together(*both)
         assert running.core.stats().preemptions > 0
+    assert [one.token_ids for one in outcomes] == [tokens, tokens]
 
 
 @every_family
