@@ -7,7 +7,6 @@ from deployments.engine.cache_sizing import MIB, cache_shape, max_position
 from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots
-from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
@@ -103,7 +102,7 @@ def build_scheduler(
 
 def usable_encoder(model: PreTrainedModel, ranks: Ranks | None) -> MediaEncoder | None:
     """What makes the vectors of a model's media. None: it is served for texts alone."""
-    if ranks is not None or is_encoder(model) or by_rows(model) is not None:
+    if ranks is not None or is_encoder(model):
         return None
     return media_encoder(model)
 

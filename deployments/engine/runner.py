@@ -364,6 +364,8 @@ class Runner:
 
 
 def _with_media(step: StepInputs, batch: Batch, offsets: IntArray) -> StepInputs:
+    if any(task.grid is not None for task in batch.tasks):
+        step = replace(step, rotary_positions=columns.rotary_positions(batch, step.positions))
     indices, vectors = columns.media_vectors(batch, offsets)
     if not indices:
         return step

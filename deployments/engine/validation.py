@@ -104,6 +104,8 @@ def _invalid_media(request: GenerationRequest, takes_media: bool) -> Problems:
     for one in media:
         if not end <= one.first < one.end <= len(request.prompt_ids):
             yield "media", "media must have places of their own in the prompt, in its order"
+        if one.columns and (one.end - one.first) % one.columns:
+            yield "media", "the places of a medium must be whole lines of it"
         end = one.end
 
 

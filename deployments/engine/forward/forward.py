@@ -18,9 +18,10 @@ from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.by_rows import RowByRow, by_rows
 from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
-from deployments.engine.forward.decoder import Decoder, InputVectors, decoder
+from deployments.engine.forward.decoder import Decoder, decoder
 from deployments.engine.forward.encoder import encoder
 from deployments.engine.forward.head import head
+from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import RecurrentLayers, find_mixers
 from deployments.engine.transfer import to_device
@@ -137,10 +138,12 @@ class Forward:
         """`run` is what is computed of the step, of its tokens with these indices."""
         token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
         step.put_sampled(token_ids)
-        if self._by_rows is not None:
-            return self._by_rows.logits(step, token_ids)
-        arguments = token_ids, positions, self.tensor(indices), self._attention(step)
+        if len(step.rotary_positions):
+            positions = self.tensor(step.rotary_positions)
         vectors = self._vectors(step)
+        if self._by_rows is not None:
+            return self._by_rows.logits(step, token_ids, vectors)
+        arguments = token_ids, positions, self.tensor(indices), self._attention(step)
         if self._recurrent is None:
             return run(*arguments, vectors)
         with self._recurrent.running(step):
@@ -154,6 +157,8 @@ class Forward:
     def _replay(self, step: StepInputs) -> Tensor | None:
         """The logits of a step that a graph is captured of; None: there is none."""
         if self._graphs is None or len(step.adapter_slots) or step.vectors is not None:
+            return None
+        if step.rotary_positions.ndim > 1:
             return None
         recurrent, is_decode = self._recurrent, bool((step.new_len == 1).all())
         if recurrent is not None and not (is_decode and recurrent.load(step.state_slots)):

@@ -24,7 +24,7 @@ class StepInputs:
     """A flat batch: the new tokens of its rows, row after row. A field is a column of numbers."""
 
     token_ids: IntArray  # [tokens]
-    positions: IntArray  # [tokens], of each token in its row
+    positions: IntArray  # [tokens], of each token in its row; pages go by them
     total_len: IntArray  # [rows], tokens of the row after this step
     new_len: IntArray  # [rows], new tokens of the row
     page_table: IntArray  # [groups, rows, pages], of each group of layers
@@ -48,6 +48,9 @@ class StepInputs:
     # stands in the place of their embeddings: [vectors, hidden].
     vectors_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     vectors: Tensor | None = None
+    # [tokens], or [3, tokens] where some are parts of images: what the rotary embedding goes by.
+    # Empty where it goes by `positions`.
+    rotary_positions: IntArray = field(default_factory=lambda: NO_TOKENS)
     # Where ranks share the model: the page of each new token [groups, tokens], and on the device
     # [groups, rows, pages] int32, used in place of the page table that rank 0's host alone has.
     new_pages: IntArray = field(default_factory=lambda: NO_PAGES)

@@ -11,11 +11,12 @@ from transformers import PreTrainedModel
 
 from deployments.engine.media.families.family import Inputs, MediaFamily, Module
 from deployments.media.images import open_image
-from deployments.media_rules import MediaRules
+from deployments.media_rules import MediaKind, MediaRules
 from deployments.wire import MediumFile
 
 MEDIA_ENCODER = "media_encoder"  # a model's attribute, where it sees
 TOWER_ATTENTION = "sdpa"
+SOUND_INPUTS = "input_features"  # that no image has
 
 
 class MediaEncoder:
@@ -30,7 +31,8 @@ class MediaEncoder:
         self._base: Module = base
         self._family = family
         self._processor = processor
-        self._options = family.options(processor)
+        self._image_options = family.options(processor)
+        self._sound_options = family.sound_options(processor)
         self._base.set_attn_implementation(TOWER_ATTENTION)
         self.placeholder_ids = frozenset(
             one.placeholder_id for one in (rules.images, rules.audio) if one is not None
@@ -38,11 +40,29 @@ class MediaEncoder:
 
     def prepare(self, file: MediumFile) -> Inputs:
         """Decodes a file, on any thread. Raises UnreadableError."""
-        image = open_image(file.data)
-        inputs = self._processor.image_processor(
-            images=[image], return_tensors="pt", **self._options
-        )
+        match file.kind:
+            case MediaKind.IMAGE:
+                inputs = self._read_image(file.data)
+            case MediaKind.AUDIO:
+                inputs = self._read_sound(file.data)
         return {name: one for name, one in inputs.items() if isinstance(one, Tensor)}
+
+    def _read_image(self, data: bytes) -> Any:
+        return self._processor.image_processor(
+            images=[open_image(data)], return_tensors="pt", **self._image_options
+        )
+
+    def _read_sound(self, data: bytes) -> Any:
+        from deployments.media.model_samples import model_samples  # most models hear nothing
+
+        extractor = self._processor.feature_extractor
+        rate = extractor.sampling_rate
+        return extractor(
+            model_samples(data, rate),
+            sampling_rate=rate,
+            return_tensors="pt",
+            **self._sound_options,
+        )
 
     @torch.inference_mode()
     def encode(self, inputs: Inputs) -> Tensor:
@@ -52,7 +72,10 @@ class MediaEncoder:
             name: one.to(weight.device, weight.dtype if one.is_floating_point() else None)
             for name, one in inputs.items()
         }
-        return self._family.image_vectors(self._base, placed)
+        is_sound = SOUND_INPUTS in inputs
+        vectors = self._family.sound_vectors if is_sound else self._family.image_vectors
+        assert vectors is not None, "its rules have no such media"
+        return vectors(self._base, placed)
 
     def to(self, device: torch.device | str) -> None:
         self._base.to(device)

@@ -22,7 +22,8 @@ from deployments.engine.scheduler.events import FAILED, OUT_OF_MEMORY
 from deployments.engine.tasks.media_vectors import MediaVectors
 from deployments.engine.tasks.task import Task
 from deployments.media.images import UnreadableError
-from deployments.wire import ErrorKind, TokenEvent
+from deployments.media_rules import MediaKind
+from deployments.wire import ErrorKind, MediumFile, TokenEvent
 from kv.content import Medium
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 THREADS = 2
 CACHE_BYTES = 256 << 20
 STEPS_AHEAD = 2  # whose tokens have their vectors
+NOUNS = {MediaKind.IMAGE: "an image", MediaKind.AUDIO: "a sound"}
 
 
 class _MediumError(Exception):
@@ -130,24 +132,22 @@ class MediaStage:
             self.is_behind = True
             return None
         del self._decoding[digest]
-        vectors = self._encode(decoding)
+        vectors = self._encode(decoding, _file(task, digest).kind)
         self._n_left -= len(vectors)
         self.n_encoded += 1
         self._cache.put(digest, vectors)
         return vectors
 
     def _decode(self, task: Task, digest: bytes) -> "Future[Inputs]":
-        digests = [one.digest for one in task.request.content.media]
-        file = task.request.media[digests.index(digest)]
-        future = self._pool.submit(self._encoder.prepare, file)
+        future = self._pool.submit(self._encoder.prepare, _file(task, digest))
         future.add_done_callback(lambda _: self._wake())
         return future
 
-    def _encode(self, decoding: "Future[Inputs]") -> Tensor:
+    def _encode(self, decoding: "Future[Inputs]", kind: MediaKind) -> Tensor:
         try:
             return self._encoder.encode(decoding.result())
         except UnreadableError as error:
-            message = f"an image {error}"
+            message = f"{NOUNS[kind]} {error}"
             raise _MediumError(TokenEvent.failed(message, ErrorKind.INVALID_REQUEST)) from error
         except Exception as error:
             log.error("a medium could not be encoded", exc_info=error)
@@ -161,6 +161,11 @@ class MediaStage:
         """What was decoded for tasks that have ended."""
         for digest in self._decoding.keys() - self._wanted:
             self._decoding.pop(digest).cancel()
+
+
+def _file(task: Task, digest: bytes) -> MediumFile:
+    digests = [one.digest for one in task.request.content.media]
+    return task.request.media[digests.index(digest)]
 
 
 def _has_media_left(task: Task) -> bool:

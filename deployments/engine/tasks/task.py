@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from deployments.engine.tasks.drafts import Drafts
 from deployments.engine.tasks.grammar_matcher import Grammar
+from deployments.engine.tasks.grid_positions import GridPositions, grid_positions
 from deployments.engine.tasks.mailbox import Mailbox
 from deployments.engine.tasks.media_vectors import MediaVectors
 from deployments.engine.tasks.pooled import Pooled
@@ -62,6 +63,7 @@ class Task:
     # to compute. `media_vectors` are of the next ones.
     n_readable: int = sys.maxsize
     media_vectors: tuple[MediaVectors, ...] = ()
+    grid: GridPositions | None = None  # where it has images that are positioned by line and column
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     sampling_state: SamplingState = field(default_factory=SamplingState)
@@ -260,5 +262,6 @@ def make_task(
         n_limit=n_limit,
         newest=int(tokens[n_tokens - 1]),
         n_readable=media[0].first if media else sys.maxsize,
+        grid=grid_positions(media),
         pooled=pooled,
     )

@@ -22,8 +22,17 @@ def folder(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
+def test_a_model_that_could_see_videos_is_loaded_for_images(tmp_path: Path) -> None:
+    one, prompt = seeing("qwen2_5_vl"), ("What is this? <image>.", (picture(1),))
+    for part in (one.whole, one.processor.image_processor, one.processor.tokenizer):
+        part.save_pretrained(tmp_path)
+    with engine(model=load_model(str(tmp_path), dtype=torch.float32)) as running:
+        outcome = running.run(one.request("one", *prompt))[0]
+    assert outcome.token_ids == one.expected(*prompt)
+
+
 def test_what_was_loaded_says_what_transformers_says(folder: str) -> None:
-    prompt = "What is this? <image>", (picture(1),)
+    prompt = "What is this? <image>.", (picture(1),)
     with engine(model=load_model(folder, dtype=torch.float32)) as running:
         outcome = running.run(seeing().request("one", *prompt))[0]
     assert outcome.token_ids == seeing().expected(*prompt)
