@@ -23,10 +23,13 @@ class MediaSizeError(ValueError):
 class Expansion:
     """The text of one medium in a prompt. It has the model's placeholder once for each of `runs`,
     which says how many ids that one becomes.
+
+    columns: ids of a line, for a model that positions them by line and column. 0: it counts them.
     """
 
     text: str
     runs: tuple[int, ...]
+    columns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,11 +35,16 @@ class Adapter:
 @dataclass(frozen=True, slots=True)
 class Medium:
     """An image or a sound: its vectors stand in the places `first` to `end` (excluded) of the
-    sequence. `digest` is of all that the vectors are made of."""
+    sequence. `digest` is of all that the vectors are made of.
+
+    columns: places of a line, where they have positions by line and column; else 0. They follow
+    from what was digested.
+    """
 
     digest: bytes
     first: int
     end: int
+    columns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

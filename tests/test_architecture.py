@@ -72,7 +72,7 @@ ORDER: Mapping[str, list[set[str]]] = {
         {"scheduler"},
         {"parallel"},
         {"loading"},
-        {"outputs"},
+        {"outputs", "media"},
         {"forward"},
         {"attention", "sampling"},
         {"tasks", "kernels"},

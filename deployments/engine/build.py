@@ -13,6 +13,7 @@ from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU
 from deployments.engine.loading.adapter_loader import AdapterLoader
 from deployments.engine.loading.draft_check import DraftModel
 from deployments.engine.loading.loader import replace_attention
+from deployments.engine.media.encoder import MediaEncoder, media_encoder
 from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
 from deployments.engine.parallel.follower import SharedForward, shape_together
 from deployments.engine.parallel.ranks import Ranks
@@ -70,8 +71,12 @@ def build_scheduler(
     parts = model, cache.storage.part(0, n_layers), cache.shape.n_state_slots
     forward = Forward(*parts, adapters=adapters) if ranks is None else SharedForward(*parts, ranks)
     pipeline, outputs = default_pipeline(GrammarStrategy()), outputs_of(model)
-    has_adapters = adapters is not None
-    runner = Runner(forward, cache, pipeline, threads, outputs, has_adapters=has_adapters)
+    has_adapters, encoder = adapters is not None, usable_encoder(model, ranks)
+    runner = Runner(
+        *(forward, cache, pipeline, threads, outputs),
+        has_adapters=has_adapters,
+        has_media=encoder is not None,
+    )
     is_async = _is_async(limits, model.device)
     drafter: Drafter | None = None
     if draft is not None:
@@ -91,7 +96,15 @@ def build_scheduler(
         computes_whole_texts=outputs.is_encoder,
         adapters=adapters,
         adapter_loader=loader,
+        media_encoder=encoder,
     )
+
+
+def usable_encoder(model: PreTrainedModel, ranks: Ranks | None) -> MediaEncoder | None:
+    """What makes the vectors of a model's media. None: it is served for texts alone."""
+    if ranks is not None or is_encoder(model):
+        return None
+    return media_encoder(model)
 
 
 def _adapters(

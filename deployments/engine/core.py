@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 from transformers import PreTrainedModel
 
-from deployments.engine.build import build_cache, build_scheduler
+from deployments.engine.build import build_cache, build_scheduler, usable_encoder
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_draft
@@ -72,6 +72,8 @@ class EngineCore:
         self.vocab_size: int = model.config.get_text_config(decoder=True).vocab_size
         # Tokenizers may name ends that the model has no logits for.
         self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
+        encoder = usable_encoder(model, ranks)
+        self.media = None if encoder is None else encoder.rules
         self._grammars = GrammarCompiler(tokenizer_json, self.vocab_size, self.eos_token_ids)
         self._admission = Admission(limits.max_waiting)
         self._streamed: set[Task] = set()
@@ -197,8 +199,11 @@ class EngineCore:
 
     def _accept(self, task_id: str, request: GenerationRequest, mailbox: Mailbox) -> Task:
         """A task for the request. Raises Refused when it can't be run."""
-        takes_adapters = self._limits.max_loras > 0
-        if error := find_invalid(request, self.vocab_size, takes_adapters=takes_adapters):
+        takes = {
+            "takes_adapters": self._limits.max_loras > 0,
+            "takes_media": self.media is not None,
+        }
+        if error := find_invalid(request, self.vocab_size, **takes):
             raise Refused(error)
         if error := find_invalid_output(request, self.outputs, self.context_length):
             raise Refused(error)

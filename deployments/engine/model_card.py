@@ -54,6 +54,7 @@ def make_card(
         dialect=dialect,
         keeps_states=core.cache.states is not None,
         answers=core.outputs.kinds,
+        media=core.media,
     )
     version = blake2b(repr((card, fingerprint)).encode(), digest_size=8).hexdigest()
     return replace(card, version=version, created=int(time.time()))

@@ -118,12 +118,15 @@ class Runner:
         outputs: ModelOutputs | None = None,
         *,
         has_adapters: bool = False,
+        has_media: bool = False,
     ) -> None:
         """`threads` is how many of the CPU compute a step. `outputs` says how the model answers
-        with vectors, where it does. `has_adapters`: whether tasks may have some."""
+        with vectors, where it does. `has_adapters`, `has_media`: whether tasks may
+        have some."""
         self._outputs = outputs or ModelOutputs()
         self._reader = OutputReader(self._outputs)
         self._has_adapters = has_adapters
+        self._has_media = has_media
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
@@ -327,6 +330,8 @@ class Runner:
             sampled_at=NO_TOKENS if newest_ids is None else newest_at[columns.unknown_rows(batch)],
             sampled_ids=newest_ids,
         )
+        if self._has_media:
+            step = _with_media(step, batch, offsets)
         return output_of.added_to(step, batch, offsets) if output_of else step
 
     def _adapter_slots(self, tasks: Sequence[Task]) -> IntArray:
@@ -356,6 +361,15 @@ class Runner:
             scores[row] = list(score_tokens(logits[:n], ids, n_top))
             logits = logits[n:]
         return scores
+
+
+def _with_media(step: StepInputs, batch: Batch, offsets: IntArray) -> StepInputs:
+    if any(task.grid is not None for task in batch.tasks):
+        step = replace(step, rotary_positions=columns.rotary_positions(batch, step.positions))
+    indices, vectors = columns.media_vectors(batch, offsets)
+    if not indices:
+        return step
+    return replace(step, vectors_at=np.concatenate(indices), vectors=torch.cat(vectors))
 
 
 def _begin_masks(batch: Batch, rows: Sequence[int]) -> None:

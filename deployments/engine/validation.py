@@ -24,12 +24,17 @@ Problems = Iterator[tuple[str, str]]  # a field's name, and an error message
 
 
 def find_invalid(
-    request: GenerationRequest, vocab_size: int, *, takes_adapters: bool = False
+    request: GenerationRequest,
+    vocab_size: int,
+    *,
+    takes_adapters: bool = False,
+    takes_media: bool = False,
 ) -> RequestError | None:
     """The error of the first invalid field of a request. None: all fields are valid."""
     problems = (
         _invalid_token_ids(request, vocab_size),
         _invalid_content(request.content, takes_adapters),
+        _invalid_media(request, takes_media),
         _invalid_sampling(request.sampling),
         _invalid_sequences(request),
     )
@@ -88,8 +93,20 @@ def _invalid_content(content: Content, takes_adapters: bool) -> Problems:
         yield "adapters", f"adapters must be no more than {MAX_ADAPTERS}"
     if not all(-inf < adapter.scale < inf for adapter in content.adapters):
         yield "adapters", "the scale of an adapter must be a finite number"
-    if content.media:
+
+
+def _invalid_media(request: GenerationRequest, takes_media: bool) -> Problems:
+    media, end = request.content.media, 0
+    if media and not takes_media:
         yield "media", "this model reads text only"
+    if len(media) != len(request.media):
+        yield "media", f"{len(media)} media have places and {len(request.media)} have files"
+    for one in media:
+        if not end <= one.first < one.end <= len(request.prompt_ids):
+            yield "media", "media must have places of their own in the prompt, in its order"
+        if one.columns and (one.end - one.first) % one.columns:
+            yield "media", "the places of a medium must be whole lines of it"
+        end = one.end
 
 
 def _invalid_sampling(sampling: SamplingParams) -> Problems:

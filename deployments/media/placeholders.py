@@ -7,7 +7,7 @@ an added token with another one, so this gives the ids of the whole text.
 import re
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deployments.media.medium import Medium
 from deployments.media_rules import (
@@ -54,9 +54,9 @@ class ExpandedText:
             run = runs.popleft()
             end = len(placed) + run.length
             if run.is_first:
-                places.append(MediumPlace(run.medium.digest, len(placed), end))
+                places.append(MediumPlace(run.medium.digest, len(placed), end, run.columns))
             else:
-                places[-1] = MediumPlace(run.medium.digest, places[-1].first, end)
+                places[-1] = replace(places[-1], end=end)
             placed += [token_id] * run.length
         if runs:
             raise _stray(param)
@@ -66,7 +66,7 @@ class ExpandedText:
         for medium, expansion in zip(self.media, self._expansions, strict=True):
             token_id = _rules_of(medium.kind, self._rules).placeholder_id
             for index, length in enumerate(expansion.runs):
-                yield _Run(medium, token_id, length, index == 0)
+                yield _Run(medium, token_id, length, index == 0, expansion.columns)
 
     def _placeholders(self) -> Iterator[int]:
         for kind in self._rules.kinds:
@@ -84,6 +84,7 @@ class _Run:
     token_id: int
     length: int
     is_first: bool  # of its medium
+    columns: int
 
 
 def expand(text: str, rules: MediaRules, media: Sequence[Medium], param: str) -> ExpandedText:

@@ -21,6 +21,7 @@ from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_same_tokenizer
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_model, load_tokenizer
+from deployments.engine.media.encoder import move
 from deployments.engine.model_card import (
     default_sampling,
     end_token_ids,
@@ -66,7 +67,7 @@ class ModelSource:
 
     def release(self) -> None:
         for model in self._kept:
-            model.to("cpu")
+            move(model, "cpu")
         release_memory(self._large)
 
     def gpu_memory(self) -> GpuMemory | None:
@@ -136,7 +137,7 @@ class ModelSource:
 
     def _weights(self, ranks: Ranks | None) -> PreTrainedModel:
         if self._kept:
-            return self._kept[0].to(self._device)
+            return move(self._kept[0], self._device)
         self._report("weights", 0.0)
         with weights_progress(self._report):
             return load_weights(self._settings, ranks, self._take_fingerprint, self._report_placed)

@@ -84,9 +84,9 @@ def llava_onevision() -> Processor:
     )
 
 
-def qwen(name: str, patch: int) -> Processor:
+def qwen(name: str, patch: int, size: dict[str, int] | None = None) -> Processor:
     return getattr(transformers, name)(
-        transformers.Qwen2VLImageProcessorPil(patch_size=patch),
+        transformers.Qwen2VLImageProcessorPil(patch_size=patch, size=size),
         tokenizer(
             "<|vision_start|>",
             "<|vision_end|>",
@@ -210,10 +210,12 @@ def llama4_functions() -> dict[str, Any]:
     return names
 
 
-def llama4(max_patches: int = 16, *, largest: bool = False) -> Processor:
-    image_processor = SimpleNamespace(
+def llama4(
+    *, largest: bool = False, image_processor: Processor = None, patch_size: int = 14
+) -> Processor:
+    image_processor = image_processor or SimpleNamespace(
         size={"height": 336, "width": 336},
-        max_patches=max_patches,
+        max_patches=16,
         resize_to_max_canvas=largest,
         model_input_names=["pixel_values"],
     )
@@ -225,35 +227,41 @@ def llama4(max_patches: int = 16, *, largest: bool = False) -> Processor:
         "<|tile_x_separator|>",
         "<|tile_y_separator|>",
     )
-    return transformers.Llama4Processor(image_processor, tokenizer(*tokens))
+    return transformers.Llama4Processor(image_processor, tokenizer(*tokens), patch_size=patch_size)
 
 
-def llama4_text(processor: Processor, width: int, height: int) -> str:
-    functions, image_processor = llama4_functions(), processor.image_processor
-    side = SimpleNamespace(**image_processor.size)
+def llama4_canvas(image_processor: Processor, width: int, height: int) -> tuple[int, int]:
+    """Rows and columns of tiles."""
+    functions, side = llama4_functions(), SimpleNamespace(**image_processor.size)
     canvases = functions["find_supported_resolutions"](image_processor.max_patches, side)
     canvas = functions["get_best_fit"](
         (height, width), torch.tensor(canvases), image_processor.resize_to_max_canvas
     )
+    return int(canvas[0]) // side.height, int(canvas[1]) // side.width
+
+
+def llama4_text(processor: Processor, width: int, height: int) -> str:
+    side = SimpleNamespace(**processor.image_processor.size)
     pixels = torch.zeros(1, 3, side.height, side.width)
-    ratio = (canvas[0] // side.height, canvas[1] // side.width)
+    ratio = llama4_canvas(processor.image_processor, width, height)
     inputs = {"pixel_values": pixels, "aspect_ratios": [ratio]}
     text: str = processor.replace_image_token(inputs, 0)
     return text
 
 
-def qwen2_audio() -> Processor:
+def qwen2_audio(seconds: int = 30) -> Processor:
     return transformers.Qwen2AudioProcessor(
-        transformers.WhisperFeatureExtractor(feature_size=128),
+        transformers.WhisperFeatureExtractor(feature_size=128, chunk_length=seconds),
         tokenizer("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"),
     )
 
 
-def voxtral() -> Processor:
+def voxtral(seconds: int = 30) -> Processor:
     """Whose sounds are the 25th token."""
     made = tokenizer("[AUDIO]")
     made.convert_ids_to_tokens = lambda token_id: "[AUDIO]"
-    return transformers.VoxtralProcessor(transformers.WhisperFeatureExtractor(128), made)
+    extractor = transformers.WhisperFeatureExtractor(128, chunk_length=seconds)
+    return transformers.VoxtralProcessor(extractor, made)
 
 
 SEEING: dict[str, Callable[[], Processor]] = {

@@ -83,6 +83,15 @@ def test_an_image_has_the_ids_that_the_processor_gives_it(family: str) -> None:
         assert n_placed >= found.count(rules.placeholder_id) > 0
 
 
+def test_an_image_for_qwen_has_the_lines_of_its_grid() -> None:
+    processor = build(SEEING["qwen2_5_vl"])
+    rules = known(processor).images
+    assert rules is not None
+    for size in [(640, 480), (97, 1201), (33, 31)]:
+        read = processor.image_processor(images=[Image.new("RGB", size)])
+        assert rules.expand(*size).columns == read["image_grid_thw"][0][2] // 2, size
+
+
 @pytest.mark.parametrize("family", SEEING)
 def test_several_images_in_a_prompt_have_them_too(family: str) -> None:
     processor, sizes = build(SEEING[family]), [(640, 480), (97, 201)]

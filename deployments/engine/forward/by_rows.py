@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, Key, NoStates
 from kv.states import NO_STATE
@@ -207,6 +208,24 @@ def _cache_type(model: PreTrainedModel) -> type[RowCache]:
     return type("RowCache", (RowCache, *own), {}) if own else RowCache
 
 
+class RowTokens(NamedTuple):
+    """New tokens of a row. `embedded` [tokens, hidden] is there where some are parts of media."""
+
+    ids: Tensor
+    embedded: Tensor | None = None
+
+    def part(self, begin: int, end: int) -> "RowTokens":
+        embedded = None if self.embedded is None else self.embedded[begin:end]
+        return RowTokens(self.ids[begin:end], embedded)
+
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """What a model of transformers' takes."""
+        if self.embedded is None:
+            return {"input_ids": self.ids[None]}
+        return {"inputs_embeds": self.embedded[None]}
+
+
 class RowPass:
     """One forward pass of the whole model over new tokens of one row."""
 
@@ -224,16 +243,16 @@ class RowPass:
         self._computes_needed_alone = "logits_to_keep" in arguments
 
     def __call__(
-        self, token_ids: Tensor, stored: Stored, states: CacheOfRows, needed: Sequence[int]
+        self, tokens: RowTokens, stored: Stored, states: CacheOfRows, needed: Sequence[int]
     ) -> Tensor:
-        """Logits behind the tokens [tokens] with the indices `needed`. [needed, vocab]"""
-        index = torch.tensor(needed, dtype=torch.int64, device=token_ids.device)
-        cache = self._cache_type(stored, states, token_ids, self._n_layers)
+        """Logits behind the tokens with the indices `needed`. [needed, vocab]"""
+        index = torch.tensor(needed, dtype=torch.int64, device=tokens.ids.device)
+        cache = self._cache_type(stored, states, tokens.ids, self._n_layers)
         arguments: dict[str, object] = {self._cache_name: cache}
         if self._computes_needed_alone:
             arguments["logits_to_keep"] = index
         with self._holding(states):
-            given = self._model(input_ids=token_ids[None], use_cache=True, **arguments)
+            given = self._model(**tokens.inputs, use_cache=True, **arguments)
         logits: Tensor = given.logits[0]
         return logits if self._computes_needed_alone else logits.index_select(0, index)
 
@@ -255,13 +274,13 @@ class OwnStatePass:
         self._argument = argument
 
     def __call__(
-        self, token_ids: Tensor, stored: Stored, states: CacheOfRows, needed: Sequence[int]
+        self, tokens: RowTokens, stored: Stored, states: CacheOfRows, needed: Sequence[int]
     ) -> Tensor:
         before = states.read.get(OWN_STATE)
         arguments = {} if before is None else {self._argument: before}
-        given = self._model(input_ids=token_ids[None], use_cache=True, **arguments)
+        given = self._model(**tokens.inputs, use_cache=True, **arguments)
         states.written[OWN_STATE] = getattr(given, self._argument)
-        index = torch.tensor(needed, dtype=torch.int64, device=token_ids.device)
+        index = torch.tensor(needed, dtype=torch.int64, device=tokens.ids.device)
         return given.logits[0].index_select(0, index)  # type: ignore[no-any-return]
 
 
@@ -277,47 +296,61 @@ class RowByRow:
     def __init__(self, model: PreTrainedModel, how: ByRows, storage: Storage) -> None:
         self._run = _row_pass(model, how)
         self._how = how
+        self._embed = model.get_input_embeddings()
         self._storage = storage
         self._slots: dict[int, dict[Key, Tensor]] = {}
 
-    def logits(self, step: StepInputs, token_ids: Tensor) -> Tensor:
+    def logits(
+        self, step: StepInputs, token_ids: Tensor, vectors: InputVectors | None = None
+    ) -> Tensor:
         """token_ids [tokens] -> logits [logits, vocab]"""
+        tokens = self._tokens(token_ids, vectors)
         needed, order = np.unique(step.logit_indices, return_inverse=True)
         ends = step.new_len.cumsum()
         parts = []
         for row, end in enumerate(ends.tolist()):
             begin = end - int(step.new_len[row])
             of_row = needed[(needed >= begin) & (needed < end)] - begin
-            parts.append(self._row(step, row, token_ids[begin:end], of_row.tolist()))
+            parts.append(self._row(step, row, tokens.part(begin, end), of_row.tolist()))
         return torch.cat(parts).index_select(0, torch.from_numpy(order).to(token_ids.device))
 
-    def _row(self, step: StepInputs, row: int, token_ids: Tensor, needed: Sequence[int]) -> Tensor:
-        """[tokens of the row] -> [needed, vocab]"""
-        n_before = int(step.total_len[row]) - len(token_ids)
-        if self._how.is_by_token and n_before and len(token_ids) > 1:
-            return self._token_by_token(step, row, token_ids, needed)
+    def _tokens(self, token_ids: Tensor, vectors: InputVectors | None) -> RowTokens:
+        if vectors is None:
+            return RowTokens(token_ids)
+        embedded: Tensor = self._embed(token_ids)
+        vectors.put(embedded)
+        return RowTokens(token_ids, embedded)
+
+    def _row(self, step: StepInputs, row: int, tokens: RowTokens, needed: Sequence[int]) -> Tensor:
+        """-> [needed, vocab]"""
+        n_new = len(tokens.ids)
+        n_before = int(step.total_len[row]) - n_new
+        if self._how.is_by_token and n_before and n_new > 1:
+            return self._token_by_token(step, row, tokens, needed)
         read, written = step.state_slots[row].tolist() if self._how.has_states else (NO_STATE,) * 2
         states = CacheOfRows(
             NoStates() if read == NO_STATE else GivenStates(self._slots[read]), n_before
         )
         stored = PagedRow(step, row, self._storage, self._how)
-        logits = self._run(token_ids, stored, states, needed)
+        logits = self._run(tokens, stored, states, needed)
         if self._how.has_states:
             self._slots[written] = states.written
         return logits
 
     def _token_by_token(
-        self, step: StepInputs, row: int, token_ids: Tensor, needed: Sequence[int]
+        self, step: StepInputs, row: int, tokens: RowTokens, needed: Sequence[int]
     ) -> Tensor:
         parts, slots = [], step.state_slots[row : row + 1]
-        for token in range(len(token_ids)):
+        n_new = len(tokens.ids)
+        for token in range(n_new):
             one = replace(
                 step,
-                total_len=step.total_len[row : row + 1] - len(token_ids) + 1 + token,
+                total_len=step.total_len[row : row + 1] - n_new + 1 + token,
                 new_len=np.ones(1, dtype=np.int64),
                 page_table=step.page_table[:, row : row + 1],
                 state_slots=slots,
             )
-            parts.append(self._row(one, 0, token_ids[token : token + 1], [0] * (token in needed)))
+            new = tokens.part(token, token + 1)
+            parts.append(self._row(one, 0, new, [0] * (token in needed)))
             slots = slots[:, [1, 1]]  # from here on, what the token before has written
         return torch.cat(parts)

@@ -127,7 +127,9 @@ class StaticInputs:
         rows = len(step.new_len)
         tokens = len(step.positions)
         numbers = self._padding(rows, tokens, n)
-        numbers[:2, :tokens] = step.token_ids, step.positions
+        numbers[0, :tokens] = step.token_ids
+        has_own = len(step.rotary_positions) > 0
+        numbers[1, :tokens] = step.rotary_positions if has_own else step.positions
         numbers[2, : len(step.logit_indices)] = step.logit_indices
         numbers[-2, :rows] = step.total_len
         numbers[-1, 1 : rows + 1] = step.new_len.cumsum()

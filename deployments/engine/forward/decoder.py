@@ -3,9 +3,12 @@
 The fused form has the same weights. It multiplies them in fewer and larger operations.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import zip_longest
+from typing import Protocol
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -18,15 +21,27 @@ from deployments.engine.forward.families.family import Module
 from deployments.engine.forward.families.registry import FAMILIES
 from deployments.engine.forward.fusing import is_fused
 from deployments.engine.forward.head import base_name
+from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.layer import FusedLayer, Norm
 from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
 
 # A model's attribute: the position that it gives to a first token; None: 0.
 FIRST_POSITION = "paged_first_position"
 
-# token_ids [tokens], positions [tokens], needed [n], step -> [n, hidden]: behind the last norm, the
-# hidden states of the tokens with the indices `needed`
-Decoder = Callable[[Tensor, Tensor, Tensor, FusedStepAttention], Tensor]
+
+class Decoder(Protocol):
+    def __call__(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        needed: Tensor,
+        step: FusedStepAttention,
+        vectors: InputVectors | None = None,
+        /,
+    ) -> Tensor:
+        """token_ids [tokens], positions [tokens] or [3, tokens], needed [n] -> [n, hidden]: behind
+        the last norm, the hidden states of the tokens with the indices `needed`."""
+        ...
 
 
 def decoder(model: PreTrainedModel, adapters: AdapterSlots | None = None) -> Decoder:
@@ -43,19 +58,43 @@ class PlainDecoder:
         self._adapters = adapters
         self._adapted = None if adapters is None else AdaptedModules(model, adapters)
         self._base: Module = getattr(model, base_name(model))
+        self._embed: Module = model.get_input_embeddings()
         self._current = current_step(model)
         self._first_position = first_position(model)
 
     def __call__(
-        self, token_ids: Tensor, positions: Tensor, needed: Tensor, step: StepAttention
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        needed: Tensor,
+        step: StepAttention,
+        vectors: InputVectors | None = None,
     ) -> Tensor:
         if self._first_position:
             positions = positions + self._first_position
         with self._current.of(step), self._hooked():
             hidden: Tensor = self._base(
-                input_ids=token_ids[None], position_ids=positions[None], use_cache=False
+                **self._inputs(token_ids, vectors),
+                position_ids=positions.unsqueeze(-2),
+                use_cache=False,
             ).last_hidden_state[0]
         return hidden.index_select(0, needed)
+
+    def _inputs(self, token_ids: Tensor, vectors: InputVectors | None) -> dict[str, object]:
+        if vectors is None:
+            return {"input_ids": token_ids[None]}
+        embedded: Tensor = self._embed(token_ids[None])
+        further = vectors.put(embedded[0])
+        if not further:
+            return {"inputs_embeds": embedded}
+        is_there = torch.zeros_like(token_ids, dtype=torch.bool).index_fill_(
+            0, vectors.indices, True
+        )
+        return {
+            "inputs_embeds": embedded,
+            "visual_pos_masks": is_there[None],
+            "deepstack_visual_embeds": further,
+        }
 
     def _hooked(self) -> AbstractContextManager[None]:
         if self._adapted is None or self._adapters is None or self._adapters.rows is None:
@@ -86,11 +125,36 @@ class FusedDecoder:
             self._adapted = [AdaptedLayer(layer, family, adapters) for layer in base.layers]
 
     def __call__(
-        self, token_ids: Tensor, positions: Tensor, needed: Tensor, step: FusedStepAttention
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        needed: Tensor,
+        step: FusedStepAttention,
+        vectors: InputVectors | None = None,
     ) -> Tensor:
         x = self._embed(token_ids[None])[0]  # with the batch dimension that transformers passes
-        rotary = rotary_embedding(*self._rotary(x, positions[None]))
-        return self._norm(self._run_layers(x, rotary, step).index_select(0, needed))
+        further = () if vectors is None else vectors.put(x)
+        rotary = rotary_embedding(*self._rotary(x, positions.unsqueeze(-2)))
+        if vectors is not None and further:
+            x = self._run_adding(x, rotary, step, vectors.indices, further)
+        else:
+            x = self._run_layers(x, rotary, step)
+        return self._norm(x.index_select(0, needed))
+
+    def _run_adding(
+        self,
+        x: Tensor,
+        rotary: RotaryEmbedding,
+        step: FusedStepAttention,
+        indices: Tensor,
+        further: Sequence[Tensor],
+    ) -> Tensor:
+        has_adapters = self._adapters is not None and self._adapters.rows is not None
+        for layer, vectors in zip_longest(self._adapted if has_adapters else self._layers, further):
+            x = layer(x, rotary, step)
+            if vectors is not None:
+                x.index_add_(0, indices, vectors)
+        return x
 
     def _run_layers(self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
         if self._adapters is not None and self._adapters.rows is not None:

@@ -21,6 +21,7 @@ from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, cap
 from deployments.engine.forward.decoder import Decoder, decoder
 from deployments.engine.forward.encoder import encoder
 from deployments.engine.forward.head import head
+from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import RecurrentLayers, find_mixers
 from deployments.engine.transfer import to_device
@@ -137,17 +138,27 @@ class Forward:
         """`run` is what is computed of the step, of its tokens with these indices."""
         token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
         step.put_sampled(token_ids)
+        if len(step.rotary_positions):
+            positions = self.tensor(step.rotary_positions)
+        vectors = self._vectors(step)
         if self._by_rows is not None:
-            return self._by_rows.logits(step, token_ids)
+            return self._by_rows.logits(step, token_ids, vectors)
         arguments = token_ids, positions, self.tensor(indices), self._attention(step)
         if self._recurrent is None:
-            return run(*arguments)
+            return run(*arguments, vectors)
         with self._recurrent.running(step):
-            return run(*arguments)
+            return run(*arguments, vectors)
+
+    def _vectors(self, step: StepInputs) -> InputVectors | None:
+        if step.vectors is None:
+            return None
+        return InputVectors(self.tensor(step.vectors_at), step.vectors)
 
     def _replay(self, step: StepInputs) -> Tensor | None:
         """The logits of a step that a graph is captured of; None: there is none."""
-        if self._graphs is None or len(step.adapter_slots):
+        if self._graphs is None or len(step.adapter_slots) or step.vectors is not None:
+            return None
+        if step.rotary_positions.ndim > 1:
             return None
         recurrent, is_decode = self._recurrent, bool((step.new_len == 1).all())
         if recurrent is not None and not (is_decode and recurrent.load(step.state_slots)):
@@ -164,9 +175,14 @@ class Forward:
             return self._logits(token_ids, positions, indices, attention)
 
     def _logits(
-        self, token_ids: Tensor, positions: Tensor, indices: Tensor, attention: FusedStepAttention
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        indices: Tensor,
+        attention: FusedStepAttention,
+        vectors: InputVectors | None = None,
     ) -> Tensor:
-        return self._head(self._decode(token_ids, positions, indices, attention))
+        return self._head(self._decode(token_ids, positions, indices, attention, vectors))
 
     def tensor(self, array: IntArray) -> Tensor:
         """The array on the model's device."""

@@ -24,7 +24,7 @@ class StepInputs:
     """A flat batch: the new tokens of its rows, row after row. A field is a column of numbers."""
 
     token_ids: IntArray  # [tokens]
-    positions: IntArray  # [tokens], of each token in its row
+    positions: IntArray  # [tokens], of each token in its row; pages go by them
     total_len: IntArray  # [rows], tokens of the row after this step
     new_len: IntArray  # [rows], new tokens of the row
     page_table: IntArray  # [groups, rows, pages], of each group of layers
@@ -44,6 +44,13 @@ class StepInputs:
     # ids, which are on the device.
     sampled_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     sampled_ids: Tensor | None = None
+    # [vectors], indices in the batch of the tokens that are parts of media, and on the device what
+    # stands in the place of their embeddings: [vectors, hidden].
+    vectors_at: IntArray = field(default_factory=lambda: NO_TOKENS)
+    vectors: Tensor | None = None
+    # [tokens], or [3, tokens] where some are parts of images: what the rotary embedding goes by.
+    # Empty where it goes by `positions`.
+    rotary_positions: IntArray = field(default_factory=lambda: NO_TOKENS)
     # Where ranks share the model: the page of each new token [groups, tokens], and on the device
     # [groups, rows, pages] int32, used in place of the page table that rank 0's host alone has.
     new_pages: IntArray = field(default_factory=lambda: NO_PAGES)
@@ -106,5 +113,5 @@ class StepInputs:
         return StepInputs(page_table=NO_TABLE, **columns)
 
 
-NOT_SENT = ("page_table", "sampled_ids", "device_table")
+NOT_SENT = ("page_table", "sampled_ids", "vectors_at", "vectors", "device_table")
 COLUMNS = tuple(one.name for one in fields(StepInputs) if one.name not in NOT_SENT)

@@ -29,9 +29,11 @@ from deployments.engine.loading.checks import (
     read_config,
 )
 from deployments.engine.loading.lora import merge_adapters
+from deployments.engine.loading.media_models import as_language_model, load_processor
 from deployments.engine.loading.model_tasks import answer_as, auto_class, task_of
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
 from deployments.engine.loading.sentence_files import read_sentence_files
+from deployments.engine.media.encoder import media_encoder
 from deployments.engine.threads import one_thread
 from deployments.outputs import ModelTask, Pooling
 
@@ -78,10 +80,13 @@ def load_model(
             move_to_device(model, device, on_copy_progress)
         if on_weights_read is not None:
             on_weights_read(model)
+        model = as_language_model(model, load_processor(path, config))
         merge_adapters(model, adapters)
         # Each layer is quantized on the device: the whole model may fit there only afterwards.
         quantize(model, quantization, device)
         move_to_device(model, device, on_copy_progress)
+        if (encoder := media_encoder(model)) is not None:
+            encoder.to(device)
         return answer_as(model, task, files, pooling)
 
 
@@ -186,7 +191,8 @@ def default_dtype(
         return torch.float32
     if has_native_bf16():
         return torch.bfloat16
-    is_fast = config is not None and is_fusable(config) and has_matmul_kernels()
+    text = None if config is None else config.get_text_config(decoder=True)
+    is_fast = text is not None and is_fusable(text) and has_matmul_kernels()
     return torch.bfloat16 if is_fast else torch.float32
 
 

@@ -19,6 +19,7 @@ from transformers import (
     MODEL_MAPPING,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForMultimodalLM,
     AutoModelForSequenceClassification,
     PretrainedConfig,
     PreTrainedModel,
@@ -31,6 +32,7 @@ from transformers.models.auto.modeling_auto import (
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.encoder import alone
 from deployments.engine.loading.sentence_files import SentenceFiles
+from deployments.engine.media.families.registry import takes_media
 from deployments.engine.outputs.classification import find_label_head
 from deployments.engine.outputs.model_outputs import OUTPUTS, ModelOutputs
 from deployments.outputs import Activation, AnswerKinds, ModelTask, Pooling
@@ -62,6 +64,8 @@ def auto_class(config: PretrainedConfig, task: ModelTask) -> Any:
     name = (getattr(config, "architectures", None) or [""])[0]
     has_labels = name.endswith("ForSequenceClassification")
     if task is ModelTask.GENERATE or (task is ModelTask.SCORE and not has_labels):
+        if takes_media(config):
+            return AutoModelForMultimodalLM
         if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
             raise UnsupportedModelError(f"{config.model_type} is no causal language model of text")
         return AutoModelForCausalLM

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
-from deployments.engine.forward.by_rows import CACHE_NAMES, ByRows, Entry, RowPass
+from deployments.engine.forward.by_rows import CACHE_NAMES, ByRows, Entry, RowPass, RowTokens
 from deployments.engine.forward.state_pool import CacheOfRows, NoStates
 from kv.arrays import IntArray
 from kv.layout import NOTHING, LayerShape, Layout
@@ -48,9 +48,9 @@ def find_ways(model: PreTrainedModel, token_ids: IntArray) -> tuple[Sequence[ByR
     reason = f"{model.config.model_type} does not run with a cache of the engine's"
     with unsupported_on_error(reason):
         run = RowPass(model)
-        run(ids, noted, states, [0])
+        run(RowTokens(ids), noted, states, [0])
         before = dict(_held(model))
-        run(ids, NotedRow(), CacheOfRows(NoStates(), 0), [0])
+        run(RowTokens(ids), NotedRow(), CacheOfRows(NoStates(), 0), [0])
     if not noted.shapes and not states.written:
         raise UnsupportedModelError(f"{type(model).__name__} keeps nothing in its cache")
     layers = {entry: layer for layer, entry in enumerate(noted.shapes)}

@@ -80,6 +80,8 @@ class AsyncLauncher:
         if not task.n_in_step:
             return self._can_go_on(task)
         if not task.n_placeholders:
+            if task.n_readable <= task.n_scheduled:
+                return False
             return task.n_uncomputed > 1 or (task.n_uncomputed == 1 and task.is_ready)
         grammar = task.grammar
         is_held = grammar is not None and (grammar.is_slow or grammar.is_busy)

@@ -148,6 +148,7 @@ class Planner:
         step has no other chunk, so unless `to_pages`.
         """
         before = task.n_scheduled
+        n = min(n, task.n_readable - before)
         if (border := self._borders.next_border(task, before)) is not None:
             n = min(n, border - before)
         if n >= task.n_uncomputed:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.limits import CHECKPOINT_STEP
 from deployments.engine.loading.adapter_loader import AdapterLoader
+from deployments.engine.media.encoder import MediaEncoder
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.runner import Runner
@@ -29,6 +30,7 @@ from deployments.engine.scheduler.committer import Committer
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.events import ABORTED, FAILED, OUT_OF_MEMORY, STOPPED, Outbox
 from deployments.engine.scheduler.inbox import Ending, EndThinking, Inbox, Signal
+from deployments.engine.scheduler.media_stage import MediaStage
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.scheduler.recovery import Recovery
@@ -68,6 +70,7 @@ class InferenceScheduler:
         computes_whole_texts: bool = False,
         adapters: AdapterSlots | None = None,
         adapter_loader: AdapterLoader | None = None,
+        media_encoder: MediaEncoder | None = None,
     ) -> None:
         """Starts the thread, and waits until the runner has started on it.
 
@@ -78,6 +81,7 @@ class InferenceScheduler:
         checkpoint_min_step: tokens between two checkpoints of a sequence, for layers with a state.
         computes_whole_texts: each in one step, as encoders need it.
         adapters, adapter_loader: where tasks may have adapters.
+        media_encoder: where tasks may have media.
 
         Raises what `Runner.start` raises.
         """
@@ -94,6 +98,9 @@ class InferenceScheduler:
         if not computes_whole_texts:
             self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
         self._inbox = Inbox()
+        self._media: MediaStage | None = None
+        if media_encoder is not None:
+            self._media = MediaStage(media_encoder, self._inbox.wake, max_batch_tokens)
         self._arrivals = itertools.count()
         self._waiting = WaitingRoom(
             cache,
@@ -108,7 +115,7 @@ class InferenceScheduler:
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
         self._committer = Committer(cache, self._running, self._outbox, self._stats, self._borders)
         self._launcher = AsyncLauncher(
-            runner, self._planner, self._recovery, self._committer.can_go_on, is_async
+            runner, self._planner, self._recovery, self._can_go_on, is_async
         )
         self._stopping = False
         self._must_wait = False  # for a grammar: no running task can go on
@@ -191,6 +198,7 @@ class InferenceScheduler:
         self._receive()
         self._refill()
         with self._busy():
+            self._read_media()
             pending = self._launcher.pending
             batch = self._plan() if pending is None else pending.batch
             if batch.tasks:
@@ -249,18 +257,29 @@ class InferenceScheduler:
         task.max_cached = min(task.max_cached, self._cache.cached_tokens(task.id))
         self._cache.free(task.id)
         task.n_computed = task.n_in_draft = 0
+        MediaStage.take_back(task)
         self._waiting.put_back(task)
         self._admission.enter(task)
         self._stats.preemptions += 1
         return task
 
     def _plan(self) -> Batch:
-        ready = [task for task in [*self._running] if self._committer.can_go_on(task)]
-        self._must_wait = bool(self._running) and not ready
-        if self._must_wait:
+        ready = [task for task in [*self._running] if self._can_go_on(task)]
+        is_behind = self._media is not None and self._media.is_behind
+        self._must_wait = bool(self._running) and not ready and not is_behind
+        if not ready:
             self._wake_when_ready()
             return Batch((), ())
         return self._planner.plan(self._recovery.choose(ready), self._recovery.budget)
+
+    def _can_go_on(self, task: Task) -> bool:
+        """Whether the next step can have a row of a running task that no step in progress has."""
+        return self._committer.can_go_on(task) and task.n_readable > task.n_computed
+
+    def _read_media(self) -> None:
+        if self._media is not None:
+            for task, event in self._media.advance([*self._running]):
+                self._committer.finish(task, event)
 
     def _wake_when_ready(self) -> None:
         for task in self._running:
@@ -332,6 +351,8 @@ class InferenceScheduler:
         for task in (*self._running, *self._waiting, *self._inbox.close()):
             self._outbox.post(task, STOPPED)
             self._admission.leave(task)
+        if self._media is not None:
+            self._media.stop()
         self._running.clear()
         self._waiting.close()
         self._outbox.deliver()

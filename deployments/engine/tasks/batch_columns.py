@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from torch import Tensor
 
 from deployments.engine.tasks.batch import Batch
 from kv.arrays import IntArray
@@ -41,3 +42,35 @@ def scored_indices(
     for row, n in n_scored.items():
         first = len(batch.tasks[row].prompt_logprobs)
         yield np.arange(first, first + n) - offsets[row]
+
+
+def media_vectors(batch: Batch, offsets: IntArray) -> tuple[list[IntArray], list[Tensor]]:
+    """Where tokens of media are in the flat batch, and their vectors, medium by medium."""
+    indices, vectors = [], []
+    for row, (task, n) in enumerate(zip(batch.tasks, batch.new_len, strict=True)):
+        first = task.n_scheduled
+        for medium in task.media_vectors:
+            places, of_places = medium.within(first, first + n)
+            if len(places):
+                indices.append(places - offsets[row])
+                vectors.append(of_places)
+    return indices, vectors
+
+
+def rotary_positions(batch: Batch, positions: IntArray) -> IntArray:
+    """What the rotary embedding goes by, for `positions` [tokens] of tokens in their rows. [3,
+    tokens], or [tokens] where all stand behind the images of their rows."""
+    grids = [task.grid for task in batch.tasks]
+    shifts = [0 if grid is None else grid.shift for grid in grids]
+    rotary = positions + np.repeat(shifts, batch.new_len)
+    if all(
+        grid is None or task.n_scheduled >= grid.end
+        for grid, task in zip(grids, batch.tasks, strict=True)
+    ):
+        return rotary
+    rotary, begin = np.tile(rotary, (3, 1)), 0
+    for grid, task, n in zip(grids, batch.tasks, batch.new_len, strict=True):
+        if grid is not None:
+            rotary[:, begin : begin + n] = grid.within(task.n_scheduled, task.n_scheduled + n)
+        begin += n
+    return rotary

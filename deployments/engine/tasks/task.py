@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from deployments.engine.tasks.drafts import Drafts
 from deployments.engine.tasks.grammar_matcher import Grammar
+from deployments.engine.tasks.grid_positions import GridPositions, grid_positions
 from deployments.engine.tasks.mailbox import Mailbox
+from deployments.engine.tasks.media_vectors import MediaVectors
 from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.sampling_state import SamplingState
 from deployments.wire import (
@@ -57,6 +59,11 @@ class Task:
     drafted_tokens: int = 0  # not told by any event yet
     accepted_tokens: int = 0  # of these
     adapter_slot: int = 0  # that its adapters are in while it runs; 0: it has none
+    # Tokens before the first medium whose vectors are not at hand; all, where it has no medium left
+    # to compute. `media_vectors` are of the next ones.
+    n_readable: int = sys.maxsize
+    media_vectors: tuple[MediaVectors, ...] = ()
+    grid: GridPositions | None = None  # where it has images that are positioned by line and column
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     sampling_state: SamplingState = field(default_factory=SamplingState)
@@ -242,7 +249,7 @@ def make_task(
     tokens = np.empty(max(n_limit, n_tokens), dtype=np.int64)
     tokens[:n_prompt] = request.prompt_ids
     tokens[n_prompt:n_tokens] = request.produced_ids
-    ends = frozenset(request.stop_token_ids)
+    ends, media = frozenset(request.stop_token_ids), request.content.media
     return Task(
         id=task_id,
         request=request,
@@ -254,5 +261,7 @@ def make_task(
         n_tokens=n_tokens,
         n_limit=n_limit,
         newest=int(tokens[n_tokens - 1]),
+        n_readable=media[0].first if media else sys.maxsize,
+        grid=grid_positions(media),
         pooled=pooled,
     )

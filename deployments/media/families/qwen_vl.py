@@ -27,9 +27,11 @@ class MergedPatchImageRules(ImageRules):
                 f"is {width} x {height} pixels; for this model no side may be more than "
                 f"{MAX_RATIO} times the other"
             )
-        return Expansion(self.placeholder, (self._squares(width, height),))
+        columns, rows = self._grid(width, height)
+        return Expansion(self.placeholder, (columns * rows,), columns)
 
-    def _squares(self, width: int, height: int) -> int:
+    def _grid(self, width: int, height: int) -> tuple[int, int]:
+        """Columns and rows of squares."""
         square, pixels = self.square, width * height
         columns, rows = round(width / square), round(height / square)
         if columns * rows * square * square > self.max_pixels:
@@ -39,7 +41,7 @@ class MergedPatchImageRules(ImageRules):
         elif columns * rows * square * square < self.min_pixels:
             grow = sqrt(self.min_pixels / pixels)
             columns, rows = ceil(width * grow / square), ceil(height * grow / square)
-        return columns * rows
+        return columns, rows
 
 
 def qwen_vl_rules(processor: Described) -> MediaRules:

@@ -6,7 +6,7 @@ from math import ceil
 from deployments.media.families.described import Described, kind_fields
 from deployments.media_rules import AudioRules, Expansion, MediaRules, MediaSizeError
 
-VOXTRAL_IDS = 375  # of a window of Whisper's: its 1,500 frames by fours
+VOXTRAL_FRAMES = 8  # of one id: a convolution halves their number, and four become one
 VOXTRAL_BEGIN = "[BEGIN_AUDIO]"
 
 
@@ -56,6 +56,6 @@ def voxtral_rules(processor: Described) -> MediaRules:
             sampling_rate=extractor.sampling_rate,
             max_samples=None,
             window=extractor.n_samples,
-            n_window=VOXTRAL_IDS,
+            n_window=extractor.nb_max_frames // VOXTRAL_FRAMES,
         )
     )

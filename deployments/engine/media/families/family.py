@@ -1,0 +1,52 @@
+"""What a family of models that see or hear has that others have not."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deployments.media.families.described import Described
+
+Module = Any  # a torch module whose submodules are read by name, which its type does not declare
+Inputs = Mapping[str, Tensor]  # of one image or sound, as what reads it for the model makes them
+Vectors = Callable[[Module, Inputs], Tensor]
+
+
+def image_features(*names: str) -> Vectors:
+    """By transformers' `get_image_features`, which gets the inputs of these names."""
+
+    def image_vectors(base: Module, inputs: Inputs) -> Tensor:
+        given = {name: inputs[name] for name in names if name in inputs}
+        return torch.cat([*base.get_image_features(**given).pooler_output])
+
+    return image_vectors
+
+
+def _none(processor: Described) -> Mapping[str, object]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class MediaFamily:
+    """Towers that make vectors of images and sounds, in front of a language model that takes them
+    as those of tokens.
+
+    class_name: of transformers' model. Its module is imported where one is loaded.
+    image_vectors: base of the model, inputs of one image -> [ids of the image, hidden]
+    options: of its image processor, which its processor sets by itself.
+    language: the name of the module in its base that is the language model without its head.
+    text_class: of a model of transformers' whose layers compute the same as those of the language
+        model, where there is none of the language model itself.
+    sound_vectors: base of the model, inputs of one sound -> [ids of the sound, hidden]
+    sound_options: as `options`, of its feature extractor.
+    """
+
+    class_name: str
+    image_vectors: Vectors | None = None
+    options: Callable[[Described], Mapping[str, object]] = _none
+    language: str = "language_model"
+    text_class: str = ""
+    sound_vectors: Vectors | None = None
+    sound_options: Callable[[Described], Mapping[str, object]] = _none

@@ -1,0 +1,172 @@
+"""Has the vectors of media made before a step needs them.
+
+Files are decoded on threads. The tower runs on the engine's thread between steps, for as many ids
+as a step may have, and for one medium at least. A task waits before the first medium whose vectors
+are not there, and others go on.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deployments.engine.media.encoder import MediaEncoder
+from deployments.engine.media.encoder_cache import EncoderCache
+from deployments.engine.media.families.family import Inputs
+from deployments.engine.out_of_memory import is_out_of_memory, release_memory
+from deployments.engine.scheduler.events import FAILED, OUT_OF_MEMORY
+from deployments.engine.tasks.media_vectors import MediaVectors
+from deployments.engine.tasks.task import Task
+from deployments.media.images import UnreadableError
+from deployments.media_rules import MediaKind
+from deployments.wire import ErrorKind, MediumFile, TokenEvent
+from kv.content import Medium
+
+log = logging.getLogger(__name__)
+
+THREADS = 2
+CACHE_BYTES = 256 << 20
+STEPS_AHEAD = 2  # whose tokens have their vectors
+NOUNS = {MediaKind.IMAGE: "an image", MediaKind.AUDIO: "a sound"}
+
+
+class _MediumError(Exception):
+    """A task can't go on; `event` says why."""
+
+    def __init__(self, event: TokenEvent) -> None:
+        self.event = event
+
+
+class MediaStage:
+    """`n_encoded` counts media, each as often as the tower saw it."""
+
+    def __init__(
+        self,
+        encoder: MediaEncoder,
+        wake: Callable[[], None],
+        max_ids: int,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        """`wake` is called from any thread when a file was decoded. `max_ids` are encoded between
+        two steps."""
+        self._encoder = encoder
+        self._wake = wake
+        self._max_ids = max_ids
+        self._cache = EncoderCache(cache_bytes)
+        self._decoding: dict[bytes, Future[Inputs]] = {}
+        self._wanted: set[bytes] = set()
+        self._pool = ThreadPoolExecutor(
+            THREADS, "media", initializer=lambda: torch.set_num_threads(1)
+        )
+        self._n_left = 0
+        self.n_encoded = 0
+        self.is_behind = False  # whether it has decoded media left for the next step
+
+    def advance(self, running: Sequence[Task]) -> Iterator[tuple[Task, TokenEvent]]:
+        """Gives each task the vectors of its next tokens, as far as they can be had now. Tells
+        of tasks whose media can't be read."""
+        self._n_left, self.is_behind = self._max_ids, False
+        self._wanted = set()
+        for task in [task for task in running if _has_media_left(task)]:
+            try:
+                self._advance(task)
+            except _MediumError as error:
+                yield task, error.event
+        self._forget_unwanted()
+
+    @staticmethod
+    def take_back(task: Task) -> None:
+        """The task begins anew, and needs its vectors again."""
+        media = task.request.content.media
+        task.media_vectors = ()
+        task.n_readable = media[0].first if media else sys.maxsize
+
+    def stop(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _advance(self, task: Task) -> None:
+        held: list[MediaVectors] = []
+        task.n_readable = sys.maxsize
+        for medium in task.request.content.media:
+            if medium.end <= task.n_computed:
+                continue
+            task.n_readable = medium.first
+            if medium.first > task.n_computed + STEPS_AHEAD * self._max_ids:
+                break
+            if (vectors := self._vectors(task, medium)) is None:
+                break
+            held.append(vectors)
+            task.n_readable = sys.maxsize
+        task.media_vectors = tuple(held)
+
+    def _vectors(self, task: Task, medium: Medium) -> MediaVectors | None:
+        for one in task.media_vectors:
+            if one.medium == medium:
+                return one
+        vectors = self._cache.get(medium.digest)
+        if vectors is None:
+            vectors = self._encoded(task, medium.digest)
+        return None if vectors is None else self._placed(task, medium, vectors)
+
+    def _placed(self, task: Task, medium: Medium, vectors: Tensor) -> MediaVectors:
+        ids = task.tokens[medium.first : medium.end]
+        places = np.isin(ids, [*self._encoder.placeholder_ids]).nonzero()[0] + medium.first
+        if len(places) != len(vectors):
+            log.error("a medium has %d vectors for %d places", len(vectors), len(places))
+            raise _MediumError(FAILED)
+        return MediaVectors(medium, places, vectors)
+
+    def _encoded(self, task: Task, digest: bytes) -> Tensor | None:
+        """None: they will be there later."""
+        self._wanted.add(digest)
+        decoding = self._decoding.get(digest)
+        if decoding is None:
+            decoding = self._decoding[digest] = self._decode(task, digest)
+        if not decoding.done():
+            return None
+        if self._n_left <= 0:
+            self.is_behind = True
+            return None
+        del self._decoding[digest]
+        vectors = self._encode(decoding, _file(task, digest).kind)
+        self._n_left -= len(vectors)
+        self.n_encoded += 1
+        self._cache.put(digest, vectors)
+        return vectors
+
+    def _decode(self, task: Task, digest: bytes) -> "Future[Inputs]":
+        future = self._pool.submit(self._encoder.prepare, _file(task, digest))
+        future.add_done_callback(lambda _: self._wake())
+        return future
+
+    def _encode(self, decoding: "Future[Inputs]", kind: MediaKind) -> Tensor:
+        try:
+            return self._encoder.encode(decoding.result())
+        except UnreadableError as error:
+            message = f"{NOUNS[kind]} {error}"
+            raise _MediumError(TokenEvent.failed(message, ErrorKind.INVALID_REQUEST)) from error
+        except Exception as error:
+            log.error("a medium could not be encoded", exc_info=error)
+            is_memory = is_out_of_memory(error)
+            failure = OUT_OF_MEMORY if is_memory else FAILED
+        if is_memory:  # the error is gone, and with it the tensors that it held
+            release_memory()
+        raise _MediumError(failure)
+
+    def _forget_unwanted(self) -> None:
+        """What was decoded for tasks that have ended."""
+        for digest in self._decoding.keys() - self._wanted:
+            self._decoding.pop(digest).cancel()
+
+
+def _file(task: Task, digest: bytes) -> MediumFile:
+    digests = [one.digest for one in task.request.content.media]
+    return task.request.media[digests.index(digest)]
+
+
+def _has_media_left(task: Task) -> bool:
+    return task.n_readable < sys.maxsize or bool(task.media_vectors)

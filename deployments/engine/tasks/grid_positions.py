@@ -1,0 +1,48 @@
+"""Positions of a sequence whose images are positioned by line and column.
+
+In three dimensions: of time, of lines, of columns. A text counts in all of them alike, from the end
+of the image before it, which is as long as its longer side.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kv.arrays import IntArray
+from kv.content import Medium
+
+
+@dataclass(frozen=True, slots=True)
+class GridPositions:
+    """table: of the tokens up to the end of the last image. [3, tokens]
+    shift: position of each later token, beyond its number.
+    """
+
+    table: IntArray
+    shift: int
+
+    @property
+    def end(self) -> int:
+        return self.table.shape[1]
+
+    def within(self, first: int, end: int) -> IntArray:
+        """Of the tokens `first` to `end` (excluded). [3, tokens]"""
+        later = np.arange(max(first, self.end), end) + self.shift
+        return np.concatenate([self.table[:, first:end], np.tile(later, (3, 1))], axis=1)
+
+
+def grid_positions(media: Sequence[Medium]) -> GridPositions | None:
+    """None where no medium has lines."""
+    parts: list[IntArray] = []
+    at = shift = 0
+    for one in media:
+        if not one.columns:
+            continue
+        start, places = one.first + shift, np.arange(one.end - one.first)
+        lines, columns = places // one.columns, places % one.columns
+        parts.append(np.tile(np.arange(at, one.first) + shift, (3, 1)))
+        parts.append(np.stack([np.zeros_like(places), lines, columns]) + start)
+        longer = max(len(places) // one.columns, one.columns)
+        at, shift = one.end, shift + longer - len(places)
+    return GridPositions(np.concatenate(parts, axis=1), shift) if parts else None

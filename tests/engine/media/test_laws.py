@@ -1,0 +1,187 @@
+"""Models that see or hear: what transformers says of media, however they are batched, cut and
+cached."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from deployments.wire import ErrorKind, GenerationRequest, MediumFile
+from tests.engine.drive import Engine, Outcome, roomy
+from tests.engine.media.seeing import Shown, seeing, seeing_engine, shown
+from tests.engine.media.tiny_families import FAMILIES
+
+# Of these every law is tried; of the others, that they say what transformers does.
+TYPICAL = frozenset({"llava", "qwen3_vl"})
+every_family = pytest.mark.parametrize("name", FAMILIES)
+typical_families = pytest.mark.parametrize(
+    "name",
+    [
+        name if name in TYPICAL else pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in FAMILIES
+    ],
+)
+# What is shown, by a seed and a size. A text ends each: transformers counts on from the three
+# positions of a prompt's last token, and Qwen's models from the longer side of an image.
+PROMPTS = (
+    ("What is this? <image> Say it.", ((1, 40, 30),)),
+    ("<image> and <image>.", ((2, 40, 30), (3, 50, 20))),
+    ("No image at all.", ()),
+    ("What is this? <image> It is", ((4, 40, 30),)),
+)
+
+
+def prompts(name: str) -> Sequence[tuple[str, tuple[Shown, ...]]]:
+    """OneVision's processor shows less of images where there are several. Here each is as if it
+    were alone."""
+    made = [(text, tuple(shown(name, *one) for one in media)) for text, media in PROMPTS]
+    if name == "llava_onevision":
+        return [(text.replace("<image> and", "And"), images[:1]) for text, images in made]
+    return made
+
+
+def requests(name: str, salt: str = "") -> list[GenerationRequest]:
+    return [
+        seeing(name).request(f"r{i}", text, images, salt=salt and f"{salt}{i}")
+        for i, (text, images) in enumerate(prompts(name))
+    ]
+
+
+@cache
+def expected(name: str) -> list[tuple[int, ...]]:
+    return [seeing(name).expected(*prompt) for prompt in prompts(name)]
+
+
+def check(outcomes: list[Outcome], name: str) -> None:
+    for outcome, tokens in zip(outcomes, expected(name), strict=True):
+        assert outcome.error is None, outcome.error
+        assert outcome.token_ids == tokens
+
+
+def n_encoded(running: Engine) -> int:
+    stage = running.core._scheduler._media
+    assert stage is not None
+    return stage.n_encoded
+
+
+@every_family
+def test_other_pixels_have_other_answers(name: str) -> None:
+    one = seeing(name)
+    answers = {one.expected("What is this? <image>.", (shown(name, seed),)) for seed in range(4)}
+    assert len(answers) > 1
+
+
+@every_family
+def test_tokens_alone_are_those_of_transformers(name: str) -> None:
+    with seeing_engine(name) as running:
+        check([running.run(one)[0] for one in requests(name)], name)
+
+
+@typical_families
+def test_batched_is_alone(name: str) -> None:
+    with seeing_engine(name) as running:
+        check(running.run_together(*requests(name)), name)
+
+
+@every_family
+@pytest.mark.parametrize("max_batch_tokens", [5, 16])
+def test_chunked_is_whole(name: str, max_batch_tokens: int) -> None:
+    limits = roomy(max_running=4, max_batch_tokens=max_batch_tokens)
+    with seeing_engine(name, limits) as running:
+        check(running.run_together(*requests(name, salt="own")), name)
+
+
+@typical_families
+def test_a_hit_is_no_hit_and_is_not_encoded_again(name: str) -> None:
+    n_images = len({image.tobytes() for _, images in prompts(name) for image in images})
+    with seeing_engine(name) as running:
+        check([running.run(one)[0] for one in requests(name)], name)
+        assert n_encoded(running) == n_images
+        again = [running.run(one)[0] for one in requests(name)]
+        check(again, name)
+        lengths = [len(one.prompt_ids) for one in requests(name)]
+        assert [one.cached_tokens for one in again] == [(n - 1) // 4 * 4 for n in lengths]
+        assert n_encoded(running) == n_images
+        check(running.run_together(*requests(name, salt="other")), name)
+        assert n_encoded(running) == n_images
+
+
+@typical_families
+def test_preempted_is_undisturbed(name: str) -> None:
+    """Two with the same tokens and nothing to share have room for their prompts alone."""
+    longest = max(requests(name), key=lambda one: len(one.prompt_ids))
+    tokens = expected(name)[int(longest.request_id[1:])]
+    both = [replace(longest, content=replace(longest.content, salt=salt)) for salt in "ab"]
+    n_pages = 2 * (len(longest.prompt_ids) // 4 + 1) + 2
+    with seeing_engine(name, roomy(n_pages=n_pages)) as running:
+        outcomes = running.run_together(*both)
+        assert running.core.stats().preemptions > 0
+    assert [one.token_ids for one in outcomes] == [tokens, tokens]
+
+
+@typical_families
+def test_failed_over_is_undisturbed(name: str) -> None:
+    continued = [
+        replace(one, produced_ids=tokens[:5])
+        for one, tokens in zip(requests(name), expected(name), strict=True)
+    ]
+    with seeing_engine(name) as running:
+        outcomes = running.run_together(*continued)
+    for outcome, tokens in zip(outcomes, expected(name), strict=True):
+        assert outcome.token_ids == tokens[5:]
+
+
+@typical_families
+def test_drafted_is_plain(name: str) -> None:
+    with seeing_engine(name, roomy(draft_tokens=4)) as running:
+        check(running.run_together(*requests(name)), name)
+
+
+@typical_families
+def test_launched_ahead_is_plain(name: str) -> None:
+    limits = roomy(async_scheduling=True, max_running=4, max_batch_tokens=8)
+    with seeing_engine(name, limits) as running:
+        check(running.run_together(*requests(name)), name)
+
+
+@typical_families
+def test_the_same_ids_with_other_pixels_share_no_page_of_the_image(name: str) -> None:
+    one = seeing(name)
+    text = "<image> What is this?"
+    with seeing_engine(name) as running:
+        first = running.run(one.request("first", text, (shown(name, 1),)))[0]
+        second = running.run(one.request("second", text, (shown(name, 4),)))[0]
+    assert second.cached_tokens < 4  # what stands before the image has no full page
+    assert first.token_ids == one.expected(text, (shown(name, 1),))
+    assert second.token_ids == one.expected(text, (shown(name, 4),))
+
+
+def test_a_file_that_can_t_be_decoded_fails_its_request_alone() -> None:
+    good = seeing().request("good", *prompts("llava")[0])
+    bad = seeing().request("bad", *prompts("llava")[3])
+    bad = replace(bad, media=(MediumFile(kind=bad.media[0].kind, data=b"no image"),))
+    with seeing_engine() as running:
+        one, other = running.run_together(bad, good)
+    assert one.error is not None
+    assert one.error.kind is ErrorKind.INVALID_REQUEST
+    assert "an image can't be decoded" in one.error.message
+    assert other.token_ids == expected("llava")[0]
+
+
+def test_places_without_files_are_refused() -> None:
+    one = replace(seeing().request("one", *prompts("llava")[0]), media=())
+    with seeing_engine() as running:
+        assert running.run(one)[0].error is not None
+
+
+def test_who_leaves_while_an_image_is_decoded_leaves_nothing() -> None:
+    async def leave(running: Engine) -> None:
+        stream = running.core.stream(seeing().request("left", *prompts("llava")[0], max_tokens=400))
+        await anext(stream)
+        await stream.aclose()
+
+    with seeing_engine() as running:
+        asyncio.run(leave(running))
+        check(running.run_together(*requests("llava")), "llava")

@@ -1,0 +1,57 @@
+"""A folder with a model that sees is loaded with all that its files have."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from deployments.engine.core import EngineCore
+from deployments.engine.loading.fingerprint import fingerprint
+from deployments.engine.loading.loader import load_model, load_tokenizer
+from deployments.engine.model_card import default_sampling, generation_config, make_card
+from deployments.media_rules import MediaKind
+from deployments.wire import media_kinds
+from tests.engine.drive import engine, roomy
+from tests.engine.media.seeing import picture, seeing
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    seeing().whole.save_pretrained(tmp_path)
+    seeing().processor.save_pretrained(tmp_path)
+    return str(tmp_path)
+
+
+def test_a_model_that_could_see_videos_is_loaded_for_images(tmp_path: Path) -> None:
+    one, prompt = seeing("qwen2_5_vl"), ("What is this? <image>.", (picture(1),))
+    for part in (one.whole, one.processor.image_processor, one.processor.tokenizer):
+        part.save_pretrained(tmp_path)
+    with engine(model=load_model(str(tmp_path), dtype=torch.float32)) as running:
+        outcome = running.run(one.request("one", *prompt))[0]
+    assert outcome.token_ids == one.expected(*prompt)
+
+
+def test_what_was_loaded_says_what_transformers_says(folder: str) -> None:
+    prompt = "What is this? <image>.", (picture(1),)
+    with engine(model=load_model(folder, dtype=torch.float32)) as running:
+        outcome = running.run(seeing().request("one", *prompt))[0]
+    assert outcome.token_ids == seeing().expected(*prompt)
+
+
+def test_its_card_has_the_rules_of_its_processor(folder: str) -> None:
+    model, tokenizer = load_model(folder), load_tokenizer(folder)
+    core = EngineCore(model, frozenset(), roomy())
+    try:
+        sampling = default_sampling(generation_config(model))
+        card = make_card("seeing", core, tokenizer, "", sampling, fingerprint(model))
+    finally:
+        core.shutdown()
+    assert media_kinds(card) == (MediaKind.IMAGE,)
+    assert card.media == seeing().rules
+
+
+def test_without_its_processor_it_reads_text_only(folder: str) -> None:
+    (Path(folder) / "processor_config.json").unlink()
+    core = EngineCore(load_model(folder), frozenset(), roomy())
+    core.shutdown()
+    assert core.media is None
