@@ -1,7 +1,8 @@
 """What an ingress and a replica say to each other on a channel: one stream for many sequences."""
 
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from deployments.outputs import LabelParams
@@ -14,6 +15,7 @@ CHANNEL_IDLE_S = 1.0  # how long a channel without sequences stays open for the 
 # Tokens, log-probabilities and characters in one message: Serve's gRPC transport refuses 4 MiB.
 MAX_MESSAGE_WEIGHT = 60_000
 BYTES_PER_WEIGHT = 56  # of vectors and files
+PIECE_BYTES = 1 << 20  # Files of more bytes come in pieces, before the sequence that has them.
 PICKLE_PROTOCOL = pickle.HIGHEST_PROTOCOL
 
 
@@ -29,6 +31,14 @@ class Join(NamedTuple):
     request: GenerationRequest
 
 
+class Piece(NamedTuple):
+    """Bytes of a file of a sequence that is to join. They follow those of the file's last piece."""
+
+    number: int
+    file: int  # its index in the request
+    data: bytes
+
+
 Burst = list[tuple[int, TokenEvent]]
 
 
@@ -39,13 +49,41 @@ class Leave(NamedTuple):
     is_complete: bool
 
 
-def encode_update(joins: Sequence[Join], leaves: Sequence[Leave]) -> bytes:
-    return pickle.dumps((joins, leaves), PICKLE_PROTOCOL)
+def encode_update(
+    joins: Sequence[Join], leaves: Sequence[Leave], pieces: Sequence[Piece] = ()
+) -> bytes:
+    return pickle.dumps((joins, leaves, pieces), PICKLE_PROTOCOL)
 
 
-def decode_update(words: bytes) -> tuple[list[Join], list[Leave]]:
-    joins, leaves = pickle.loads(words)
-    return joins, leaves
+def decode_update(words: bytes) -> tuple[list[Join], list[Leave], list[Piece]]:
+    joins, leaves, pieces = pickle.loads(words)
+    return joins, leaves, pieces
+
+
+def needs_pieces(request: GenerationRequest) -> bool:
+    """Whether its files are more than a message should have."""
+    return sum(len(one.data) for one in request.media) > PIECE_BYTES
+
+
+def cut_files(join: Join) -> Iterator[Piece]:
+    for index, file in enumerate(join.request.media):
+        for at in range(0, len(file.data), PIECE_BYTES):
+            yield Piece(join.number, index, file.data[at : at + PIECE_BYTES])
+
+
+def without_files(join: Join) -> Join:
+    """As it follows its pieces."""
+    media = tuple(replace(one, data=b"") for one in join.request.media)
+    return join._replace(request=replace(join.request, media=media))
+
+
+def with_files(join: Join, files: Mapping[int, bytearray]) -> Join:
+    """`files` are joined pieces, by the indices of the files."""
+    media = tuple(
+        replace(one, data=bytes(files.get(index, b"")))
+        for index, one in enumerate(join.request.media)
+    )
+    return join._replace(request=replace(join.request, media=media))
 
 
 def decode_burst(burst: bytes) -> Burst:
@@ -53,12 +91,13 @@ def decode_burst(burst: bytes) -> Burst:
     return events
 
 
-def count_fitting(weights: Iterable[int]) -> int:
-    """How many of the first weights fit into one message; at least one, however heavy it is."""
-    n = total = 0
+def count_fitting(weights: Iterable[int], pieces: Sequence[Piece] = ()) -> int:
+    """How many of the first weights fit into one message that has these pieces; without any at
+    least one, however heavy it is."""
+    n, total = 0, sum(len(piece.data) for piece in pieces) // BYTES_PER_WEIGHT
     for weight in weights:
         total += weight
-        if n and total > MAX_MESSAGE_WEIGHT:
+        if (n or pieces) and total > MAX_MESSAGE_WEIGHT:
             break
         n += 1
     return n

@@ -1,8 +1,9 @@
 """A replica's end of its channels: each is one stream that carries the events of many sequences.
 
 A sequence gives its next event only after the last one was sent, so that a slow reader gets more in
-each. The sequences of a channel end with it. A channel with sequences sends a heartbeat when it has
-no events, however long a step takes: an ingress takes a silent replica for lost.
+each. The sequences of a channel end with it, and so do files of those that have not joined yet. A
+channel with sequences sends a heartbeat when it has no events, however long a step takes: an
+ingress takes a silent replica for lost.
 """
 
 import asyncio
@@ -20,9 +21,11 @@ from deployments.channel_protocol import (
     Burst,
     Join,
     Leave,
+    Piece,
     count_fitting,
     decode_update,
     event_weight,
+    with_files,
 )
 from deployments.detached_tasks import create_detached_task
 from deployments.telemetry import logs
@@ -51,27 +54,38 @@ class ChannelServer:
         self._idle_s = idle_s
         self._running: dict[int, asyncio.Task[None]] = {}
         self._complete: set[int] = set()
+        self._files: dict[int, dict[int, bytearray]] = {}  # of sequences that are to join
         self._pending: Burst = []
         self._changed = asyncio.Event()
         self._taken = asyncio.Event()  # set when all pending events are sent
         self.last_update = time.monotonic()
 
+    def receive(self, pieces: Sequence[Piece]) -> None:
+        for number, file, data in pieces:
+            self._files.setdefault(number, {}).setdefault(file, bytearray()).extend(data)
+        self._changed.set()
+
     def join(self, joins: Sequence[Join]) -> None:
         for one in joins:
             assert one.number not in self._running
-            self._running[one.number] = create_detached_task(self._pump(one))
+            files = self._files.pop(one.number, None)
+            whole = one if files is None else with_files(one, files)
+            self._running[one.number] = create_detached_task(self._pump(whole))
         self._changed.set()
 
     def leave(self, leaves: Sequence[Leave]) -> None:
         for number, is_complete in leaves:
+            self._files.pop(number, None)
             if number in self._running:
                 if is_complete:
                     self._complete.add(number)
                 self._running[number].cancel()
+        self._changed.set()
 
     def end(self) -> None:
         """Ends all sequences."""
-        self.leave([Leave(number, is_complete=False) for number in self._running])
+        numbers = (*self._running, *self._files)
+        self.leave([Leave(number, is_complete=False) for number in numbers])
 
     async def bursts(self) -> AsyncGenerator[Burst, None]:
         """The events since the last burst; an empty burst is a heartbeat.
@@ -79,14 +93,18 @@ class ChannelServer:
         Ends when there has been no sequence for `idle_s`.
         """
         while await self._is_used():
-            await self._until(lambda: bool(self._pending) or not self._running, HEARTBEAT_S)
-            if self._pending or self._running:
+            await self._until(lambda: bool(self._pending) or self._is_idle, HEARTBEAT_S)
+            if not self._is_idle:
                 yield self._take()
+
+    @property
+    def _is_idle(self) -> bool:
+        return not (self._pending or self._running or self._files)
 
     async def _is_used(self) -> bool:
         """Waits up to `idle_s` for a sequence when there is none."""
-        await self._until(lambda: bool(self._pending or self._running), self._idle_s)
-        return bool(self._pending or self._running)
+        await self._until(lambda: not self._is_idle, self._idle_s)
+        return not self._is_idle
 
     async def _until(self, holds: Callable[[], bool], within_s: float) -> None:
         """Waits until `holds()`, and no longer than `within_s`."""
@@ -182,7 +200,8 @@ class ChannelServers:
         if channel is None:
             return False
         channel.last_update = time.monotonic()
-        joins, leaves = decode_update(update)
+        joins, leaves, pieces = decode_update(update)
+        channel.receive(pieces)
         channel.join(joins)
         channel.leave(leaves)
         return True

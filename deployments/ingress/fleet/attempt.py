@@ -7,8 +7,10 @@ import grpc  # type: ignore[import-untyped]
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 
+from deployments.channel_protocol import needs_pieces
 from deployments.ingress.fleet import liveness
-from deployments.ingress.fleet.channel_client import ChannelClients, ChannelStream
+from deployments.ingress.fleet.channel_client import ChannelClients
+from deployments.ingress.fleet.channel_stream import ChannelStream
 from deployments.ingress.fleet.cluster import UP_STATES
 from deployments.ingress.fleet.heartbeats import Heartbeats
 from deployments.ingress.fleet.liveness import ReplicaSilentError
@@ -85,11 +87,13 @@ class Attempts:
     async def _start(
         self, card: ModelCard, pin: str | None, request: GenerationRequest
     ) -> SingleStream | ChannelStream:
-        """On a channel, but for three kinds of requests. Those without a pin are balanced by Serve.
-        Traced ones have spans of their own. Log-probabilities of a prompt would delay others.
+        """On a channel with others, but for three kinds of requests. Those without a pin are
+        balanced by Serve. Traced ones have spans of their own. Log-probabilities of a prompt would
+        delay others. Only a channel takes files that are larger than a message.
         """
-        if pin is not None and request.prompt_logprobs is None and not is_traced():
-            return self._channels.start(card.name, pin, card.version, request)
+        is_shared = pin is not None and request.prompt_logprobs is None and not is_traced()
+        if is_shared or needs_pieces(request):
+            return self._channels.start(card.name, pin, card.version, request, is_shared=is_shared)
         model = await self._handles.model(card.name)
         generate = model.options(stream=True, method_name="generate")
         stream = generate.remote(pin, card.version, request)

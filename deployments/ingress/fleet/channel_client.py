@@ -1,6 +1,7 @@
 """An ingress's end of its channels: all sequences that a replica runs for it share one stream.
 
-A sequence is sent at once, or with the next call if one is under way. A sequence whose channel ends
+A sequence is sent at once, or with the next call if one is under way. Where its files are large,
+pieces of them go first, one with each call, and others pass by. A sequence whose channel ends
 before it does is lost, and may continue on another replica.
 """
 
@@ -9,8 +10,8 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from enum import Enum, auto
 from functools import partial
 
@@ -19,12 +20,15 @@ from deployments.channel_protocol import (
     HEARTBEAT_S,
     Join,
     Leave,
+    Piece,
     count_fitting,
+    cut_files,
     decode_burst,
     encode_update,
     request_weight,
 )
 from deployments.detached_tasks import create_detached_task
+from deployments.ingress.fleet.channel_stream import ChannelStream
 from deployments.ingress.fleet.liveness import ReplicaSilentError, within_timeout
 from deployments.ingress.fleet.serve_handles import (
     CallCancelledError,
@@ -33,67 +37,12 @@ from deployments.ingress.fleet.serve_handles import (
     cancelled_elsewhere,
 )
 from deployments.telemetry import logs
-from deployments.wire import GenerationRequest, TokenEvent, merge
+from deployments.wire import GenerationRequest
 
 log = logging.getLogger("ray.serve")
 
 UPDATE_TIMEOUT_S = 10.0
-Replica = tuple[str, str]  # a model's name and a pin
-
-
-class ChannelStream:
-    """One request on a channel, and its events as they come. `leave` ends it."""
-
-    is_confirmed = True  # by its replica, or else its channel ends
-
-    def __init__(self, join: Join, handles: ServeHandles, model: str) -> None:
-        self.join = join
-        self.channel: ChannelClient | None = None
-        self._handles = handles
-        self._model = model
-        self._events: list[TokenEvent] = []
-        self._failure: BaseException | None = None
-        self.is_complete = False  # when it is left
-        self._changed = asyncio.Event()
-
-    def put(self, event: TokenEvent) -> None:
-        self._events.append(event)
-        self._changed.set()
-
-    def fail(self, failure: BaseException) -> None:
-        self._failure = failure
-        self._changed.set()
-
-    def leave(self, *, is_complete: bool = False) -> None:
-        self.is_complete = is_complete
-        if self.channel is None or not self.channel.leave(self):
-            self.abort()
-
-    def abort(self) -> None:
-        """Ends it on whatever replica it runs."""
-        self._handles.abort(self._model, self.join.request.request_id)
-
-    async def is_readable(self, within_s: float) -> bool:
-        """Whether an event or the end can be read within `within_s`."""
-        if not self._changed.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(within_s):
-                    await self._changed.wait()
-        return self._changed.is_set()
-
-    def __aiter__(self) -> "ChannelStream":
-        return self
-
-    async def __anext__(self) -> TokenEvent:
-        """All events since the last call, merged. Raises what ended the channel."""
-        await self._changed.wait()
-        if not self._events:
-            assert self._failure is not None
-            raise self._failure
-        events, self._events = self._events, []
-        if self._failure is None:
-            self._changed.clear()
-        return merge(events)
+Replica = tuple[str, str | None]  # a model's name and a pin
 
 
 class ChannelClients:
@@ -103,14 +52,29 @@ class ChannelClients:
         self._handles = handles
         self._numbers = itertools.count()
         self._latest: dict[Replica, ChannelClient] = {}
+        self._unshared: set[ChannelClient] = set()
 
     def start(
-        self, model: str, pin: str, version: str, request: GenerationRequest
+        self,
+        model: str,
+        pin: str | None,
+        version: str,
+        request: GenerationRequest,
+        *,
+        is_shared: bool = True,
     ) -> ChannelStream:
+        """`is_shared`: with others, if there are any."""
         join = Join(next(self._numbers), logs.request_id(), version, request)
         stream = ChannelStream(join, self._handles, model)
-        self._assign((model, pin), stream)
+        assign = self._assign if is_shared else self._assign_own
+        assign((model, pin), stream)
         return stream
+
+    def _assign_own(self, replica: Replica, stream: ChannelStream) -> None:
+        channel = ChannelClient(self._handles, replica, partial(self._assign_own, replica))
+        self._unshared.add(channel)
+        channel.work.add_done_callback(lambda _: self._unshared.discard(channel))
+        channel.join(stream)
 
     def _assign(self, replica: Replica, stream: ChannelStream) -> None:
         channel = self._latest.get(replica)
@@ -154,6 +118,8 @@ class ChannelClient:
         self._idle_since = 0.0
         self._streams: dict[int, ChannelStream] = {}  # by number; the replica may know them
         self._joining: list[ChannelStream] = []
+        # With what is left of their files. The replica knows those that have sent some.
+        self._uploading: deque[tuple[ChannelStream, Iterator[Piece]]] = deque()
         self._leaving: list[ChannelStream] = []
         self._updating: asyncio.Task[None] | None = None
         self.work = create_detached_task(self._run())
@@ -167,14 +133,19 @@ class ChannelClient:
         return not is_idle or time.monotonic() < self._idle_since + CHANNEL_IDLE_S / 2
 
     def join(self, stream: ChannelStream) -> None:
-        stream.channel = self
-        self._joining.append(stream)
+        stream.leave_channel = self.leave
+        if stream.has_pieces:
+            self._uploading.append((stream, cut_files(stream.join)))
+        else:
+            self._joining.append(stream)
         self._schedule_update()
 
     def leave(self, stream: ChannelStream) -> bool:
         """False when the replica may know the sequence and can't be told that it has left."""
-        if stream in self._joining:
-            self._joining.remove(stream)
+        is_waiting = stream in self._waiting
+        self._dequeue(stream)
+        if is_waiting and stream.join.number not in self._streams:
+            pass  # the replica has heard nothing of it
         elif not self._remove(stream):
             return False
         elif self._state in (_State.OPENING, _State.OPEN):
@@ -198,7 +169,19 @@ class ChannelClient:
 
     @property
     def _is_empty(self) -> bool:
-        return not (self._streams or self._joining)
+        return not (self._streams or self._joining or self._uploading)
+
+    @property
+    def _waiting(self) -> list[ChannelStream]:
+        """The sequences of which something is to be sent."""
+        return [*self._joining, *(stream for stream, _ in self._uploading)]
+
+    def _dequeue(self, stream: ChannelStream) -> None:
+        """Nothing more of it is sent."""
+        if stream in self._joining:
+            self._joining.remove(stream)
+        if stream.has_pieces:
+            self._uploading = deque(one for one in self._uploading if one[0] is not stream)
 
     def _remove(self, stream: ChannelStream) -> bool:
         """Whether it was there."""
@@ -217,7 +200,8 @@ class ChannelClient:
             self._end(failure)
 
     async def _open_and_read(self) -> None:
-        update = encode_update([one.join for one in self._next_joins()], ())
+        pieces = self._next_piece()
+        update = encode_update([one.message for one in self._next_joins(pieces)], (), pieces)
         model = await self._handles.model(self._model)
         opening = model.options(stream=True, method_name="open_channel")
         bursts = opening.remote(self._pin, self._name, update)
@@ -255,10 +239,11 @@ class ChannelClient:
         for stream in self._leaving:
             stream.abort()
         lost = [*self._streams.values()]
+        unsent = [one for one in self._waiting if one.join.number not in self._streams]
         if isinstance(failure, ReplicaSilentError):  # elsewhere, they would come to the same one
-            lost += self._joining
+            lost += unsent
         else:
-            self._reassign_all(self._joining)
+            self._reassign_all(unsent)
         for stream in lost:
             stream.fail(failure)
 
@@ -266,12 +251,25 @@ class ChannelClient:
         for stream in streams:
             self._reassign(stream)
 
-    def _next_joins(self) -> list[ChannelStream]:
-        """The sequences that go with the next message."""
-        n = count_fitting(request_weight(one.join.request) for one in self._joining)
+    def _next_joins(self, pieces: list[Piece]) -> list[ChannelStream]:
+        """The sequences that go with the next message, beside pieces."""
+        weights = (request_weight(one.message.request) for one in self._joining)
+        n = count_fitting(weights, pieces)
         joining, self._joining = self._joining[:n], self._joining[n:]
         self._streams.update((one.join.number, one) for one in joining)
         return joining
+
+    def _next_piece(self) -> list[Piece]:
+        """The one that goes with the next message, if there is any. Sequences take turns."""
+        while self._uploading:
+            stream, pieces = self._uploading.popleft()
+            if (piece := next(pieces, None)) is None:
+                self._joining.append(stream)
+                continue
+            self._uploading.append((stream, pieces))
+            self._streams[piece.number] = stream
+            return [piece]
+        return []
 
     def _schedule_update(self) -> None:
         if self._state is _State.OPEN and self._updating is None:
@@ -279,21 +277,26 @@ class ChannelClient:
 
     async def _send_updates(self) -> None:
         try:
-            while self._state is _State.OPEN and (self._joining or self._leaving):
-                await self._send_update(self._next_joins(), [*self._leaving])
+            while self._state is _State.OPEN and (
+                self._joining or self._leaving or self._uploading
+            ):
+                pieces = self._next_piece()
+                await self._send_update(self._next_joins(pieces), [*self._leaving], pieces)
         finally:
             self._updating = None
 
     async def _send_update(
-        self, joining: list[ChannelStream], leaving: list[ChannelStream]
+        self, joining: list[ChannelStream], leaving: list[ChannelStream], pieces: list[Piece]
     ) -> None:
-        joins = [one.join for one in joining]
-        update = encode_update(joins, [Leave(one.join.number, one.is_complete) for one in leaving])
+        joins = [one.message for one in joining]
+        leaves = [Leave(one.join.number, one.is_complete) for one in leaving]
+        update = encode_update(joins, leaves, pieces)
         try:
             is_known = await self._call_update(update, UPDATE_TIMEOUT_S)
         except Exception as failure:
             log.warning("a channel to %s could not be updated: %r", self._model, failure)
-            self._update_failed(joining, leaving, failure)
+            uploading = [self._streams[one.number] for one in pieces if one.number in self._streams]
+            self._update_failed([*joining, *uploading], leaving, failure)
             return
         if is_known:
             del self._leaving[: len(leaving)]
@@ -330,14 +333,19 @@ class ChannelClient:
         for stream in leaving:
             stream.abort()
         for stream in joining:
+            self._dequeue(stream)
             if self._remove(stream):
                 stream.fail(failure)
+                if stream.has_pieces:  # Nothing else would free those that did arrive.
+                    self._leaving.append(stream)
 
     def _channel_unknown(self, joining: list[ChannelStream]) -> None:
         """The call reached a replica without this channel: the right one stops, or ended it."""
         self._drain()
         unknown = [one for one in joining if self._remove(one)]
-        waiting, self._joining = self._joining, []
+        waiting, self._joining, self._uploading = self._waiting, [], deque()
+        for stream in waiting:
+            self._remove(stream)
         self._reassign_all([*unknown, *waiting])
         if self._leaving or self._is_empty:
             self._cancel()

@@ -117,6 +117,7 @@ class ModelActor:
     heard_of: asyncio.Queue[tuple[str, ...]] = field(default_factory=asyncio.Queue)
     thoughts_ended: asyncio.Queue[tuple[str, ...]] = field(default_factory=asyncio.Queue)
     opened: int = 0  # channels
+    replicas: dict[str, Replica] = field(default_factory=dict)  # by their channels
     cards_sent: int = 0
     card_deaths: list[BaseException] = field(default_factory=list)  # of the attempts to fetch it
     meeting: asyncio.Barrier | None = None  # of all calls to all replicas
@@ -131,7 +132,7 @@ class ModelActor:
             raise fate
         return fate(request)
 
-    def open_channel(self, pin: str, name: str, update: bytes) -> AsyncIterator[bytes]:
+    def open_channel(self, pin: str | None, name: str, update: bytes) -> AsyncIterator[bytes]:
         """Of a replica that lives for as long as this channel."""
         self.opened += 1
 
@@ -143,8 +144,11 @@ class ModelActor:
                 replica.die(death)
                 await asyncio.Event().wait()
 
-        replica = Replica(pin, run)
+        replica = self.replicas[name] = Replica(pin or "any", run)
         return replica.open_channel(name, update)
+
+    async def update_channel(self, pin: str | None, name: str, update: bytes) -> bool:
+        return await self.replicas[name].update_channel(name, update)
 
     async def send_card(self) -> AsyncIterator[bytes]:
         if self.card_deaths:
@@ -230,6 +234,10 @@ class _ModelHandle:
         if method_name == "card":
             return Remote(actor.send_card)
         return Remote(lambda *args: _Stream(actor, getattr(actor, method_name)(*args)))
+
+    @property
+    def update_channel(self) -> Remote:
+        return Remote(lambda *args: Response(self._actor.update_channel(*args)))
 
     def broadcast(self, method: str, *args: str) -> "_Broadcast":
         if method == "heartbeat":

@@ -7,7 +7,8 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 from deployments.channel_protocol import MAX_MESSAGE_WEIGHT, Join, decode_burst, encode_update
-from deployments.ingress.fleet.channel_client import ChannelClients, ChannelStream
+from deployments.ingress.fleet.channel_client import ChannelClients
+from deployments.ingress.fleet.channel_stream import ChannelStream
 from deployments.ingress.fleet.serve_handles import CallCancelledError
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, RequestError, TokenEvent
 from tests.ingress.fleet.replicas import MODEL, Replica, Replicas
