@@ -9,6 +9,7 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
+from deployments.engine.forward.hearing import Hearing, hears
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.adapter_loader import AdapterLoader
 from deployments.engine.loading.draft_check import DraftModel
@@ -41,6 +42,8 @@ def build_cache(
     """
     if ranks is not None and is_encoder(model):
         raise UnsupportedModelError("ranks can't share an encoder")
+    if ranks is not None and hears(model):
+        raise UnsupportedModelError("ranks can't share a model that transcribes")
     if ranks is None:
         shape = cache_shape(model, limits, draft=draft)
     else:
@@ -60,6 +63,7 @@ def build_scheduler(
     threads: int,
     ranks: Ranks | None,
     draft: DraftModel | None = None,
+    hearing: Hearing | None = None,
 ) -> InferenceScheduler:
     """A running scheduler, whose steps are computed by `threads` CPU threads.
 
@@ -71,7 +75,9 @@ def build_scheduler(
     forward = Forward(*parts, adapters=adapters) if ranks is None else SharedForward(*parts, ranks)
     pipeline, outputs = default_pipeline(GrammarStrategy()), outputs_of(model)
     has_adapters = adapters is not None
-    runner = Runner(forward, cache, pipeline, threads, outputs, has_adapters=has_adapters)
+    runner = Runner(
+        forward, cache, pipeline, threads, outputs, has_adapters=has_adapters, hearing=hearing
+    )
     is_async = _is_async(limits, model.device)
     drafter: Drafter | None = None
     if draft is not None:

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.build import build_cache, build_scheduler
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.hearing import hearing_of
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_draft
 from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
@@ -80,8 +81,9 @@ class EngineCore:
         self._limits = limits
         self._ranks = ranks
         self._numbers = itertools.count()
+        self._hearing = hearing_of(model)
         self._scheduler = build_scheduler(
-            model, self.cache, self._admission, limits, threads, ranks, checked
+            model, self.cache, self._admission, limits, threads, ranks, checked, self._hearing
         )
         log.info("engine with %s, %s", self.cache.shape, model.dtype)
 
@@ -101,6 +103,8 @@ class EngineCore:
             with self._started_after(task):
                 if request.grammar:
                     await self._open_grammar_async(task)
+                if self._hearing is not None:
+                    task.sound = await asyncio.to_thread(self._hearing.prepare, request)
         except Refused as refused:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
             return
@@ -187,6 +191,8 @@ class EngineCore:
             with self._started_after(task):
                 if request.grammar:
                     self._open_grammar(task)
+                if self._hearing is not None:
+                    task.sound = self._hearing.prepare(request)
         except Refused as refused:
             mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error))
         return task_id
@@ -198,7 +204,11 @@ class EngineCore:
     def _accept(self, task_id: str, request: GenerationRequest, mailbox: Mailbox) -> Task:
         """A task for the request. Raises Refused when it can't be run."""
         takes_adapters = self._limits.max_loras > 0
-        if error := find_invalid(request, self.vocab_size, takes_adapters=takes_adapters):
+        sound_bytes = 0 if self._hearing is None else self._hearing.max_bytes
+        error = find_invalid(
+            request, self.vocab_size, takes_adapters=takes_adapters, sound_bytes=sound_bytes
+        )
+        if error:
             raise Refused(error)
         if error := find_invalid_output(request, self.outputs, self.context_length):
             raise Refused(error)

@@ -24,12 +24,20 @@ Problems = Iterator[tuple[str, str]]  # a field's name, and an error message
 
 
 def find_invalid(
-    request: GenerationRequest, vocab_size: int, *, takes_adapters: bool = False
+    request: GenerationRequest,
+    vocab_size: int,
+    *,
+    takes_adapters: bool = False,
+    sound_bytes: int = 0,
 ) -> RequestError | None:
-    """The error of the first invalid field of a request. None: all fields are valid."""
+    """The error of the first invalid field of a request. None: all fields are valid.
+
+    sound_bytes: the most of one sound, of a model that transcribes; 0 for others.
+    """
     problems = (
         _invalid_token_ids(request, vocab_size),
         _invalid_content(request.content, takes_adapters),
+        _invalid_media(request, sound_bytes),
         _invalid_sampling(request.sampling),
         _invalid_sequences(request),
     )
@@ -88,8 +96,17 @@ def _invalid_content(content: Content, takes_adapters: bool) -> Problems:
         yield "adapters", f"adapters must be no more than {MAX_ADAPTERS}"
     if not all(-inf < adapter.scale < inf for adapter in content.adapters):
         yield "adapters", "the scale of an adapter must be a finite number"
-    if content.media:
-        yield "media", "this model reads text only"
+
+
+def _invalid_media(request: GenerationRequest, sound_bytes: int) -> Problems:
+    files = request.media
+    if not sound_bytes:
+        if files or request.content.media:
+            yield "media", "this model reads text only"
+    elif len(files) != 1 or len(request.content.media) != 1:
+        yield "media", "this model transcribes sounds, and does nothing else"
+    elif not 0 < len(files[0].data) <= sound_bytes or len(files[0].data) % 2:
+        yield "media", f"a sound must have up to {sound_bytes} bytes, two for each sample"
 
 
 def _invalid_sampling(sampling: SamplingParams) -> Problems:

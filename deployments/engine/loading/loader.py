@@ -32,6 +32,7 @@ from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.loading.model_tasks import answer_as, auto_class, task_of
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
 from deployments.engine.loading.sentence_files import read_sentence_files
+from deployments.engine.loading.speech import as_decoder
 from deployments.engine.threads import one_thread
 from deployments.outputs import ModelTask, Pooling
 
@@ -82,7 +83,7 @@ def load_model(
         # Each layer is quantized on the device: the whole model may fit there only afterwards.
         quantize(model, quantization, device)
         move_to_device(model, device, on_copy_progress)
-        return answer_as(model, task, files, pooling)
+        return answer_as(as_decoder(model), task, files, pooling)
 
 
 def _read_weights(

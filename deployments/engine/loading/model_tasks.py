@@ -20,6 +20,7 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    AutoModelForSpeechSeq2Seq,
     PretrainedConfig,
     PreTrainedModel,
 )
@@ -57,6 +58,8 @@ def auto_class(config: PretrainedConfig, task: ModelTask) -> Any:
     """
     name = (getattr(config, "architectures", None) or [""])[0]
     has_labels = name.endswith("ForSequenceClassification")
+    if name == "WhisperForConditionalGeneration":
+        return AutoModelForSpeechSeq2Seq
     if task is ModelTask.GENERATE or (task is ModelTask.SCORE and not has_labels):
         if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
             raise UnsupportedModelError(f"{config.model_type} is no causal language model of text")

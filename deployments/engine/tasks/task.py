@@ -11,6 +11,7 @@ from deployments.engine.tasks.grammar_matcher import Grammar
 from deployments.engine.tasks.mailbox import Mailbox
 from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.sampling_state import SamplingState
+from deployments.engine.tasks.sound import Sound
 from deployments.wire import (
     FinishReason,
     GenerationRequest,
@@ -61,6 +62,7 @@ class Task:
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     sampling_state: SamplingState = field(default_factory=SamplingState)
     pooled: Pooled | None = None  # where its answer is vectors
+    sound: Sound | None = None  # that it transcribes
 
     @property
     def sampling(self) -> SamplingParams:
