@@ -5,7 +5,7 @@ from deployments.wire import ModelCard, Refused, refused
 
 
 def check_generates(card: ModelCard) -> None:
-    if not card.answers.can_generate:
+    if not card.answers.can_generate or card.speech is not None:
         raise unable(card, "generate text")
 
 
@@ -60,7 +60,8 @@ def tasks_of(kinds: AnswerKinds) -> list[str]:
 def unable(card: ModelCard, what: str) -> Refused:
     kinds = card.answers
     able = {
-        "generates text": kinds.can_generate,
+        "generates text": kinds.can_generate and card.speech is None,
+        "transcribes sounds": card.speech is not None,
         "makes embeddings": embeds(kinds),
         "scores pairs of texts": scores_pairs(kinds),
         "classifies texts": bool(kinds.labels) and kinds.task is ModelTask.CLASSIFY,

@@ -1,0 +1,84 @@
+"""Sounds as the samples that a model takes: one channel of 16 bits, at its own rate.
+
+Samples are made block by block, in bounded memory. Only decoders import this.
+"""
+
+from fractions import Fraction
+from io import BytesIO
+from math import ceil
+
+import numpy as np
+import soundfile
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from deployments.media.sounds import BLOCK_FRAMES
+
+MAX_RATIO = 1000  # rates are approximated by fractions of such numbers: by less than 1 in 10^6
+ZERO_CROSSINGS = 16  # of the filter, on each side
+PASSED = 0.95  # of the band below the lower rate
+PEAK = 32767
+
+Floats = NDArray[np.float32]
+
+
+class Resampler:
+    """By a windowed sinc, as one product of a matrix with all periods of the two rates."""
+
+    def __init__(self, rate: int, new_rate: int) -> None:
+        ratio = Fraction(new_rate, rate).limit_denominator(MAX_RATIO)
+        self._up, self._down = ratio.numerator, ratio.denominator
+        self._is_same = self._up == self._down
+        cutoff = min(1.0, self._up / self._down) * PASSED
+        self._half = ceil(ZERO_CROSSINGS / cutoff)
+        self._width = self._down + 2 * self._half
+        self._matrix = None if self._is_same else self._made(cutoff)
+        self._rest = np.zeros(self._half, dtype=np.float32)
+        self._n_in = self._n_out = 0
+
+    def _made(self, cutoff: float) -> Floats:
+        """[samples of a period and around it, new samples of a period]"""
+        at = np.arange(self._up) * self._down / self._up + self._half
+        distance = np.arange(self._width)[:, None] - at
+        window = 0.5 + 0.5 * np.cos(np.pi * np.clip(distance / self._half, -1, 1))
+        return (cutoff * np.sinc(cutoff * distance) * window).astype(np.float32)
+
+    def push(self, samples: Floats) -> Floats:
+        self._n_in += len(samples)
+        if self._matrix is None:
+            return samples
+        self._rest = np.concatenate([self._rest, samples])
+        n_periods = (len(self._rest) - self._width) // self._down + 1
+        if n_periods < 1:
+            return samples[:0]
+        made: Floats = sliding_window_view(self._rest, self._width)[:: self._down] @ self._matrix
+        self._rest = self._rest[n_periods * self._down :]
+        self._n_out += made.size
+        return made.ravel()
+
+    def end(self) -> Floats:
+        """The last samples."""
+        if self._is_same:
+            return self._rest[:0]
+        n_left = ceil(self._n_in * self._up / self._down) - self._n_out
+        n_in = self._n_in
+        last = self.push(np.zeros(self._width + self._down, dtype=np.float32))
+        self._n_in = n_in
+        return last[: max(0, n_left)]
+
+
+def speech_samples(data: bytes, new_rate: int) -> bytes:
+    """Of a file that `read_sound` has read."""
+    parts: list[bytes] = []
+    with soundfile.SoundFile(BytesIO(data)) as file:
+        resampler = Resampler(file.samplerate, new_rate)
+        while len(block := file.read(BLOCK_FRAMES, dtype="float32", always_2d=True)):
+            parts.append(_as_bytes(resampler.push(block.mean(1))))
+    parts.append(_as_bytes(resampler.end()))
+    return b"".join(parts)
+
+
+def _as_bytes(samples: Floats) -> bytes:
+    """Files may have samples that are beyond 1, or no numbers."""
+    bounded = np.nan_to_num(samples, nan=0.0).clip(-1, 1) * PEAK
+    return bounded.round().astype("<i2").tobytes()

@@ -1,0 +1,86 @@
+"""What a window's tokens say: segments between times, and where the next window begins.
+
+The rules are those of Whisper's own decoder.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zlib import compress
+
+from deployments.speech_rules import SpeechRules
+
+MAX_COMPRESSION = 2.4  # a text that can be made shorter repeats itself
+MIN_LOGPROB = -1.0
+MAX_SILENCE = 0.6  # probability that nobody speaks, where the text is unlikely, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """start, end: in seconds of the whole sound. ids: of its text, with its times."""
+
+    start: float
+    end: float
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What was said of one window. n_samples: of the sound that it had."""
+
+    first: int  # sample of the sound
+    n_samples: int
+    ids: tuple[int, ...]
+    logprob: float  # of a token, on average
+    temperature: float
+    no_speech: float
+    text: str
+
+    @property
+    def compression(self) -> float:
+        data = self.text.encode()
+        return len(data) / len(compress(data)) if data else 0.0
+
+    @property
+    def is_silent(self) -> bool:
+        return self.no_speech > MAX_SILENCE and self.logprob < MIN_LOGPROB
+
+    @property
+    def is_good(self) -> bool:
+        is_likely = self.logprob >= MIN_LOGPROB and self.compression <= MAX_COMPRESSION
+        return is_likely or self.is_silent
+
+
+def cut(window: Window, rules: SpeechRules) -> tuple[list[Segment], int]:
+    """The segments of a window, and how many of its samples they are all of."""
+    if window.is_silent:
+        return [], window.n_samples
+    ids, first_time = window.ids, rules.transcript.first_time
+    begins = window.first / rules.sampling_rate
+    ends = begins + window.n_samples / rules.sampling_rate
+    is_time = [id >= first_time for id in ids]
+    pairs = [n for n in range(1, len(ids)) if is_time[n - 1] and is_time[n]]
+
+    def time(id: int) -> float:
+        return min(begins + (id - first_time) * rules.tick_s, ends)
+
+    if not pairs:
+        times = [id for id in ids if id > first_time]
+        end = time(times[-1]) if times else ends
+        begin = time(ids[0]) if is_time[:1] == [True] else begins
+        whole = Segment(start=min(begin, end), end=end, ids=ids)
+        return [whole], window.n_samples
+    has_open_end = is_time[-2:] == [False, True]
+    borders = [*pairs, len(ids)] if has_open_end else pairs
+    parts = [ids[a:b] for a, b in zip([0, *borders], borders, strict=False)]
+    segments = [
+        Segment(start=min(time(part[0]), time(part[-1])), end=time(part[-1]), ids=part)
+        for part in parts
+    ]
+    if has_open_end:
+        return segments, window.n_samples
+    n_samples = (ids[pairs[-1] - 1] - first_time) * rules.tick
+    return segments, min(n_samples, window.n_samples) or window.n_samples
+
+
+def text_ids(ids: Sequence[int], rules: SpeechRules) -> list[int]:
+    return [id for id in ids if id < rules.transcript.end]
