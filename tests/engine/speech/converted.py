@@ -53,11 +53,17 @@ def convert(found: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
 
     def put(theirs: str, *ours: str) -> None:
         """One matrix there may be several here, one below the other."""
-        for kind, last in (("weight", "weight"), ("bias", "bias"), ("gamma", "weight"), ("beta", "bias")):
+        for kind, last in (
+            ("weight", "weight"),
+            ("bias", "bias"),
+            ("gamma", "weight"),
+            ("beta", "bias"),
+        ):
             if f"{theirs}/{kind}" in found:
                 whole = torch.from_numpy(found[f"{theirs}/{kind}"].astype(np.float32))
                 parts = whole.chunk(len(ours))
-                weights.update({f"model.{name}.{last}": part for name, part in zip(ours, parts)})
+                for name, part in zip(ours, parts, strict=True):
+                    weights[f"model.{name}.{last}"] = part
 
     def attention(theirs: str, ours: str, norm: str) -> None:
         names = [f"{ours}.{one}_proj" for one in ("q", "k", "v", "out")]
@@ -109,7 +115,8 @@ def tiny_en(folder: Path) -> Path:
     )
     model = WhisperForConditionalGeneration(config)
     missing, extra = model.load_state_dict(convert(found), strict=False)
-    assert [*missing] == ["proj_out.weight"] and not extra
+    assert [*missing] == ["proj_out.weight"]
+    assert not extra
     model.tie_weights()
     generation = model.generation_config
     generation.suppress_tokens = own["suppress_ids"]

@@ -19,7 +19,9 @@ SENTENCES = (
     "She reads a long book about the history of music.",
     "We should meet on Friday to talk about the new house.",
 )
-Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
+)
 
 
 def speak(texts: tuple[str, ...] = SENTENCES) -> tuple[NDArray[np.int16], int]:

@@ -107,7 +107,9 @@ def test_a_translation_asks_the_model_to_translate(engine: InferenceEngine) -> N
     assert verbose["task"] == "translate"
     rules = engine.card.speech
     assert rules is not None
-    assert {one.prompt_ids[-1] for one in asked.requests if one.max_tokens != 0} == {rules.translate}
+    assert {one.prompt_ids[-1] for one in asked.requests if one.max_tokens != 0} == {
+        rules.translate
+    }
 
 
 def test_a_prompt_is_what_was_said_before_the_first_window(engine: InferenceEngine) -> None:
