@@ -11,6 +11,7 @@ from deployments.speech_rules import SpeechRules
 
 MAX_COMPRESSION = 2.4  # a text that can be made shorter repeats itself
 MIN_LOGPROB = -1.0
+WINDOWS_AT_ONCE = 30  # the most that a part of the sound may be in
 MAX_SILENCE = 0.6  # probability that nobody speaks, where the text is unlikely, too
 
 
@@ -79,7 +80,9 @@ def cut(window: Window, rules: SpeechRules) -> tuple[list[Segment], int]:
     if has_open_end:
         return segments, window.n_samples
     n_samples = (ids[pairs[-1] - 1] - first_time) * rules.tick
-    return segments, min(n_samples, window.n_samples) or window.n_samples
+    # A model that says nothing but early times would be asked without end.
+    is_enough = n_samples >= rules.window // WINDOWS_AT_ONCE
+    return segments, min(n_samples, window.n_samples) if is_enough else window.n_samples
 
 
 def text_ids(ids: Sequence[int], rules: SpeechRules) -> list[int]:
