@@ -1,4 +1,4 @@
-"""How many ids of a prompt a picture or a sound becomes, as a model's card says it.
+"""How many ids of a prompt an image or a sound becomes, as a model's card says it.
 
 Free of torch: ingresses make the final ids, from sizes alone.
 """

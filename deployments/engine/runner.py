@@ -254,7 +254,8 @@ class Runner:
         if logits is None:
             held = [row for row in step.sampled_rows if tasks[row].active_grammar is not None]
             return replace(step, stale_rows=frozenset(stale.union(held).intersection(alive)))
-        going_on = [row for row in step.sampled_rows if row in {*alive} - stale]
+        live = {*alive} - stale
+        going_on = [row for row in step.sampled_rows if row in live]
         _begin_masks(step.batch, going_on)
         late = _late_rows(step.batch, going_on)
         left_out = frozenset({*step.sampled_rows} - {*going_on}) | late

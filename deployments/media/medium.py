@@ -1,4 +1,4 @@
-"""A picture or a sound that has been decoded once: what is known of it from then on."""
+"""An image or a sound that has been decoded once: what is known of it from then on."""
 
 from dataclasses import dataclass, field
 

@@ -48,6 +48,7 @@ BATCHES = {
     "penalties": (replace(MIXED[1], repetition_penalty=1.1, frequency_penalty=0.1),),
 }
 PAGE = 16
+NO_STATES = torch.empty(0, 0)
 N_STEPS = 56
 
 
@@ -63,12 +64,15 @@ class FreeForward:
     def capture(self, max_rows: int, max_tokens: int) -> None:
         pass
 
-    def logits(self, step: StepInputs) -> Tensor:
+    def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
         begun = time.thread_time()
         logits = self._logits[: len(step.logit_indices)].clone()
         self._clock.is_full = len(step.token_ids) == len(step.new_len) == self._rows
         self._clock.free += time.thread_time() - begun
-        return logits
+        return logits, NO_STATES
+
+    def drop_graphs(self) -> None:
+        pass
 
 
 class Clock:
@@ -83,9 +87,9 @@ class Clock:
     def around(self, owner: object, method: str, part: str) -> None:
         inner: Callable[..., object] = getattr(owner, method)
 
-        def timed(*arguments: object) -> object:
+        def timed(*arguments: object, **named: object) -> object:
             begun, before = time.thread_time(), self._within()
-            result = inner(*arguments)
+            result = inner(*arguments, **named)
             self._step[part] += time.thread_time() - begun - (self._within() - before)
             return result
 

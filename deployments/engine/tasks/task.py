@@ -222,7 +222,8 @@ class Task:
 
     def filled_by(self, n: int, page_size: int) -> list[bytes]:
         """Hashes of the pages that the step in progress and its next `n` tokens fill."""
-        first, end = self.n_computed // page_size, (self.n_scheduled + n) // page_size
+        scheduled = self.n_computed + self.n_in_step
+        first, end = self.n_computed // page_size, (scheduled + n) // page_size
         return self.hash_pages(page_size)[first:end] if first < end else []
 
 

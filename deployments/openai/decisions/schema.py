@@ -1,6 +1,7 @@
 """The body of POST /v1/decisions, as OpenAI's SDK has it: an input and typed questions about it."""
 
 import json
+from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
@@ -122,8 +123,8 @@ class QuestionFields(Strict):
     name: ShortText | None = None
 
     @property
-    def options(self) -> list[Option]:
-        raise NotImplementedError
+    @abstractmethod
+    def options(self) -> list[Option]: ...
 
     def question(self, param: str) -> Question:
         return Question(_text(self.instructions), self.options, param)

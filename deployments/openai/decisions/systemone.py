@@ -1,6 +1,7 @@
 """The body of POST /v1/systemone: a state, and a map of typed questions about it."""
 
 import json
+from abc import abstractmethod
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
@@ -40,8 +41,8 @@ class QuestionFields(Strict):
         return written(self.instructions)
 
     @property
-    def options(self) -> list[Option]:
-        raise NotImplementedError
+    @abstractmethod
+    def options(self) -> list[Option]: ...
 
 
 class Noul(QuestionFields):

@@ -187,5 +187,7 @@ def read_inside(folder: str, name: str, path: str) -> NamedAdapter | RequestErro
     try:
         info = read_adapter_info(str(found))
     except AdapterError as error:
-        return refused(f"`lora_path` has no adapter that can be served: {error}", "lora_path").error
+        reason = str(error).replace(str(found), path)  # clients are not told where the folder is
+        message = f"`lora_path` has no adapter that can be served: {reason}"
+        return refused(message, "lora_path").error
     return NamedAdapter(name=name, path=str(found), digest=info.digest, rank=info.rank)

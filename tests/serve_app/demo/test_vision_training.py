@@ -166,6 +166,7 @@ def test_the_files_are_small_and_answer_in_transformers(
     assert [each.case for each in answers(*load_vision(out), asked)] == asked
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_is_resumed_is_the_run_that_was_not_interrupted(tmp_path: Path) -> None:
     """Through both of its parts, to files and a card."""
     whole, out = begin(0), tmp_path / "model"
