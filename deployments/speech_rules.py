@@ -30,6 +30,7 @@ class SpeechRules:
 
     window: samples that the model hears at once. tick: of them between two times.
     languages: their codes, with the ids of their tokens; none for a model that knows English only.
+    can_align: it tells when each token is heard.
     """
 
     sampling_rate: int
@@ -42,6 +43,7 @@ class SpeechRules:
     transcribe: int | None = None
     translate: int | None = None
     languages: tuple[tuple[str, int], ...] = ()
+    can_align: bool = False
 
     @property
     def tick_s(self) -> float:

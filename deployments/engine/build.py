@@ -108,6 +108,8 @@ def _adapters(
         return None, None
     if ranks is not None:
         raise UnsupportedModelError("max_loras: ranks that share a model take no adapters")
+    if hears(model):
+        raise UnsupportedModelError("max_loras: a model that transcribes takes no adapters")
     slots = AdapterSlots(model, limits.max_loras, limits.max_lora_rank)
     return slots, AdapterLoader(slots.misfit, int(limits.lora_cache_mib * MIB))
 

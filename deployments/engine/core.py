@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.build import build_cache, build_scheduler
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.hearing import hearing_of
+from deployments.engine.forward.hearing import hearing_of, hears
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_draft
 from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
@@ -63,6 +63,8 @@ class EngineCore:
             raise UnsupportedModelError("ranks can't share a draft model")
         if draft is not None and is_encoder(model):
             raise UnsupportedModelError("an encoder says no tokens that could be drafted")
+        if draft is not None and hears(model):
+            raise UnsupportedModelError("no model drafts for one that transcribes")
         if draft is not None and not limits.draft_tokens:
             raise ValueError("draft_tokens: a draft model drafts nothing with 0")
         with one_thread() as threads:
@@ -81,7 +83,7 @@ class EngineCore:
         self._limits = limits
         self._ranks = ranks
         self._numbers = itertools.count()
-        self._hearing = hearing_of(model)
+        self._hearing = hearing_of(model, self.cache.shape.max_tasks)
         self._scheduler = build_scheduler(
             model, self.cache, self._admission, limits, threads, ranks, checked, self._hearing
         )

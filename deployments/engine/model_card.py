@@ -36,7 +36,6 @@ def make_card(
         have begun is never continued with these.
     """
     template, tool_template = chat_templates(tokenizer)
-    kinds = core.outputs.kinds
     card = ModelCard(
         name=name,
         version="",
@@ -56,7 +55,7 @@ def make_card(
         sampling=sampling,
         dialect=dialect,
         keeps_states=core.cache.states is not None,
-        answers=kinds if speech is None else replace(kinds, can_embed=False),
+        answers=core.outputs.kinds,
         speech=speech,
     )
     version = blake2b(repr((card, fingerprint)).encode(), digest_size=8).hexdigest()

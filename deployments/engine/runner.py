@@ -15,7 +15,7 @@ from torch import Tensor
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
-from deployments.engine.forward.hearing import Hearing
+from deployments.engine.forward.hearing import NOTHING, Attended, Hearing
 from deployments.engine.forward.inputs import NO_ADAPTERS, NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.outputs.model_outputs import ModelOutputs
@@ -188,13 +188,13 @@ class Runner:
         n_ahead = columns.n_drafted_before(sampled_rows)
         output_of = output_rows(batch, sampled_rows)
         step = self._inputs(batch, sampled_rows, n_ahead, n_scored, output_of=output_of)
-        with self._heard(batch):
+        with self._heard(batch) as heard:
             logits, hidden = self._forward.compute(step)
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
         outputs = None
         if output_of:
             n_before = len(sampled_rows) + sum(n_scored.values())
-            outputs = self._reader.launch(output_of, logits[n_before:], hidden)
+            outputs = self._reader.launch(output_of, logits[n_before:], hidden, heard)
         sampled_logits = logits[: len(sampled_rows)].float()
         late_rows = _late_rows(batch, sampled_rows)
         rows, samples = self._sample(sampled_logits, batch, sampled_rows, n_ahead, late_rows)
@@ -336,10 +336,10 @@ class Runner:
         )
         return output_of.added_to(step, batch, offsets) if output_of else step
 
-    def _heard(self, batch: Batch) -> AbstractContextManager[None]:
+    def _heard(self, batch: Batch) -> AbstractContextManager[Attended]:
         if self._hearing is None:
-            return nullcontext()
-        return self._hearing.of([task.sound for task in batch.tasks], batch.new_len)
+            return nullcontext(NOTHING)
+        return self._hearing.of(batch.tasks, batch.new_len)
 
     def _adapter_slots(self, tasks: Sequence[Task]) -> IntArray:
         if not self._has_adapters:

@@ -13,10 +13,16 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 
-from deployments.engine.forward.hearing import SOUND_ENCODER, CrossAttention, extractor_of, hears
+from deployments.engine.forward.hearing import (
+    SOUND_ENCODER,
+    TICK_FRAMES,
+    CrossAttention,
+    alignment_heads,
+    extractor_of,
+    hears,
+)
 from deployments.speech_rules import SpeechRules, TranscriptParams
 
-TICKS_PER_FRAME = 2  # frames of the features
 START = "<|startoftranscript|>"
 BEFORE, NO_TIMES = "<|startofprev|>", "<|notimestamps|>"
 NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
@@ -62,7 +68,7 @@ def speech_rules(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> 
     return SpeechRules(
         sampling_rate=extractor.sampling_rate,
         window=extractor.n_samples,
-        tick=extractor.hop_length * TICKS_PER_FRAME,
+        tick=extractor.hop_length * TICK_FRAMES,
         start=ids[START],
         before=ids[BEFORE],
         no_speech=next((ids[name] for name in NO_SPEECH if name in ids), no_times - 1),
@@ -76,6 +82,7 @@ def speech_rules(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> 
         ),
         transcribe=tasks.get("transcribe"),
         translate=tasks.get("translate"),
+        can_align=bool(alignment_heads(model)),
         languages=tuple((name.strip("<|>"), at) for name, at in sorted(languages.items())),
     )
 

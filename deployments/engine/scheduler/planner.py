@@ -204,7 +204,8 @@ def one_to_encode(tasks: Sequence[Task]) -> Sequence[Task]:
     if not tasks or tasks[0].sound is None:  # all have a sound, or none
         return tasks
     new = [task for task in tasks if task.sound is not None and task.sound.states is None]
-    return [task for task in tasks if task not in new[1:]] if new[1:] else tasks
+    later = {*new[1:]}
+    return [task for task in tasks if task not in later] if later else tasks
 
 
 def divide(prompts: Sequence[Task], budget: int) -> list[Share]:

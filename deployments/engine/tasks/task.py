@@ -169,6 +169,11 @@ class Task:
             return self.grammar.failure
         return "every token is banned" if self.is_stalled else ""
 
+    def free_sound(self) -> None:
+        """It runs no more, or not now."""
+        if self.sound is not None:
+            self.sound.states = None
+
     def rewind(self) -> None:
         """As if the step in progress had never been."""
         self.n_drafted = 0

@@ -2,6 +2,7 @@
 
 import ctypes
 from importlib import import_module
+from importlib.util import find_spec
 from io import BytesIO
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
+PACKAGE = "espeakng_loader"
 RETRIEVAL, UTF8 = 1, 1
 SENTENCES = (
     "The weather is nice today, and we are going for a walk in the park.",
@@ -26,10 +28,9 @@ Callback = ctypes.CFUNCTYPE(
 
 def speak(texts: tuple[str, ...] = SENTENCES) -> tuple[NDArray[np.int16], int]:
     """Samples, and their rate. Skips where the package is not installed."""
-    try:
-        loader: Any = import_module("espeakng_loader")
-    except ImportError:
-        pytest.skip("espeakng_loader is not installed")
+    if find_spec(PACKAGE) is None:
+        pytest.skip(f"{PACKAGE} is not installed")
+    loader: Any = import_module(PACKAGE)
     library = ctypes.CDLL(loader.get_library_path())
     rate = library.espeak_Initialize(RETRIEVAL, 0, loader.get_data_path().encode(), 0)
     parts: list[NDArray[np.int16]] = []

@@ -15,9 +15,12 @@ from transformers import (
     WhisperTimeStampLogitsProcessor,
 )
 
+from deployments.engine.core import EngineCore
 from deployments.engine.engine import InferenceEngine
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.hearing import extractor_of
 from deployments.engine.limits import ON_CPU, EngineLimits
+from deployments.engine.loading.speech import as_decoder
 from deployments.wire import ErrorKind, GenerationRequest
 from kv.content import Content
 from tests.engine.speech.tiny_whisper import (
@@ -109,20 +112,51 @@ def test_chunks_and_few_pages_change_nothing(expected: Sequence[tuple[int, ...]]
         assert engine.core.stats().preemptions > 0
 
 
+@pytest.mark.parametrize("n_produced", [1, 2, 9])
+def test_what_another_replica_has_begun_goes_on_as_if_undisturbed(
+    engine: InferenceEngine, expected: Sequence[tuple[int, ...]], n_produced: int
+) -> None:
+    begun = [ids[:n_produced] for ids in expected]
+    requests = [
+        replace(request_of(engine, noise(seed)), produced_ids=ids)
+        for seed, ids in zip(SEEDS, begun, strict=True)
+    ]
+    rest = said(engine, requests)
+    assert [a + b for a, b in zip(begun, rest, strict=True)] == [*expected]
+
+
 def test_a_sound_that_was_just_heard_is_not_encoded_again(engine: InferenceEngine) -> None:
     samples, other = noise(20), noise(21)
     hearing = engine.core._hearing
     assert hearing is not None
     first = said(engine, [request_of(engine, samples)])
-    assert hearing.prepare(request_of(engine, samples)).states is not None
-    assert hearing.prepare(request_of(engine, other)).states is None
+    assert hearing.prepare(request_of(engine, samples)).features is None
+    assert hearing.prepare(request_of(engine, other)).features is not None
     salted = replace(request_of(engine, samples), content=content_with_salt(samples))
-    assert hearing.prepare(salted).states is None
+    assert hearing.prepare(salted).features is not None
     assert said(engine, [request_of(engine, samples)]) == first
+
+
+def test_few_sounds_are_remembered_and_the_others_are_encoded_again() -> None:
+    with started(replace(ON_CPU, max_running=2)) as engine:
+        requests = [request_of(engine, noise(seed)) for seed in (*SEEDS, *SEEDS)]
+        once, again = said(engine, requests[: len(SEEDS)]), said(engine, requests[len(SEEDS) :])
+        assert once == again
+        hearing = engine.core._hearing
+        assert hearing is not None
+        kept = [hearing.prepare(one).features is None for one in requests[: len(SEEDS)]]
+        assert sum(kept) == 2
 
 
 def content_with_salt(samples: NDArray[np.int16]) -> Content:
     return replace(sound_request(samples, PROMPT).content, salt="another client")
+
+
+@pytest.mark.parametrize("limits", [{"max_loras": 1}, {"draft_tokens": 4}])
+def test_what_can_not_be_had_beside_a_sound_stops_the_start(limits: dict[str, int]) -> None:
+    draft = as_decoder(tiny_whisper()) if "draft_tokens" in limits else None
+    with pytest.raises(UnsupportedModelError, match="transcribes"):
+        EngineCore(as_decoder(tiny_whisper()), frozenset(), replace(ON_CPU, **limits), draft=draft)
 
 
 def test_what_has_no_sound_is_refused(engine: InferenceEngine) -> None:

@@ -77,6 +77,7 @@ def tiny_whisper(seed: int = 0) -> WhisperForConditionalGeneration:
     generation.suppress_tokens = [5, 6]
     generation.begin_suppress_tokens = [7, end]
     generation.max_length = MAX_TOKENS
+    generation.alignment_heads = [[0, 1], [1, 2], [1, 3]]
     return model
 
 
