@@ -44,7 +44,3 @@ class SpeechRules:
     translate: int | None = None
     languages: tuple[tuple[str, int], ...] = ()
     can_align: bool = False
-
-    @property
-    def tick_s(self) -> float:
-        return self.tick / self.sampling_rate

@@ -1,7 +1,7 @@
 """A transcript as an ASGI response: whole, or as events. It ends when its client leaves."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
 from starlette.types import Receive, Scope, Send
@@ -10,7 +10,7 @@ from deployments.ingress.generation.answer import EVENT_HEADERS, run_while_conne
 from deployments.ingress.generation.deadline import GRACE_S
 from deployments.ingress.http.access_log import note_tokens
 from deployments.ingress.http.errors import public_error
-from deployments.ingress.http.sse import KEEP_ALIVE, data, encode
+from deployments.ingress.http.sse import KEEP_ALIVE
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.audio.bodies import (
@@ -21,17 +21,23 @@ from deployments.openai.audio.bodies import (
     whole_text,
 )
 from deployments.openai.audio.transcriber import Heard, Transcriber
-from deployments.openai.error_body import error_fields
-from deployments.wire import ErrorKind, Refused
+from deployments.wire import ErrorKind, Refused, RequestError
+
+FormatError = Callable[[RequestError], bytes]
 
 
 class TranscriptAnswer:
     def __init__(
-        self, transcriber: Transcriber, guard: InflightGuard, settings: IngressSettings
+        self,
+        transcriber: Transcriber,
+        guard: InflightGuard,
+        settings: IngressSettings,
+        format_error: FormatError,
     ) -> None:
         self._transcriber = transcriber
         self._guard = guard
         self._settings = settings
+        self._format_error = format_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._guard:
@@ -71,7 +77,7 @@ class TranscriptAnswer:
             refusal = failure if isinstance(failure, Refused) else _late(timeout_s)
             self._guard.mark_error(refusal)
             error = public_error(refusal.error, self._transcriber.request_id)
-            await _send(send, data(encode({"error": error_fields(error)})))
+            await _send(send, self._format_error(error))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_windows(self, send: Send) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from deployments.ingress.http.openapi import EVENTS
 from deployments.ingress.http.sse import data, encode
 from deployments.openai.audio.segments import Segment
 from deployments.openai.audio.transcriber import Heard, Transcriber
@@ -9,6 +10,12 @@ from deployments.openai.audio.transcriber import Heard, Transcriber
 JSON, TEXT = b"application/json", b"text/plain; charset=utf-8"
 TYPES = {"json": JSON, "verbose_json": JSON, "text": TEXT, "srt": TEXT}
 TYPES["vtt"] = b"text/vtt; charset=utf-8"
+
+
+def media_types(*, streams: bool) -> Sequence[str]:
+    """Of all answers."""
+    names = (kind.decode().partition(";")[0] for kind in TYPES.values())
+    return [*dict.fromkeys(names), *([EVENTS] if streams else [])]
 
 
 def format_body(transcriber: Transcriber, heard: Sequence[Heard]) -> bytes:
@@ -58,30 +65,47 @@ def _token_usage(transcriber: Transcriber) -> Mapping[str, object]:
 
 
 def _verbose(transcriber: Transcriber, heard: Sequence[Heard]) -> Mapping[str, object]:
-    every = [(one, *part) for one in heard for part in one.segments]
-    rate = transcriber.rules.sampling_rate
+    asked = transcriber.asked
+    segments = {"segments": _segments(transcriber, heard)} if asked.has_segments else {}
+    words = {"words": _words(heard)} if asked.has_words else {}
     return {
-        "task": "translate" if transcriber.asked.is_translation else "transcribe",
+        "task": "translate" if asked.is_translation else "transcribe",
         "language": transcriber.language,
         "duration": round(transcriber.seconds, 2),
         "text": whole_text(heard),
-        "segments": [
-            {
-                "id": number,
-                "seek": one.window.first * 100 // rate,
-                "start": round(segment.start, 2),
-                "end": round(segment.end, 2),
-                "text": text,
-                "tokens": [*segment.ids],
-                "temperature": one.window.temperature,
-                "avg_logprob": one.window.logprob,
-                "compression_ratio": one.window.compression,
-                "no_speech_prob": one.window.no_speech,
-            }
-            for number, (one, segment, text) in enumerate(every)
-        ],
+        **segments,
+        **words,
         "usage": _usage(transcriber),
     }
+
+
+def _segments(transcriber: Transcriber, heard: Sequence[Heard]) -> Sequence[object]:
+    every = [(one, *part) for one in heard for part in one.segments]
+    rate = transcriber.rules.sampling_rate
+    return [
+        {
+            "id": number,
+            "seek": one.window.first * 100 // rate,
+            "start": round(segment.start, 2),
+            "end": round(segment.end, 2),
+            "text": text,
+            "tokens": [*segment.ids],
+            "temperature": one.window.temperature,
+            "avg_logprob": one.window.logprob,
+            "compression_ratio": one.window.compression,
+            "no_speech_prob": one.window.no_speech,
+        }
+        for number, (one, segment, text) in enumerate(every)
+    ]
+
+
+def _words(heard: Sequence[Heard]) -> Sequence[object]:
+    return [
+        {"word": word.text.strip(), "start": round(word.start, 2), "end": round(word.end, 2)}
+        for one in heard
+        for word in one.words
+        if word.text.strip()
+    ]
 
 
 def _subtitles(heard: Sequence[Heard], point: str, *, numbered: bool) -> list[str]:

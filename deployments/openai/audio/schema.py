@@ -34,6 +34,14 @@ class TranslationRequest(FormFields):
         return False
 
     @property
+    def has_segments(self) -> bool:
+        return True
+
+    @property
+    def has_words(self) -> bool:
+        return False
+
+    @property
     def spoken(self) -> str | None:
         """The code of the language that is spoken; None: it is to be found out."""
         return None
@@ -55,6 +63,14 @@ class TranscriptionRequest(TranslationRequest):
         return self.stream
 
     @property
+    def has_segments(self) -> bool:
+        return not self.timestamp_granularities or "segment" in self.timestamp_granularities
+
+    @property
+    def has_words(self) -> bool:
+        return "word" in self.timestamp_granularities
+
+    @property
     def spoken(self) -> str | None:
         return self.language.lower() if self.language else None
 
@@ -63,12 +79,22 @@ class TranscriptionRequest(TranslationRequest):
         name = "timestamp_granularities"
         if self.timestamp_granularities and self.response_format != "verbose_json":
             raise refused(f"`{name}` requires `response_format` verbose_json", name)
-        if "word" in self.timestamp_granularities:
-            raise refused(f"`{name}`: this server has no times of words, but of segments", name)
         if self.stream and self.response_format != "json":
             message = "`stream` requires `response_format` json: events have text alone"
             raise refused(message, "stream")
         return self
+
+
+class TranslationForm(TranslationRequest):
+    """With the file, which is no text."""
+
+    file: bytes
+
+
+class TranscriptionForm(TranscriptionRequest):
+    """With the file, which is no text."""
+
+    file: bytes
 
 
 def parse_transcription(fields: Mapping[str, Sequence[str]]) -> TranscriptionRequest:

@@ -5,6 +5,7 @@ The rules are those of Whisper's own decoder.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from zlib import compress
 
 from deployments.speech_rules import SpeechRules
@@ -17,16 +18,19 @@ MAX_SILENCE = 0.6  # probability that nobody speaks, where the text is unlikely,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """start, end: in seconds of the whole sound. ids: of its text, with its times."""
+    """start, end: in seconds of the whole sound. ids: of its text, with its times. first: of them,
+    where it is in its window's."""
 
     start: float
     end: float
     ids: tuple[int, ...]
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What was said of one window. n_samples: of the sound that it had."""
+    """What was said of one window. n_samples: of the sound that it had. ticks: when each id is
+    heard, where that is asked for."""
 
     first: int  # sample of the sound
     n_samples: int
@@ -35,6 +39,7 @@ class Window:
     temperature: float
     no_speech: float
     text: str
+    ticks: tuple[float, ...] = ()
 
     @property
     def compression(self) -> float:
@@ -51,31 +56,36 @@ class Window:
         return is_likely or self.is_silent
 
 
+def seconds(window: Window, tick: float, rules: SpeechRules) -> float:
+    """Of the whole sound, at most the window's end."""
+    at = window.first + min(tick * rules.tick, window.n_samples)
+    return at / rules.sampling_rate
+
+
 def cut(window: Window, rules: SpeechRules) -> tuple[list[Segment], int]:
     """The segments of a window, and how many of its samples they are all of."""
     if window.is_silent:
         return [], window.n_samples
     ids, first_time = window.ids, rules.transcript.first_time
-    begins = window.first / rules.sampling_rate
-    ends = begins + window.n_samples / rules.sampling_rate
     is_time = [id >= first_time for id in ids]
     pairs = [n for n in range(1, len(ids)) if is_time[n - 1] and is_time[n]]
 
     def time(id: int) -> float:
-        return min(begins + (id - first_time) * rules.tick_s, ends)
+        return seconds(window, id - first_time, rules)
 
     if not pairs:
         times = [id for id in ids if id > first_time]
-        end = time(times[-1]) if times else ends
-        begin = time(ids[0]) if is_time[:1] == [True] else begins
+        end = time(times[-1]) if times else seconds(window, inf, rules)
+        begin = time(ids[0] if is_time[:1] == [True] else first_time)
         whole = Segment(start=min(begin, end), end=end, ids=ids)
         return [whole], window.n_samples
     has_open_end = is_time[-2:] == [False, True]
     borders = [*pairs, len(ids)] if has_open_end else pairs
-    parts = [ids[a:b] for a, b in zip([0, *borders], borders, strict=False)]
     segments = [
-        Segment(start=min(time(part[0]), time(part[-1])), end=time(part[-1]), ids=part)
-        for part in parts
+        Segment(
+            start=min(time(ids[a]), time(ids[b - 1])), end=time(ids[b - 1]), ids=ids[a:b], first=a
+        )
+        for a, b in zip([0, *borders], borders, strict=False)
     ]
     if has_open_end:
         return segments, window.n_samples

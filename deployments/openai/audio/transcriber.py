@@ -16,7 +16,8 @@ from deployments.ingress.generation.engine_client import Engine
 from deployments.media_rules import MediaKind
 from deployments.openai.audio.schema import TranslationRequest
 from deployments.openai.audio.segments import Segment, Window, cut, text_ids
-from deployments.outputs import LabelParams
+from deployments.openai.audio.words import Word, words_of
+from deployments.outputs import AlignParams, LabelParams
 from deployments.speech_rules import SpeechRules
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import (
@@ -36,10 +37,11 @@ SHORTEST_S = 0.1  # of a last window
 
 
 class Heard(NamedTuple):
-    """A window, and its segments with their texts."""
+    """A window, its segments with their texts, and their words where these are asked for."""
 
     window: Window
     segments: Sequence[tuple[Segment, str]]
+    words: Sequence[Word] = ()
 
 
 def spoken_language(asked: TranslationRequest, card: ModelCard, rules: SpeechRules) -> str | None:
@@ -55,6 +57,14 @@ def spoken_language(asked: TranslationRequest, card: ModelCard, rules: SpeechRul
         message = f"`language`: the model {card.name!r} knows no {asked.spoken!r}, but {known}"
         raise refused(message, "language")
     return asked.spoken
+
+
+def check_aligns(asked: TranslationRequest, card: ModelCard, rules: SpeechRules) -> None:
+    """Raises Refused."""
+    if asked.has_words and not rules.can_align:
+        name = "timestamp_granularities"
+        message = f"`{name}`: the files of the model {card.name!r} do not say how words are timed"
+        raise refused(message, name)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -91,11 +101,16 @@ class Transcriber:
             window = await self._window(first)
             segments, n_samples = cut(window, self.rules)
             texts = [(one, self._text(one.ids)) for one in segments]
-            yield Heard(window, [(one, text) for one, text in texts if text.strip()])
+            spoken = [(one, text) for one, text in texts if text.strip()]
+            words: list[Word] = []
+            if self.asked.has_words and spoken:
+                window = await self._aligned(window)
+                words = [word for one, _ in spoken for word in self._words(window, one)]
+            yield Heard(window, spoken, words)
             first += n_samples
 
     async def _window(self, first: int) -> Window:
-        data = self.samples[first * SAMPLE_BYTES :][: self.rules.window * SAMPLE_BYTES]
+        data = self._data(first)
         no_speech = await self._labels(data)
         given = self.asked.temperature
         prompt = self._prompt(is_first=first == 0)
@@ -116,6 +131,23 @@ class Transcriber:
         assert found is not None
         return found
 
+    def _data(self, first: int) -> bytes:
+        begin, n_bytes = first * SAMPLE_BYTES, self.rules.window * SAMPLE_BYTES
+        return self.samples[begin : begin + n_bytes]
+
+    async def _aligned(self, window: Window) -> Window:
+        """With when its tokens are heard: the model reads them once more."""
+        prompt = self._prompt(is_first=window.first == 0)
+        request = replace(
+            self._request(self._data(window.first), (*prompt, *window.ids)),
+            max_tokens=0,
+            output=AlignParams(n_before=len(prompt)),
+        )
+        return replace(window, ticks=await self._vector(request, len(window.ids)))
+
+    def _words(self, window: Window, segment: Segment) -> list[Word]:
+        return words_of(window, segment, self.rules, self.language, self.tokenizer.decode)
+
     async def _labels(self, data: bytes) -> float:
         """The probability that nobody speaks in a window; finds out the language, too."""
         codes = [code for code, _ in self.rules.languages]
@@ -125,13 +157,18 @@ class Transcriber:
             max_tokens=0,
             output=LabelParams(token_ids=token_ids),
         )
-        logprobs: tuple[float, ...] = ()
-        async for event in self._events(request):
-            if event.vectors is not None:
-                logprobs = unpack(f"<{len(token_ids)}f", event.vectors.data)
+        logprobs = await self._vector(request, len(token_ids))
         if self.language is None:
             self.language = max(zip(logprobs[1:], codes, strict=True))[1]
         return exp(logprobs[0])
+
+    async def _vector(self, request: GenerationRequest, n: int) -> tuple[float, ...]:
+        """The one vector of `n` numbers that a request asks for."""
+        numbers: tuple[float, ...] = ()
+        async for event in self._events(request):
+            if event.vectors is not None:
+                numbers = unpack(f"<{n}f", event.vectors.data)
+        return numbers
 
     async def _said(
         self, data: bytes, prompt: tuple[int, ...], temperature: float

@@ -15,12 +15,15 @@ from deployments.engine.limits import ON_CPU
 from tests.engine.speech.spoken import wav
 from tests.engine.speech.tiny_whisper import WINDOW, noise, tiny_tokenizer, tiny_whisper
 from tests.ingress.engines import ScriptedEngine, says
+from tests.llama import serving as llama
+from tests.llama.serving import CountingCluster
 from tests.openai.serving import http, sdk, served
 
 PATH = "/v1/audio/transcriptions"
 RATE = 16_000
 CUE = re.compile(r"^(\d\d:\d\d:\d\d)[,.]\d{3} --> (\d\d:\d\d:\d\d)[,.]\d{3}$", re.M)
 FILE = wav(noise(1, 3 * WINDOW // 2), RATE)
+GRANULARITIES = "timestamp_granularities[]"
 WARM = "0.5"  # at another temperature than 0 each window is said once
 
 
@@ -39,7 +42,9 @@ def posted(
 ) -> httpx.Response:
     async def ask() -> httpx.Response:
         async with http(served(played)) as client:
-            files = None if file is None else {"file": ("sound.wav", file)}
+            files: dict[str, Any] = {"file": ("sound.wav", file)}
+            if file is None:
+                files = {"response_format": (None, "json")}
             given = {"temperature": WARM, **fields}
             return await client.post(path, data=given, files=files)
 
@@ -89,6 +94,52 @@ def test_windows_follow_each_other_by_their_times(engine: InferenceEngine) -> No
     assert seeks == sorted(seeks)
     assert len({*seeks}) > 1
     assert all(one["seek"] / 100 <= one["start"] + 0.02 for one in verbose["segments"])
+
+
+def test_words_have_times_within_the_sound(engine: InferenceEngine) -> None:
+    fields = {"response_format": "verbose_json", "language": "de"}
+    every = posted(played(engine), **{**fields, GRANULARITIES: ["word", "segment"]}).json()
+    assert len(every["words"]) >= len(every["segments"]) > 1
+    assert all(one["word"] for one in every["words"])
+    assert all(0 <= one["start"] <= one["end"] <= every["duration"] for one in every["words"])
+    assert len({one["end"] for one in every["words"]}) > 1
+    words = posted(played(engine), **{**fields, GRANULARITIES: "word"}).json()
+    assert "segments" not in words
+    assert words["words"] == every["words"]
+    assert "words" not in posted(played(engine), **fields).json()
+
+
+def test_a_model_that_does_not_say_how_words_are_timed_refuses_them() -> None:
+    model = tiny_whisper()
+    model.generation_config.alignment_heads = None
+    with InferenceEngine(model, tiny_tokenizer(), limits=ON_CPU) as unable:
+        fields = {"response_format": "verbose_json", GRANULARITIES: "word"}
+        error = error_of(posted(played(unable), **fields))
+    assert error["param"] == "timestamp_granularities"
+
+
+def test_lists_of_models_say_that_it_hears_and_transcribes(engine: InferenceEngine) -> None:
+    async def listed() -> Any:
+        async with http(served(played(engine))) as client:
+            return (await client.get("/v1/models")).json()["data"][0]
+
+    model = asyncio.run(listed())
+    assert model["architecture"]["input_modalities"] == ["audio"]
+    assert model["tasks"] == ["transcribe"]
+
+
+def test_llama_servers_clients_have_the_same(engine: InferenceEngine) -> None:
+    async def ask() -> tuple[httpx.Response, httpx.Response]:
+        cluster = CountingCluster(engine.core.stream, engine.card)
+        files, data = {"file": ("sound.wav", FILE)}, {"temperature": WARM}
+        path = PATH.removeprefix("/v1")
+        made = await llama.send(cluster, "POST", path, files=files, data=data)
+        return made, await llama.send(cluster, "GET", "/props")
+
+    made, props = asyncio.run(ask())
+    assert made.json()["text"] == posted(played(engine)).json()["text"]
+    assert props.json()["modalities"] == {"vision": False, "video": False, "audio": True}
+    assert props.json()["tasks"] == ["transcribe"]
 
 
 def test_a_language_is_found_out_or_taken(engine: InferenceEngine) -> None:
@@ -142,7 +193,11 @@ def test_a_window_that_no_temperature_improves_is_tried_with_all(engine: Inferen
         ({"temperature": "1.5"}, "temperature"),
         ({"temperature": "warm"}, "temperature"),
         ({"language": "xx"}, "language"),
-        ({"timestamp_granularities[]": "word"}, "timestamp_granularities"),
+        ({GRANULARITIES: "word"}, "timestamp_granularities"),
+        (
+            {GRANULARITIES: "letter", "response_format": "verbose_json"},
+            "timestamp_granularities[0]",
+        ),
         ({"stream": "true", "response_format": "srt"}, "stream"),
         ({"include[]": "logprobs"}, "include"),
         ({"chunking_strategy": "server_vad"}, "chunking_strategy"),
@@ -169,7 +224,7 @@ def test_a_translation_has_no_language(engine: InferenceEngine) -> None:
     ids=["none", "empty", "text", "cut", "image", "header"],
 )
 def test_a_file_that_is_no_sound_is_refused(engine: InferenceEngine, file: bytes | None) -> None:
-    error = error_of(posted(played(engine), file=file, model="model"))
+    error = error_of(posted(played(engine), file=file))
     assert "file" in error["message"] or "form" in error["message"]
 
 

@@ -2,14 +2,16 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, WhisperFeatureExtractor, WhisperForConditionalGeneration
+from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration, WhisperTokenizer
+from transformers.models.whisper.tokenization_whisper import _decode_asr
 
 from deployments.engine.engine import InferenceEngine
 from deployments.media.speech_samples import Resampler
@@ -19,6 +21,8 @@ from tests.ingress.engines import ScriptedEngine
 from tests.openai.serving import sdk, served
 
 MAX_WORSE = 0.05  # of word error rates
+N_SENTENCES = 2
+TICK_S = 0.02
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +58,68 @@ def error_rate(found: str, expected: str) -> float:
     return costs[-1] / len(due)
 
 
-@torch.inference_mode()
-def by_transformers(folder: Path, samples: np.ndarray[Any, Any], rate: int) -> str:
+def at_16_khz(samples: np.ndarray[Any, Any], rate: int) -> np.ndarray[Any, Any]:
     resampler = Resampler(rate, 16_000)
     parts = [resampler.push(samples.astype(np.float32) / 32768), resampler.end()]
-    model = WhisperForConditionalGeneration.from_pretrained(folder).eval()
-    features = WhisperFeatureExtractor()(
-        np.concatenate(parts), sampling_rate=16_000, return_tensors="pt"
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """Some sentences, and what transformers makes of them.
+
+    words: of the first window, each with when it begins and ends, in seconds. Later windows have
+    other features there: slices of the whole sound's.
+    """
+
+    file: bytes
+    said: str
+    text: str
+    words: Sequence[tuple[str, float, float]]
+
+
+@pytest.fixture(scope="module")
+@torch.inference_mode()
+def spoken(folder: Path) -> Spoken:
+    samples, rate = speak(SENTENCES[:N_SENTENCES])
+    model: Any = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    made = WhisperFeatureExtractor()(
+        at_16_khz(samples, rate),
+        sampling_rate=16_000,
+        return_tensors="pt",
+        return_attention_mask=True,
     )
-    ids = model.generate(features.input_features, return_timestamps=True)
-    text: str = AutoTokenizer.from_pretrained(folder).decode(ids[0], skip_special_tokens=True)
-    return text
+    found = model.generate(
+        made.input_features,
+        attention_mask=made.attention_mask,
+        return_timestamps=True,
+        return_token_timestamps=True,
+        return_segments=True,
+    )
+    tokenizer = WhisperTokenizer.from_pretrained(folder)
+    text = tokenizer.decode(found["sequences"][0], skip_special_tokens=True)
+    said = " ".join(SENTENCES[:N_SENTENCES])
+    first = found["segments"][0][0]
+    return Spoken(wav(samples, rate), said, text, timed_words(tokenizer, first))
+
+
+def timed_words(tokenizer: Any, segment: Any) -> list[tuple[str, float, float]]:
+    output = {name: segment[name][None] for name in ("tokens", "token_timestamps")}
+    _, timed = _decode_asr(
+        tokenizer, [output], return_timestamps="word", return_language=False, time_precision=TICK_S
+    )
+    return [(one["text"].strip(), *one["timestamp"]) for one in timed["chunks"]]
+
+
+@pytest.fixture(scope="module")
+def made(engine: InferenceEngine, spoken: Spoken) -> Any:
+    granularities = ["word", "segment"]
+    return transcribed(
+        engine,
+        spoken.file,
+        response_format="verbose_json",
+        timestamp_granularities=granularities,
+    )
 
 
 def transcribed(engine: InferenceEngine, file: bytes, **fields: Any) -> Any:
@@ -77,17 +132,22 @@ def transcribed(engine: InferenceEngine, file: bytes, **fields: Any) -> Any:
     return asyncio.run(ask())
 
 
-def test_a_transcript_is_as_good_as_that_of_transformers(
-    folder: Path, engine: InferenceEngine
-) -> None:
-    samples, rate = speak()
-    made = transcribed(engine, wav(samples, rate))
-    said = " ".join(SENTENCES)
-    theirs = error_rate(by_transformers(folder, samples, rate), said)
-    assert error_rate(made.text, said) <= theirs + MAX_WORSE
-    assert made.usage.type == "duration"
+def test_a_transcript_is_as_good_as_that_of_transformers(made: Any, spoken: Spoken) -> None:
+    theirs = error_rate(spoken.text, spoken.said)
+    assert error_rate(made.text, spoken.said) <= theirs + MAX_WORSE
+    assert made.text == "".join(one.text for one in made.segments).strip()
 
 
+def test_words_are_heard_when_transformers_hears_them(made: Any, spoken: Spoken) -> None:
+    assert len(made.words) == len(made.text.split())
+    first = made.words[: len(spoken.words)]
+    assert [one.word for one in first] == [word for word, _, _ in spoken.words]
+    found = np.array([(one.start, one.end) for one in first])
+    expected = np.array([times for _, *times in spoken.words])
+    assert np.abs(found - expected).max() <= TICK_S + 1e-6
+
+
+@pytest.mark.exhaustive
 def test_three_minutes_are_transcribed_to_their_end(engine: InferenceEngine) -> None:
     samples, rate = speak()
     n = 180 * rate // len(samples) + 1
