@@ -205,8 +205,9 @@ def sound_bytes(model: PreTrainedModel) -> int:
     if not hears(model):
         return 0
     config: Any = model.config
-    n_numbers: int = 2 * config.decoder_layers * config.max_source_positions * config.d_model
-    return n_numbers * model.dtype.itemsize
+    n_numbers = 2 * config.decoder_layers * config.max_source_positions * config.d_model
+    n_bytes: int = n_numbers * model.dtype.itemsize
+    return n_bytes
 
 
 def alignment_heads(model: PreTrainedModel) -> Mapping[int, Sequence[int]]:

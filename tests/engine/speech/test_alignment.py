@@ -156,7 +156,7 @@ def test_a_model_that_names_no_heads_refuses(engine: InferenceEngine) -> None:
 @pytest.mark.parametrize("seed", range(tries(10, 200)))
 def test_warping_takes_the_path_of_transformers(seed: int) -> None:
     random = np.random.default_rng(seed)
-    scores = random.normal(size=random.integers(1, 30, 2)).astype(np.float32)
+    scores = random.normal(size=tuple(random.integers(1, 30, 2).tolist())).astype(np.float32)
     tokens, ticks = _dynamic_time_warping(-scores.astype(np.float64))
     first = [int(ticks[tokens == token][0]) for token in range(len(scores))]
     assert heard_at(scores).tolist() == first

@@ -153,7 +153,7 @@ def content_with_salt(samples: NDArray[np.int16]) -> Content:
 
 
 @pytest.mark.parametrize("limits", [{"max_loras": 1}, {"draft_tokens": 4}])
-def test_what_can_not_be_had_beside_a_sound_stops_the_start(limits: dict[str, int]) -> None:
+def test_what_can_not_be_had_beside_a_sound_stops_the_start(limits: dict[str, Any]) -> None:
     draft = as_decoder(tiny_whisper()) if "draft_tokens" in limits else None
     with pytest.raises(UnsupportedModelError, match="transcribes"):
         EngineCore(as_decoder(tiny_whisper()), frozenset(), replace(ON_CPU, **limits), draft=draft)
