@@ -119,11 +119,12 @@ def test_a_model_that_does_not_say_how_words_are_timed_refuses_them() -> None:
 
 
 def test_lists_of_models_say_that_it_hears_and_transcribes(engine: InferenceEngine) -> None:
-    async def listed() -> Any:
+    async def listed(**headers: str) -> Any:
         async with http(served(played(engine))) as client:
-            return (await client.get("/v1/models")).json()["data"][0]
+            return (await client.get("/v1/models", headers=headers)).json()["data"]
 
-    model = asyncio.run(listed())
+    [model] = asyncio.run(listed())
+    assert asyncio.run(listed(**{"anthropic-version": "2023-06-01"})) == []
     assert model["architecture"]["input_modalities"] == ["audio"]
     assert model["tasks"] == ["transcribe"]
 
