@@ -60,7 +60,18 @@ class LabelParams:
     token_ids: tuple[int, ...]
 
 
-OutputParams = PoolParams | LabelParams
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlignParams:
+    """Asks when a transcript's tokens are heard: a vector [1, tokens] of when each one begins to be
+    attended from, in ticks of the model's times. The transcript is the end of the prompt.
+
+    n_before: tokens of the prompt that stand before it.
+    """
+
+    n_before: int
+
+
+OutputParams = PoolParams | LabelParams | AlignParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from deployments.grammar_triggers import GrammarTriggers
 from deployments.media_rules import MediaKind, MediaRules
 from deployments.outputs import GENERATES, AnswerKinds, OutputParams, Vectors, join_vectors
 from deployments.served_adapters import NO_ADAPTERS, PLAIN_MODEL, AdapterTable, AskedAdapters
+from deployments.speech_rules import SpeechRules, TranscriptParams
 from kv.content import PLAIN, Content
 
 
@@ -121,6 +122,7 @@ class SamplingParams:
     samplers: order of truncation and temperature by llama-server's names, () for ours.
     min_keep: truncation leaves at least so many tokens.
     sampled_logprobs: logprobs are of the distribution drawn from, and not of the model's own.
+    transcript: keeps to the form of what a model hears.
     """
 
     temperature: float = 1.0
@@ -146,6 +148,7 @@ class SamplingParams:
     seed: int = 0
     logprobs: int | None = None
     sampled_logprobs: bool = False
+    transcript: TranscriptParams | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +316,7 @@ class ModelCard:
     keeps_states: bool = False  # whether it has layers that keep a state in the place of keys
     answers: AnswerKinds = GENERATES
     media: MediaRules | None = None  # None for a model that reads text only
+    speech: SpeechRules | None = None  # of a model that transcribes, and does nothing else
     adapters: AskedAdapters = PLAIN_MODEL  # of the request, which the ingress adds
 
     @property

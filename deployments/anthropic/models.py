@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from starlette.datastructures import QueryParams
 
 from deployments.ingress.fleet.cluster import Cluster, ServedModel, cards_of, served_models
+from deployments.ingress.generation.abilities import generates
 from deployments.ingress.http.paging import index_after, page_size
 from deployments.wire import ModelCard, ModelStatus, refused
 
@@ -40,7 +41,7 @@ async def anthropic_model(cluster: Cluster, model: ServedModel) -> object:
 
 
 def _generates(card: ModelCard | None) -> bool:
-    return card is None or card.answers.can_generate
+    return card is None or generates(card)
 
 
 def _model(model: ServedModel, card: ModelCard | None) -> object:

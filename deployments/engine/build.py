@@ -9,6 +9,7 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
+from deployments.engine.forward.hearing import Hearing, hears
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.adapter_loader import AdapterLoader
 from deployments.engine.loading.draft_check import DraftModel
@@ -42,6 +43,8 @@ def build_cache(
     """
     if ranks is not None and is_encoder(model):
         raise UnsupportedModelError("ranks can't share an encoder")
+    if ranks is not None and hears(model):
+        raise UnsupportedModelError("ranks can't share a model that transcribes")
     if ranks is None:
         shape = cache_shape(model, limits, draft=draft)
     else:
@@ -61,6 +64,7 @@ def build_scheduler(
     threads: int,
     ranks: Ranks | None,
     draft: DraftModel | None = None,
+    hearing: Hearing | None = None,
 ) -> InferenceScheduler:
     """A running scheduler, whose steps are computed by `threads` CPU threads.
 
@@ -76,6 +80,7 @@ def build_scheduler(
         *(forward, cache, pipeline, threads, outputs),
         has_adapters=has_adapters,
         has_media=encoder is not None,
+        hearing=hearing,
     )
     is_async = _is_async(limits, model.device)
     drafter: Drafter | None = None
@@ -115,6 +120,8 @@ def _adapters(
         return None, None
     if ranks is not None:
         raise UnsupportedModelError("max_loras: ranks that share a model take no adapters")
+    if hears(model):
+        raise UnsupportedModelError("max_loras: a model that transcribes takes no adapters")
     slots = AdapterSlots(model, limits.max_loras, limits.max_lora_rank)
     return slots, AdapterLoader(slots.misfit, int(limits.lora_cache_mib * MIB))
 

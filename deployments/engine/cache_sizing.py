@@ -17,6 +17,7 @@ from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.decoder import first_position
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
+from deployments.engine.forward.hearing import encode, hears, longest_features, sound_bytes
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import find_mixers, state_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
@@ -32,6 +33,8 @@ from kv.states import NO_STATE, SLOTS_PER_TASK
 
 MIB, GIB = 1 << 20, 1 << 30
 STATES_CONTEXT = 1 << 15  # tokens, of a model that attends nowhere, unless it is set
+SOUNDS_PER_TASK = 2  # what it hears, and one that another request hears next
+CPU_SOUND_TASKS = 4  # that there is room for, whatever their size, unless `kv_gib` is set
 # The names that configs have for the longest sequence, in tokens.
 CONTEXT_LENGTHS = (
     *("max_position_embeddings", "max_target_positions", "n_positions"),
@@ -153,6 +156,8 @@ def _sized(
         budget -= adapter_bytes(model, limits.max_loras, limits.max_lora_rank)
         if shape.has_states:
             shape, budget = with_room_for_states(shape, budget)
+    if hears(model):
+        shape, budget = _with_room_for_sounds(model, limits, shape, setting, budget)
     max_useful = shape.max_tasks * shape.pages_held(shape.max_tokens)
     n_pages = min(max_useful, budget // max(1, page_bytes))
     if n_pages < 2:
@@ -170,6 +175,24 @@ def with_room_for_states(shape: CacheShape, budget: int) -> tuple[CacheShape, in
     task_bytes = max(1, SLOTS_PER_TASK * shape.state_bytes)
     max_tasks = max(1, min(shape.max_tasks, budget // 2 // task_bytes))
     return replace(shape, max_tasks=max_tasks), budget - max_tasks * task_bytes
+
+
+def _with_room_for_sounds(
+    model: PreTrainedModel, limits: EngineLimits, shape: CacheShape, setting: str, budget: int
+) -> tuple[CacheShape, int]:
+    """There are no more tasks than `budget` bytes hold with their sounds and whole transcripts.
+    Returns what is left for pages, too. Raises ValueError where not even one has room."""
+    sounds = SOUNDS_PER_TASK * sound_bytes(model)
+    task_bytes = sounds + shape.pages_held(shape.max_tokens) * shape.page_bytes(model.dtype)
+    if model.device.type != "cuda" and limits.kv_gib is None:
+        budget = max(budget, CPU_SOUND_TASKS * task_bytes)
+    max_tasks = min(shape.max_tasks, budget // task_bytes)
+    if not max_tasks:
+        raise ValueError(
+            f"{setting}: {budget / GIB:.3g} GiB are left, and a sound with its transcript takes "
+            f"{task_bytes / GIB:.3g}"
+        )
+    return replace(shape, max_tasks=max_tasks), budget - max_tasks * sounds
 
 
 def _measure_steps(
@@ -199,6 +222,8 @@ def _measure_step(
     before = torch.cuda.memory_allocated(model.device)
     with torch.cuda.device(model.device):
         forward.logits(step).float().sort(-1, descending=True).values.softmax(-1)
+        if hears(model):
+            encode(model, longest_features(model))
     torch.cuda.synchronize(model.device)
     activations = torch.cuda.max_memory_allocated(model.device) - before
     del pages, forward

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.build import build_cache, build_scheduler, usable_encoder
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.hearing import hearing_of, hears
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_draft
 from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
@@ -62,6 +63,8 @@ class EngineCore:
             raise UnsupportedModelError("ranks can't share a draft model")
         if draft is not None and is_encoder(model):
             raise UnsupportedModelError("an encoder says no tokens that could be drafted")
+        if draft is not None and hears(model):
+            raise UnsupportedModelError("no model drafts for one that transcribes")
         if draft is not None and not limits.draft_tokens:
             raise ValueError("draft_tokens: a draft model drafts nothing with 0")
         with one_thread() as threads:
@@ -82,8 +85,9 @@ class EngineCore:
         self._limits = limits
         self._ranks = ranks
         self._numbers = itertools.count()
+        self._hearing = hearing_of(model, self.cache.shape.max_tasks)
         self._scheduler = build_scheduler(
-            model, self.cache, self._admission, limits, threads, ranks, checked
+            model, self.cache, self._admission, limits, threads, ranks, checked, self._hearing
         )
         log.info("engine with %s, %s", self.cache.shape, model.dtype)
 
@@ -103,6 +107,8 @@ class EngineCore:
             with self._started_after(task):
                 if request.grammar:
                     await self._open_grammar_async(task)
+                if self._hearing is not None:
+                    task.sound = await asyncio.to_thread(self._hearing.prepare, request)
         except Refused as refused:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
             return
@@ -189,6 +195,8 @@ class EngineCore:
             with self._started_after(task):
                 if request.grammar:
                     self._open_grammar(task)
+                if self._hearing is not None:
+                    task.sound = self._hearing.prepare(request)
         except Refused as refused:
             mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error))
         return task_id
@@ -203,7 +211,8 @@ class EngineCore:
             "takes_adapters": self._limits.max_loras > 0,
             "takes_media": self.media is not None,
         }
-        if error := find_invalid(request, self.vocab_size, **takes):
+        sound_bytes = 0 if self._hearing is None else self._hearing.max_bytes
+        if error := find_invalid(request, self.vocab_size, sound_bytes=sound_bytes, **takes):
             raise Refused(error)
         if error := find_invalid_output(request, self.outputs, self.context_length):
             raise Refused(error)

@@ -18,6 +18,7 @@ from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, Engine
 from deployments.engine.loading.draft_check import load_draft
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_model, load_tokenizer
+from deployments.engine.loading.speech import as_decoder, speech_rules
 from deployments.engine.model_card import (
     default_sampling,
     end_token_ids,
@@ -78,6 +79,7 @@ class InferenceEngine:
             model = load_model(model, dtype=dtype, device=device)
         if tokenizer is None:
             raise ValueError("a model given as an object needs its tokenizer")
+        model = as_decoder(model)
         ends = end_token_ids(model, tokenizer)
         if limits is None:
             limits = ON_GPU if model.device.type == "cuda" else ON_CPU
@@ -91,7 +93,13 @@ class InferenceEngine:
         )
         sampling = default_sampling(generation_config(model))
         self.card: ModelCard = make_card(
-            name, self.core, tokenizer, dialect, sampling, fingerprint(model)
+            name,
+            self.core,
+            tokenizer,
+            dialect,
+            sampling,
+            fingerprint(model),
+            speech_rules(model, tokenizer),
         )
         self._tokenizer = TextTokenizer(self.card)
 

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from deployments.engine.core import EngineCore
+from deployments.speech_rules import SpeechRules
 from deployments.wire import ModelCard, SamplingParams
 
 
@@ -26,6 +27,7 @@ def make_card(
     dialect: str,
     sampling: SamplingParams,
     fingerprint: str,
+    speech: SpeechRules | None = None,
 ) -> ModelCard:
     """The card of a model.
 
@@ -55,6 +57,7 @@ def make_card(
         keeps_states=core.cache.states is not None,
         answers=core.outputs.kinds,
         media=core.media,
+        speech=speech,
     )
     version = blake2b(repr((card, fingerprint)).encode(), digest_size=8).hexdigest()
     return replace(card, version=version, created=int(time.time()))

@@ -5,7 +5,7 @@ launched.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.hearing import NOTHING, Attended, Hearing
 from deployments.engine.forward.inputs import NO_ADAPTERS, NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.outputs.model_outputs import ModelOutputs
@@ -119,14 +120,16 @@ class Runner:
         *,
         has_adapters: bool = False,
         has_media: bool = False,
+        hearing: Hearing | None = None,
     ) -> None:
         """`threads` is how many of the CPU compute a step. `outputs` says how the model answers
-        with vectors, where it does. `has_adapters`, `has_media`: whether tasks may
-        have some."""
+        with vectors, where it does. `has_adapters`, `has_media`: whether tasks may have some.
+        `hearing` is of a model whose tasks have sounds to transcribe."""
         self._outputs = outputs or ModelOutputs()
         self._reader = OutputReader(self._outputs)
         self._has_adapters = has_adapters
         self._has_media = has_media
+        self._hearing = hearing
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
@@ -187,12 +190,13 @@ class Runner:
         n_ahead = columns.n_drafted_before(sampled_rows)
         output_of = output_rows(batch, sampled_rows)
         step = self._inputs(batch, sampled_rows, n_ahead, n_scored, output_of=output_of)
-        logits, hidden = self._forward.compute(step)
+        with self._heard(batch) as heard:
+            logits, hidden = self._forward.compute(step)
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
         outputs = None
         if output_of:
             n_before = len(sampled_rows) + sum(n_scored.values())
-            outputs = self._reader.launch(output_of, logits[n_before:], hidden)
+            outputs = self._reader.launch(output_of, logits[n_before:], hidden, heard)
         sampled_logits = logits[: len(sampled_rows)].float()
         late_rows = _late_rows(batch, sampled_rows)
         rows, samples = self._sample(sampled_logits, batch, sampled_rows, n_ahead, late_rows)
@@ -214,6 +218,8 @@ class Runner:
         _begin_masks(batch, [rows[i] for i in known])
         newest_ids = self._samples_of(step, [tasks[i] for i in unknown])
         inputs = self._inputs(batch, rows, np.zeros_like(n_ahead), {}, newest_ids)
+        with self._heard(batch):
+            logits = self._forward.logits(inputs).float()
         launched = PendingStep(
             batch,
             rows,
@@ -221,7 +227,7 @@ class Runner:
             {},
             n_computed=[task.n_scheduled for task in batch.tasks],
             n_tokens=[task.n_expected for task in batch.tasks],
-            logits=self._forward.logits(inputs).float(),
+            logits=logits,
         )
         if not all(map(can_sample_ahead, tasks)):
             return launched
@@ -333,6 +339,11 @@ class Runner:
         if self._has_media:
             step = _with_media(step, batch, offsets)
         return output_of.added_to(step, batch, offsets) if output_of else step
+
+    def _heard(self, batch: Batch) -> AbstractContextManager[Attended]:
+        if self._hearing is None:
+            return nullcontext(NOTHING)
+        return self._hearing.of(batch.tasks, batch.new_len)
 
     def _adapter_slots(self, tasks: Sequence[Task]) -> IntArray:
         if not self._has_adapters:

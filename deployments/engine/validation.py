@@ -29,12 +29,19 @@ def find_invalid(
     *,
     takes_adapters: bool = False,
     takes_media: bool = False,
+    sound_bytes: int = 0,
 ) -> RequestError | None:
-    """The error of the first invalid field of a request. None: all fields are valid."""
+    """The error of the first invalid field of a request. None: all fields are valid.
+
+    sound_bytes: the most of one sound, of a model that transcribes; 0 for others.
+    """
+    media = _invalid_media(request, takes_media)
+    if sound_bytes:
+        media = _invalid_sound(request, sound_bytes)
     problems = (
         _invalid_token_ids(request, vocab_size),
         _invalid_content(request.content, takes_adapters),
-        _invalid_media(request, takes_media),
+        media,
         _invalid_sampling(request.sampling),
         _invalid_sequences(request),
     )
@@ -107,6 +114,14 @@ def _invalid_media(request: GenerationRequest, takes_media: bool) -> Problems:
         if one.columns and (one.end - one.first) % one.columns:
             yield "media", "the places of a medium must be whole lines of it"
         end = one.end
+
+
+def _invalid_sound(request: GenerationRequest, sound_bytes: int) -> Problems:
+    files = request.media
+    if len(files) != 1 or len(request.content.media) != 1:
+        yield "media", "this model transcribes sounds, and does nothing else"
+    elif not 0 < len(files[0].data) <= sound_bytes or len(files[0].data) % 2:
+        yield "media", f"a sound must have up to {sound_bytes} bytes, two for each sample"
 
 
 def _invalid_sampling(sampling: SamplingParams) -> Problems:

@@ -19,7 +19,7 @@ from deployments.llama.completion.infill import InfillRequest, infill_prompts, p
 from deployments.llama.completion.prompts import completion_prompts
 from deployments.llama.completion.schema import LlamaCompletionRequest, parse_completion
 from deployments.llama.error_body import envelope
-from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, parse_chat
+from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, error_event, parse_chat
 from deployments.llama.pooled import pooled_routes
 from deployments.llama.server.adapters import adapter_routes
 from deployments.llama.server.fleet_feed import fleet_routes
@@ -28,10 +28,11 @@ from deployments.llama.server.props import props_routes
 from deployments.llama.server.routes import ServerRoutes
 from deployments.llama.server.slots import slot_routes
 from deployments.llama.server.tokenize import APPLY_TEMPLATE, DETOKENIZE, TOKENIZE
-from deployments.llama.server.unsupported import refused_routes
+from deployments.llama.server.unsupported import refused_route
 from deployments.llama.server.vllm_tokenizer import tokenizer_routes
 from deployments.llama.tools.routes import tool_routes
 from deployments.llama.tools.settings import ToolSettings
+from deployments.openai.audio.routes import transcription_route
 from deployments.openai.chat.input_tokens import chat_input_tokens
 from deployments.openai.chat.reasoning_control import reasoning_control_route
 from deployments.openai.responses.encryption import ThoughtCipher
@@ -90,7 +91,7 @@ def routes(
         *pooled_routes(service),
         *tool_routes(tools, settings),
         *adapter_routes(cluster, settings),
-        *refused_routes(),
+        refused_route(),
     ]
 
 
@@ -106,6 +107,7 @@ def openai_aliases(service: Service, store: ResponseStore) -> list[Route]:
     )
     chat_count, count = chat_input_tokens(), responses_input_tokens(store, cipher)
     return [
+        transcription_route(service, "/audio/transcriptions", error_event),
         service.route(chat),
         service.route(replace(responses(store, cipher), path="/responses")),
         service.question(

@@ -9,6 +9,7 @@ import os
 import resource
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 from deployments.media.file_types import FileKind
@@ -39,12 +40,19 @@ def _decoded(job: dict[str, Any], data: bytes) -> tuple[Sequence[str], Sequence[
         case FileKind.AUDIO:
             from deployments.media.sounds import read_sound
 
-            return [""], [read_sound(data, job["max_audio_s"])]
+            sound = read_sound(data, job["max_audio_s"])
+            return [""], [_sampled(sound, job["rate"]) if job["rate"] else sound]
         case FileKind.DOCUMENT:
             from deployments.media.documents import read_document
 
             pages = read_document(data, job["max_pages"], with_images=job["with_images"])
             return [page.text for page in pages], [page.image for page in pages]
+
+
+def _sampled(sound: Medium, rate: int) -> Medium:
+    from deployments.media.speech_samples import speech_samples
+
+    return replace(sound, data=speech_samples(sound.data, rate))
 
 
 def _described(medium: Medium, data: bytes) -> dict[str, Any]:

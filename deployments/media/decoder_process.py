@@ -42,6 +42,7 @@ class Job:
     kind: FileKind
     is_low_detail: bool = False
     with_images: bool = False  # of a document's pages, each of which is a medium
+    rate: int = 0  # of a sound whose samples are wanted, and not its file; 0: the file
 
     def line(self, settings: MediaSettings, n_bytes: int) -> bytes:
         most = min(settings.max_pages, settings.max_media if self.with_images else inf)
@@ -49,6 +50,7 @@ class Job:
             "kind": self.kind,
             "is_low_detail": self.is_low_detail,
             "with_images": self.with_images,
+            "rate": self.rate,
             "max_pixels": settings.max_pixels,
             "max_audio_s": settings.max_audio_s,
             "max_pages": most,

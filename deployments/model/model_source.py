@@ -21,6 +21,7 @@ from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_same_tokenizer
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_model, load_tokenizer
+from deployments.engine.loading.speech import speech_rules
 from deployments.engine.media.encoder import move
 from deployments.engine.model_card import (
     default_sampling,
@@ -87,7 +88,13 @@ class ModelSource:
             core = self._engine(model, ranks, end_token_ids(model, tokenizer))
         sampling = settings.sampling.over(default_sampling(generation_config(model)))
         self.card = make_card(
-            settings.name, core, tokenizer, settings.dialect, sampling, self._fingerprint
+            settings.name,
+            core,
+            tokenizer,
+            settings.dialect,
+            sampling,
+            self._fingerprint,
+            speech_rules(model, tokenizer),
         )
         return core
 

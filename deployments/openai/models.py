@@ -14,14 +14,14 @@ from deployments.ingress.fleet.cluster import (
     find_served,
     served_models,
 )
-from deployments.ingress.generation.abilities import tasks_of
+from deployments.ingress.generation.abilities import modalities_of, tasks_of
 from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.errors import error_response
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode
 from deployments.ingress.routes.model_management import TAG, reload_if_asked
 from deployments.ingress.routes.model_status import status_object
-from deployments.wire import ModelCard, Refused, media_kinds
+from deployments.wire import ModelCard, Refused
 
 OWNER = "manta"
 
@@ -72,13 +72,15 @@ def _model(model: ServedModel, card: ModelCard | None) -> dict[str, object]:
     }
     if card is None:
         return described
-    inputs = ["text", *map(str, media_kinds(card))]
-    described["architecture"] = {"input_modalities": inputs, "output_modalities": ["text"]}
+    described["architecture"] = {
+        "input_modalities": modalities_of(card),
+        "output_modalities": ["text"],
+    }
     context = card.context_length
     meta = {"n_vocab": card.vocab_size, "n_ctx": context, "n_ctx_train": context}
     if card.answers.embedding_size:
         meta["n_embd"] = card.answers.embedding_size
-    tasks = tasks_of(card.answers)
+    tasks = tasks_of(card)
     return {**described, "max_model_len": context, "tasks": tasks, "meta": meta}
 
 

@@ -17,6 +17,7 @@ from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.ingress.streams.routes import stream_routes
 from deployments.openai.adapters import adapter_routes
+from deployments.openai.audio.routes import audio_routes
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.input_tokens import chat_input_tokens
 from deployments.openai.chat.reasoning_control import reasoning_control_route
@@ -56,8 +57,6 @@ COMPLETIONS = Operation(
 
 UNSUPPORTED = {
     "/v1/audio/speech": "audio output",
-    "/v1/audio/transcriptions": "audio input",
-    "/v1/audio/translations": "audio input",
     "/v1/images/edits": "images",
     "/v1/images/generations": "images",
     "/v1/images/variations": "images",
@@ -90,6 +89,7 @@ def routes(
         *adapter_routes(cluster, settings),
         health_route(cluster, "/v1/health"),
         *pooled_routes(service),
+        *audio_routes(service),
         *unsupported_routes(UNSUPPORTED),
     ]
 

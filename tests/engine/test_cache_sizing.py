@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,10 +15,13 @@ from deployments.engine.cache_sizing import (
     kv_budget,
     largest_step,
 )
+from deployments.engine.forward.hearing import sound_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
+from deployments.engine.loading.speech import as_decoder
 from kv.cache import CacheShape
 from kv.layout import alike
 from kv.storage import Storage
+from tests.engine.speech.tiny_whisper import MAX_TOKENS, WINDOW, tiny_whisper
 from tests.models import tiny_model
 
 SHAPE = CacheShape(layout=alike(1, 1, 8), n_pages=0, page_size=4, max_tasks=8, max_tokens=64)
@@ -84,6 +88,21 @@ def test_pages_on_a_cpu_take_a_gibibyte_unless_something_else_is_said() -> None:
 def test_no_more_pages_are_made_than_could_ever_be_used() -> None:
     shape = cache_shape(tiny_model(), EngineLimits(max_running=3, context_length=40))
     assert (shape.n_pages, shape.max_tokens) == (9, 40)
+
+
+def test_sounds_have_their_memory_beside_the_pages() -> None:
+    model, limits = as_decoder(tiny_whisper()), EngineLimits(max_running=64)
+    one = 2 * 2 * (WINDOW // 320) * 32 * 4  # keys and values of 2 layers
+    assert sound_bytes(model) == one
+    page = Storage.page_bytes(alike(2, 4, 8), limits.page_size, model.dtype)
+    each = 2 * one + MAX_TOKENS // limits.page_size * page
+    few = cache_shape(model, replace(limits, kv_gib=(3 * each + 1) / GIB))
+    assert few.max_tasks == 3
+    assert few.max_tokens == MAX_TOKENS
+    assert few.n_pages * page <= 3 * each - 3 * 2 * one + 1
+    with pytest.raises(ValueError, match=r"kv_gib: .* a sound with its transcript takes"):
+        cache_shape(model, replace(limits, kv_gib=(each - 1) / GIB))
+    assert cache_shape(model, limits).max_tasks == 64
 
 
 @given(

@@ -156,7 +156,7 @@ def test_a_body_that_is_no_json_object_is_the_clients_fault(body: bytes) -> None
         ("POST", "/slots/x?action=save", 400),
         ("POST", "/slots/0?action=dance", 400),
         ("POST", "/props", 501),
-        ("POST", "/audio/transcriptions", 501),
+        ("POST", "/audio/transcriptions", 415),
         ("GET", "/nothing", 404),
         ("GET", "/slots?model=nope", 404),
         ("GET", "/props?model=nope", 404),

@@ -21,6 +21,7 @@ from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, cap
 from deployments.engine.forward.decoder import Decoder, decoder
 from deployments.engine.forward.encoder import encoder
 from deployments.engine.forward.head import head
+from deployments.engine.forward.hearing import hears
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import RecurrentLayers, find_mixers
@@ -49,6 +50,7 @@ class Forward:
         self._is_on_gpu = self._device.type == "cuda"
         self._graphs: StepGraphs | None = None
         self._no_states = torch.empty(0, 0, device=self._device)
+        self._hears = hears(model)
         self._encoder = encoder(model)
         if self._encoder is not None:
             return
@@ -81,7 +83,7 @@ class Forward:
         )
 
     def _can_be_captured(self) -> bool:
-        if self._encoder is not None or self.reads_host_table:
+        if self._encoder is not None or self._hears or self.reads_host_table:
             return False
         return self._recurrent is None or self._recurrent.can_batch
 

@@ -24,6 +24,7 @@ SUPPORTED_LAYER_TYPES = frozenset(
 LAYER_TYPES_BY_ROWS = SUPPORTED_LAYER_TYPES | {
     *("chunked_attention", "hybrid_sliding", "indexed_attention")
 }
+SPEECH_TYPES = frozenset({"whisper"})  # whose decoders the engine runs beside their encoders
 STATELESS_LAYER_TYPES = frozenset({"mlp", "moe"})
 SUPPORTED_QUANTIZATION = "mxfp4"  # transformers dequantizes it without further packages
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
@@ -56,7 +57,7 @@ def read_config(path: str) -> PretrainedConfig:
 def check_supported(config: PretrainedConfig) -> None:
     """Raises UnsupportedModelError for an architecture or a quantization that is not served."""
     text = config.get_text_config(decoder=True)
-    if getattr(text, "is_encoder_decoder", False):
+    if getattr(text, "is_encoder_decoder", False) and text.model_type not in SPEECH_TYPES:
         raise UnsupportedModelError(f"{text.model_type} is an encoder-decoder model")
     _check_layer_types(text, LAYER_TYPES_BY_ROWS)
     if not hasattr(text, "num_hidden_layers"):

@@ -33,6 +33,7 @@ from deployments.engine.loading.media_models import as_language_model, load_proc
 from deployments.engine.loading.model_tasks import answer_as, auto_class, task_of
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
 from deployments.engine.loading.sentence_files import read_sentence_files
+from deployments.engine.loading.speech import as_decoder
 from deployments.engine.media.encoder import media_encoder
 from deployments.engine.threads import one_thread
 from deployments.outputs import ModelTask, Pooling
@@ -87,7 +88,7 @@ def load_model(
         move_to_device(model, device, on_copy_progress)
         if (encoder := media_encoder(model)) is not None:
             encoder.to(device)
-        return answer_as(model, task, files, pooling)
+        return answer_as(as_decoder(model), task, files, pooling)
 
 
 def _read_weights(

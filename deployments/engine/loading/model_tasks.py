@@ -21,6 +21,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMultimodalLM,
     AutoModelForSequenceClassification,
+    AutoModelForSpeechSeq2Seq,
     PretrainedConfig,
     PreTrainedModel,
 )
@@ -63,6 +64,8 @@ def auto_class(config: PretrainedConfig, task: ModelTask) -> Any:
     """
     name = (getattr(config, "architectures", None) or [""])[0]
     has_labels = name.endswith("ForSequenceClassification")
+    if name == "WhisperForConditionalGeneration":
+        return AutoModelForSpeechSeq2Seq
     if task is ModelTask.GENERATE or (task is ModelTask.SCORE and not has_labels):
         if takes_media(config):
             return AutoModelForMultimodalLM

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.forward.by_rows import by_rows
+from deployments.engine.forward.hearing import alignment_heads, hears
 from deployments.outputs import AnswerKinds, ModelTask, Pooling
 
 OUTPUTS = "paged_outputs"  # attribute of a model: its `ModelOutputs`
@@ -22,6 +23,7 @@ class ModelOutputs:
         logits behind a text's last token are those of its labels, if it has any.
     head_pooling: what the head reads.
     is_encoder: tokens attend to those behind them, too, so that a text is computed at once.
+    can_align: it tells when the tokens of a transcript are heard.
     """
 
     kinds: AnswerKinds = field(default_factory=AnswerKinds)
@@ -29,6 +31,7 @@ class ModelOutputs:
     head: Callable[[Tensor], Tensor] | None = None
     head_pooling: Pooling = Pooling.LAST
     is_encoder: bool = False
+    can_align: bool = False
 
     @property
     def has_labels(self) -> bool:
@@ -46,10 +49,12 @@ def outputs_of(model: PreTrainedModel) -> ModelOutputs:
     kinds = found.kinds
     if kinds.task is ModelTask.GENERATE or kinds.can_generate:
         hidden: int = getattr(model.config.get_text_config(decoder=True), "hidden_size", 0)
-        can_embed = bool(hidden) and by_rows(model) is None
+        can_embed = bool(hidden) and by_rows(model) is None and not hears(model)
         size = kinds.embedding_size or hidden
         found = replace(
-            found, kinds=replace(kinds, can_embed=can_embed, embedding_size=size * can_embed)
+            found,
+            kinds=replace(kinds, can_embed=can_embed, embedding_size=size * can_embed),
+            can_align=bool(alignment_heads(model)),
         )
     return found
 

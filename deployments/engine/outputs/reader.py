@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from deployments.engine.forward.inputs import NO_TOKENS, StepInputs
+from deployments.engine.outputs.alignment import attention_map, heard_at
 from deployments.engine.outputs.model_outputs import ModelOutputs
 from deployments.engine.outputs.vectors import finish_vectors, pack
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.pooled import Pooled, PooledChunk
 from deployments.engine.tasks.task import Task
-from deployments.outputs import LabelParams, Pooling, PoolParams
+from deployments.outputs import AlignParams, LabelParams, OutputParams, Pooling, PoolParams
 from kv.arrays import IntArray
 
 
@@ -90,7 +91,7 @@ def _output_row(row: int, task: Task, pooled: Pooled, new_len: int) -> OutputRow
     n, logit_position = 0, -1
     match pooled.pooling:
         case None:
-            logit_position = end - 1 if is_last else -1
+            logit_position = end - 1 if is_last and not pooled.aligns else -1
         case Pooling.LAST:
             first, n = end - 1, int(is_last)
         case Pooling.CLS:
@@ -108,8 +109,8 @@ class PendingOutputs:
     """What a device may be computing still, by row."""
 
     carried: Mapping[int, Tensor]
-    vectors: Mapping[int, Tensor]  # [n, size]
-    params: Mapping[int, PoolParams | None]  # of those that are pooled
+    vectors: Mapping[int, Tensor]  # [n, size]; of transcripts, what each token attends to
+    params: Mapping[int, OutputParams | None]
     normalizes: bool
     rows: Sequence[int]
 
@@ -125,7 +126,9 @@ class PendingOutputs:
         numbers = found.cpu().numpy()
         is_finite = is_finite and bool(np.isfinite(numbers).all())
         params = self.params[row]
-        if params is not None:
+        if isinstance(params, AlignParams):
+            numbers = heard_at(numbers)[None]
+        elif isinstance(params, PoolParams):
             is_own = params.pooling is not Pooling.TOKEN or params.normalize is not None
             normalizes = self.normalizes and is_own
             numbers = finish_vectors(numbers, params, normalizes=normalizes)
@@ -138,8 +141,15 @@ class OutputReader:
     def __init__(self, outputs: ModelOutputs) -> None:
         self._outputs = outputs
 
-    def launch(self, rows: OutputRows, logits: Tensor, hidden: Tensor) -> PendingOutputs:
-        """logits [rows that need some, vocab], hidden [tokens that are needed, hidden]"""
+    def launch(
+        self,
+        rows: OutputRows,
+        logits: Tensor,
+        hidden: Tensor,
+        heard: Mapping[int, Sequence[Tensor]],
+    ) -> PendingOutputs:
+        """logits [rows that need some, vocab], hidden [tokens that are needed, hidden]; `heard` is
+        what the rows to align attend to, in parts [heads, tokens, ticks]."""
         carried: dict[int, Tensor] = {}
         vectors: dict[int, Tensor] = {}
         pooled: dict[int, Tensor] = {}
@@ -149,6 +159,12 @@ class OutputReader:
             if one.logit_position >= 0:
                 vectors[one.row] = _of_logits(one.task, logits[n_logits])
                 n_logits += 1
+            elif one.pooled.aligns:
+                weights = _attended(one, torch.cat([*heard[one.row]]))
+                if one.is_last:
+                    vectors[one.row] = attention_map(weights[:, _n_before(one.task) :])
+                else:
+                    carried[one.row] = weights
             elif one.pooled.pooling is Pooling.TOKEN:
                 if one.n:
                     vectors[one.row] = self._of_tokens(states.float())
@@ -161,7 +177,7 @@ class OutputReader:
                     carried[one.row] = found
         if pooled:
             vectors |= self._of_texts(rows, pooled)
-        params = {one.row: _params(one.task) for one in rows.rows}
+        params = {one.row: one.task.request.output for one in rows.rows}
         normalizes = self._outputs.kinds.normalizes
         return PendingOutputs(carried, vectors, params, normalizes, [one.row for one in rows.rows])
 
@@ -177,9 +193,9 @@ class OutputReader:
         headed, dense, bare = list[int](), list[int](), list[int]()
         for one in rows.rows:
             if one.row in pooled:
-                params = _params(one.task)
+                params = one.task.request.output
                 has_dense = one.pooled.pooling is outputs.kinds.pooling
-                is_headed = params is not None and params.use_head
+                is_headed = isinstance(params, PoolParams) and params.use_head
                 (headed if is_headed else dense if has_dense else bare).append(one.row)
         if headed:
             assert outputs.head is not None
@@ -200,12 +216,6 @@ def _through(dense: torch.nn.Sequential, states: Tensor) -> Tensor:
     return made.float()
 
 
-def _params(task: Task) -> PoolParams | None:
-    """Where the answer is pooled and is no logits."""
-    output = task.request.output
-    return output if isinstance(output, PoolParams) else None
-
-
 def _of_logits(task: Task, logits: Tensor) -> Tensor:
     """logits [vocab]. Returns [1, labels]: log-probabilities, or the logits of a head."""
     output = task.request.output
@@ -214,6 +224,17 @@ def _of_logits(task: Task, logits: Tensor) -> Tensor:
     logprobs = logits.float().log_softmax(-1)
     ids = torch.tensor(output.token_ids, device=logits.device)
     return logprobs.index_select(0, ids)[None]
+
+
+def _n_before(task: Task) -> int:
+    assert isinstance(task.request.output, AlignParams)
+    return task.request.output.n_before
+
+
+def _attended(one: OutputRow, weights: Tensor) -> Tensor:
+    """weights [heads, new tokens, ticks]. Returns them behind those of earlier chunks."""
+    before = one.pooled.carried if one.task.n_computed else None
+    return weights if before is None else torch.cat([before, weights], dim=1)
 
 
 def _carried(one: OutputRow, states: Tensor) -> Tensor | None:

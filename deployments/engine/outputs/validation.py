@@ -6,6 +6,7 @@ from deployments.engine.outputs.model_outputs import ModelOutputs
 from deployments.engine.tasks.pooled import Pooled
 from deployments.outputs import (
     VECTOR_ITEM_BYTES,
+    AlignParams,
     LabelParams,
     ModelTask,
     OutputParams,
@@ -38,8 +39,8 @@ def pooled_of(request: GenerationRequest, outputs: ModelOutputs) -> Pooled | Non
     output = request.output
     if output is None:
         return None
-    if isinstance(output, LabelParams):
-        return Pooled(None)
+    if not isinstance(output, PoolParams):
+        return Pooled(None, aligns=isinstance(output, AlignParams))
     if output.use_head:
         return Pooled(None if outputs.head is None else outputs.head_pooling)
     return Pooled(output.pooling or outputs.kinds.pooling)
@@ -63,6 +64,8 @@ def _problems(
         yield _invalid("second_at", "this model does not tell two texts apart by types of tokens")
     if isinstance(output, LabelParams):
         yield from _invalid_labels(output, outputs)
+    elif isinstance(output, AlignParams):
+        yield from _invalid_transcript(output, outputs, n)
     elif output.use_head:
         yield from _invalid_head(output, outputs)
     else:
@@ -74,6 +77,13 @@ def _invalid_labels(output: LabelParams, outputs: ModelOutputs) -> Problems:
         yield _unsupported("this model has no probabilities of tokens")
     if not 1 <= len(output.token_ids) <= MAX_LABELS:
         yield _invalid("token_ids", f"labels must be 1 to {MAX_LABELS} tokens")
+
+
+def _invalid_transcript(output: AlignParams, outputs: ModelOutputs, n_tokens: int) -> Problems:
+    if not outputs.can_align:
+        yield _unsupported("this model does not tell when tokens are heard")
+    if not 0 <= output.n_before < n_tokens:
+        yield _invalid("n_before", "the transcript must be the end of the prompt")
 
 
 def _invalid_head(output: PoolParams, outputs: ModelOutputs) -> Problems:

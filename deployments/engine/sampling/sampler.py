@@ -21,6 +21,7 @@ from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.sampling.temperature import TemperatureStrategy
 from deployments.engine.sampling.thinking_budget import ThinkingStrategy
+from deployments.engine.sampling.transcripts import TranscriptStrategy
 from deployments.engine.sampling.truncation import (
     MinPStrategy,
     TopKStrategy,
@@ -190,6 +191,7 @@ def default_pipeline(*masks: BaseSamplingStrategy) -> SamplingPipeline:
             LogitBiasStrategy(),
             BadWordsStrategy(),
             MinTokensStrategy(),
+            TranscriptStrategy(),
             *masks,
             OrderedStrategy(SAMPLERS),
             MirostatStrategy(),

@@ -87,6 +87,7 @@ class Committer:
         self._running.remove(task)
         self._outbox.post(task, event)
         self._cache.free(task.id)
+        task.free_sound()
 
     def _finish_not_finite(self, task: Task) -> None:
         # The pages that it was computed from may be broken too: nobody may find them.

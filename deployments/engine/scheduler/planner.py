@@ -45,7 +45,7 @@ class Planner:
         All its tokens have pages. Tasks may be preempted for that; these are not in the batch.
         """
         rows: dict[Task, int] = {}
-        self._plan_rows(tasks, rows, budget)
+        self._plan_rows(one_to_encode(tasks), rows, budget)
         if self._drafter is not None and self._drafter.can_draft(len(rows)):
             self._plan_drafts(self._drafter, rows, budget)
         return Batch([*rows], [*rows.values()])
@@ -60,7 +60,7 @@ class Planner:
         rows: dict[Task, int] = {}
         self._can_preempt = False
         try:
-            self._plan_rows(tasks, rows, budget)
+            self._plan_rows(one_to_encode(tasks), rows, budget)
         except _OutOfPagesError:
             self.give_back(rows)
             return NOTHING
@@ -197,6 +197,16 @@ class Planner:
             if last is task:
                 return False
         return True
+
+
+def one_to_encode(tasks: Sequence[Task]) -> Sequence[Task]:
+    """Without tasks whose sounds the model has not heard yet, but for the first of these: hearing
+    takes as long as a large chunk of a prompt does."""
+    if not tasks or tasks[0].sound is None:  # all have a sound, or none
+        return tasks
+    new = [task for task in tasks if task.sound is not None and task.sound.states is None]
+    later = {*new[1:]}
+    return [task for task in tasks if task not in later] if later else tasks
 
 
 def divide(prompts: Sequence[Task], budget: int) -> list[Share]:

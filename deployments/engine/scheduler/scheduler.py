@@ -256,6 +256,7 @@ class InferenceScheduler:
         task = self._running.pop()
         task.max_cached = min(task.max_cached, self._cache.cached_tokens(task.id))
         self._cache.free(task.id)
+        task.free_sound()
         task.n_computed = task.n_in_draft = 0
         MediaStage.take_back(task)
         self._waiting.put_back(task)

@@ -24,7 +24,7 @@ class GridPositions:
 
     @property
     def end(self) -> int:
-        return self.table.shape[1]
+        return len(self.table[0])
 
     def within(self, first: int, end: int) -> IntArray:
         """Of the tokens `first` to `end` (excluded). [3, tokens]"""

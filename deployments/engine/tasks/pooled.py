@@ -16,7 +16,7 @@ class PooledChunk:
     """What a step has added to a text.
 
     carried: for the text's next chunk, [hidden]: the sum of its hidden states so far, or the first
-        one.
+        one; of a transcript to align, what its tokens so far attend to [heads, tokens, ticks].
     vectors: of its tokens, or its answer; None: there are none yet.
     """
 
@@ -27,15 +27,16 @@ class PooledChunk:
 
 @dataclass(slots=True)
 class Pooled:
-    """Of one task. `pooling` None: the answer is made of logits."""
+    """Of one task. `pooling` None: the answer is made of logits, or of attention if it `aligns`."""
 
     pooling: Pooling | None
+    aligns: bool = False
     carried: Tensor | None = None
     parts: list[Vectors] = field(default_factory=list)
 
     @property
     def needs_all_tokens(self) -> bool:
-        return self.pooling in NEED_ALL_TOKENS
+        return self.aligns or self.pooling in NEED_ALL_TOKENS
 
     @property
     def n_vectors(self) -> int:

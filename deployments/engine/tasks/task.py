@@ -13,6 +13,7 @@ from deployments.engine.tasks.mailbox import Mailbox
 from deployments.engine.tasks.media_vectors import MediaVectors
 from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.sampling_state import SamplingState
+from deployments.engine.tasks.sound import Sound
 from deployments.wire import (
     FinishReason,
     GenerationRequest,
@@ -68,6 +69,7 @@ class Task:
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     sampling_state: SamplingState = field(default_factory=SamplingState)
     pooled: Pooled | None = None  # where its answer is vectors
+    sound: Sound | None = None  # that it transcribes
 
     @property
     def sampling(self) -> SamplingParams:
@@ -173,6 +175,11 @@ class Task:
         if self.grammar is not None:
             return self.grammar.failure
         return "every token is banned" if self.is_stalled else ""
+
+    def free_sound(self) -> None:
+        """It runs no more, or not now."""
+        if self.sound is not None:
+            self.sound.states = None
 
     def rewind(self) -> None:
         """As if the step in progress had never been."""

@@ -1,11 +1,11 @@
 """What a model can answer, and the refusals of what it can't: each says what it can do."""
 
 from deployments.outputs import AnswerKinds, ModelTask, Pooling
-from deployments.wire import ModelCard, Refused, refused
+from deployments.wire import ModelCard, Refused, media_kinds, refused
 
 
 def check_generates(card: ModelCard) -> None:
-    if not card.answers.can_generate:
+    if not generates(card):
         raise unable(card, "generate text")
 
 
@@ -46,10 +46,22 @@ def compares_vectors(kinds: AnswerKinds) -> bool:
     return kinds.task is ModelTask.EMBED and kinds.pooling is not None
 
 
-def tasks_of(kinds: AnswerKinds) -> list[str]:
+def generates(card: ModelCard) -> bool:
+    """A model that transcribes generates too, but hears what no message has."""
+    return card.answers.can_generate and card.speech is None
+
+
+def modalities_of(card: ModelCard) -> list[str]:
+    """What it takes, as the lists of models say."""
+    return ["audio"] if card.speech is not None else ["text", *map(str, media_kinds(card))]
+
+
+def tasks_of(card: ModelCard) -> list[str]:
     """What the lists of models say of it."""
+    kinds = card.answers
     tasks = {
-        "generate": kinds.can_generate,
+        "generate": generates(card),
+        "transcribe": card.speech is not None,
         "embed": embeds(kinds),
         "score": scores_pairs(kinds),
         "classify": bool(kinds.labels) and kinds.task is ModelTask.CLASSIFY,
@@ -60,7 +72,8 @@ def tasks_of(kinds: AnswerKinds) -> list[str]:
 def unable(card: ModelCard, what: str) -> Refused:
     kinds = card.answers
     able = {
-        "generates text": kinds.can_generate,
+        "generates text": generates(card),
+        "transcribes sounds": card.speech is not None,
         "makes embeddings": embeds(kinds),
         "scores pairs of texts": scores_pairs(kinds),
         "classifies texts": bool(kinds.labels) and kinds.task is ModelTask.CLASSIFY,

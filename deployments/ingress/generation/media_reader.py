@@ -70,6 +70,24 @@ class MediaReader:
         self._check_number(sum(_n_media(read[source]) for source in sources), sources)
         return PromptMedia(read)
 
+    async def read_speech(
+        self, data: bytes, path: str, rate: int, client: str, hold: Hold
+    ) -> bytes:
+        """The samples of a sound: 16 bits, mono, little endian. `path` is the field that errors
+        name. Raises Refused.
+        """
+        source = Source(kind=FileKind.AUDIO, path=path)
+        if len(data) > self.settings.max_bytes:
+            self._refuse_large(source)
+        if problem := format_problem(data, source.kind, ""):
+            _refuse(source, problem)
+        job = Job(kind=source.kind, rate=rate)
+        async with self._decoding.turn(client):
+            [piece] = await self._run(partial(self._decode, source, job, data))
+        assert piece.medium is not None
+        hold(len(piece.medium.data))
+        return piece.medium.data
+
     def _check(self, sources: Sequence[Source], card: ModelCard) -> None:
         """All that the request says itself."""
         self._check_number(len(sources), sources)

@@ -75,6 +75,7 @@ class DocumentedRoute(Route):
         name: str,
         tag: str,
         body: type[BaseModel] | None = None,
+        body_type: str = JSON,
         media_types: Sequence[str] = (JSON,),
         query: Sequence[str] = (),
         needed: Sequence[str] = (),
@@ -85,6 +86,7 @@ class DocumentedRoute(Route):
         super().__init__(path, endpoint, methods=methods, name=name)
         self.tag = tag
         self.body = body
+        self.body_type = body_type
         self.media_types = media_types
         self.query = query
         self.needed = needed  # in the query too
@@ -162,7 +164,7 @@ def _operation(
         "security": [{name: []} for name in SECURITY] if locked else [],
     }
     if route.body is not None:
-        content = {JSON: {"schema": references[route.body]}}
+        content = {route.body_type: {"schema": references[route.body]}}
         operation["requestBody"] = {"required": True, "content": content}
     return operation
 

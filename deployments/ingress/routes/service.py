@@ -112,7 +112,7 @@ class Service:
             try:
                 answer = await self._generate(request, operation)
             except ClientDisconnect:
-                return _nothing
+                return nothing
             return answer if keeper is None else keeper(answer)
 
         return DocumentedRoute(
@@ -133,7 +133,7 @@ class Service:
                 with guard.until_answered():
                     answer = await self._ask(request, question, guard)
             except ClientDisconnect:
-                return _nothing
+                return nothing
             with guard:
                 guard.mark_ok()
             return Response(encode(answer), media_type="application/json")
@@ -159,7 +159,7 @@ class Service:
     ) -> Answer | DelayedAnswer:
         guard = self.metrics.guard(operation.name)
         with guard.until_answered():
-            connection = self._enter(http, guard)
+            connection = self.enter(http, guard)
             owner = owner_of(http)
             work, (asked, caller) = await self._parsed(
                 http,
@@ -187,7 +187,7 @@ class Service:
         work = BodyWork(self.off_loop, len(body), connection)
         return work, await work.run(lambda: parse(parse_json(body)))
 
-    def _enter(self, http: Request, guard: InflightGuard) -> str:
+    def enter(self, http: Request, guard: InflightGuard) -> str:
         """The client, as `connection_of` says. The request is in flight until the guard closes.
 
         Raises Refused.
@@ -199,7 +199,7 @@ class Service:
     async def _ask(
         self, http: Request, question: TokenizerOperation[BodyT], guard: InflightGuard
     ) -> object:
-        connection = self._enter(http, guard)
+        connection = self.enter(http, guard)
         work, asked = await self._parsed(http, connection, question.parse)
 
         async def prepared() -> tuple[Answering[BodyT], ModelCard]:
@@ -225,7 +225,7 @@ class Service:
         return Sender(headers, owner, client, hold, read_media)
 
 
-async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to a client that has left."""
 
 

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
-from deployments.ingress.generation.abilities import tasks_of
+from deployments.ingress.generation.abilities import modalities_of, tasks_of
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.pooling.texts import max_input_tokens
 from deployments.llama.completion.generation_settings import default_settings
@@ -72,7 +72,7 @@ def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
 
 def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Mapping[str, object]:
     tokenizer, special = tokenizers.get(card), dict(card.special_tokens)
-    kinds = media_kinds(card)
+    modalities = modalities_of(card)
     return {
         "default_generation_settings": {
             "params": _default_params(card, tokenizer),
@@ -82,11 +82,11 @@ def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Map
         "model_alias": card.name,
         "model_path": card.name,
         "modalities": {
-            "vision": MediaKind.IMAGE in kinds,
+            "vision": MediaKind.IMAGE in modalities,
             "video": False,
-            "audio": MediaKind.AUDIO in kinds,
+            "audio": MediaKind.AUDIO in modalities,
         },
-        **({"media_marker": MEDIA_MARKER} if kinds else {}),
+        **({"media_marker": MEDIA_MARKER} if media_kinds(card) else {}),
         **_answers(card),
         "endpoint_slots": True,
         "endpoint_props": False,
@@ -105,7 +105,7 @@ def _answers(card: ModelCard) -> Mapping[str, object]:
     """What the model can be asked for, and what of it a request may name."""
     kinds = card.answers
     return {
-        "tasks": tasks_of(kinds),
+        "tasks": tasks_of(card),
         "pooling": kinds.pooling,
         "embedding_size": kinds.embedding_size,
         "max_input_tokens": max_input_tokens(card),

@@ -1,4 +1,4 @@
-"""llama-server's endpoints that are not supported. Each is refused with a message of its own."""
+"""llama-server's endpoint that is not supported. It is refused with a message of its own."""
 
 import json
 
@@ -6,18 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.ingress.routes.unsupported import unsupported_routes
 
-UNSUPPORTED = {
-    "/audio/transcriptions": "audio input",
-}
-
-
-def refused_routes() -> list[Route]:
-    return [
-        *unsupported_routes(UNSUPPORTED),
-        Route("/cors-proxy", feature_disabled, methods=["GET", "POST"], include_in_schema=False),
-    ]
+def refused_route() -> Route:
+    return Route("/cors-proxy", feature_disabled, methods=["GET", "POST"], include_in_schema=False)
 
 
 async def feature_disabled(request: Request) -> Response:

@@ -1,0 +1,226 @@
+"""The half of a speech model that hears: its encoder, and the decoder's attention to it.
+
+A sound is encoded once for each task that runs, and never again while any of them, or the memory of
+the latest sounds, has its states.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel, WhisperFeatureExtractor
+
+from deployments.engine.tasks.sound import CrossStates, Sound
+from deployments.engine.tasks.task import Task
+from deployments.wire import GenerationRequest
+
+SOUND_ENCODER = "sound_encoder"  # a module of models that transcribe
+SAMPLE_BYTES = 2  # of the sounds in requests: 16 bits, mono, little endian
+TICK_FRAMES = 2  # of the features, whose number the encoder halves
+# By row, the weights [heads, new tokens, ticks] of the heads that tell when a token is heard.
+Attended = Mapping[int, Sequence[Tensor]]
+NOTHING: Attended = {}
+
+
+class CrossAttention(nn.Module):
+    """In the place of a layer's attention to the encoder. Rows attend to sounds of their own."""
+
+    def __init__(self, attention: nn.Module, layer: int) -> None:
+        super().__init__()
+        given: Any = attention
+        self.k_proj, self.v_proj = given.k_proj, given.v_proj
+        self.q_proj, self.out_proj = given.q_proj, given.out_proj
+        self._heads, self._scaling, self._layer = given.num_heads, given.scaling, layer
+
+    def states(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        """encoded [ticks, hidden] -> keys and values [heads, ticks, dim]"""
+        keys, values = self.k_proj(encoded), self.v_proj(encoded)
+        return self._by_head(keys), self._by_head(values)
+
+    def forward(
+        self, hidden_states: Tensor, key_value_states: "HeardRows", **_: object
+    ) -> tuple[Tensor, None]:
+        """hidden_states [1, tokens, hidden]"""
+        queries = self._by_head(self.q_proj(hidden_states[0]) * self._scaling)
+        heard = key_value_states.attend(self._layer, queries)
+        return self.out_proj(heard.transpose(0, 1).flatten(1))[None], None
+
+    def _by_head(self, given: Tensor) -> Tensor:
+        return given.unflatten(-1, (self._heads, -1)).transpose(0, 1).contiguous()
+
+
+class HeardRows:
+    """What each row of a step hears, which layers are given in the place of the encoder's states.
+
+    Row by row: what a row hears is the same whatever the others are. Rows in `aligned`, which have
+    so many ticks, leave the weights of some `heads`, by layer, in `weights`.
+    """
+
+    def __init__(
+        self,
+        states: Sequence[CrossStates],
+        new_len: Sequence[int],
+        aligned: Mapping[int, int],
+        heads: Mapping[int, Sequence[int]],
+    ) -> None:
+        self._states = states
+        self._new_len = [*new_len]
+        self._aligned, self._heads = aligned, heads
+        self.weights: dict[int, list[Tensor]] = {row: [] for row in aligned}
+
+    def attend(self, layer: int, queries: Tensor) -> Tensor:
+        """queries [heads, tokens, dim] -> [heads, tokens, dim]"""
+        rows = queries.split(self._new_len, dim=1)
+        if self._aligned and layer in self._heads:
+            self._keep_weights(layer, rows)
+        parts = [
+            F.scaled_dot_product_attention(row[None], keys[None], values[None], scale=1.0)[0]
+            for row, (keys, values) in zip(
+                rows, (states[layer] for states in self._states), strict=True
+            )
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def _keep_weights(self, layer: int, rows: Sequence[Tensor]) -> None:
+        heads = [*self._heads[layer]]
+        for row, n_ticks in self._aligned.items():
+            keys = self._states[row][layer][0][heads]
+            weights = (rows[row][heads] @ keys.transpose(1, 2)).float().softmax(-1)
+            self.weights[row].append(weights[..., :n_ticks])
+
+
+class Hearing:
+    """Of one model. `prepare` is for any thread, all else for the one that runs the model."""
+
+    def __init__(self, model: PreTrainedModel, max_kept: int) -> None:
+        """max_kept: sounds that are remembered, whether or not a task needs them."""
+        whole: Any = model
+        self._model, self._max_kept = model, max_kept
+        self._heads = alignment_heads(model)
+        self._extractor = extractor_of(model.config)
+        self._kept: OrderedDict[bytes, CrossStates] = OrderedDict()
+        self._rows: HeardRows | None = None
+        whole.model.decoder.register_forward_pre_hook(self._give_rows, with_kwargs=True)
+
+    @property
+    def max_bytes(self) -> int:
+        """Of the sound of one request."""
+        n_samples: int = self._extractor.n_samples
+        return n_samples * SAMPLE_BYTES
+
+    def prepare(self, request: GenerationRequest) -> Sound:
+        """The sound of a valid request, with its features if they are needed."""
+        # Who has other salt finds nothing of it, as in pages.
+        digest = request.content.root() + request.content.media[0].digest
+        samples = request.media[0].data
+        features = None if digest in self._kept else self._features(samples)
+        return Sound(digest, samples, features)
+
+    @contextmanager
+    def of(self, tasks: Sequence[Task], new_len: Sequence[int]) -> Iterator[Attended]:
+        """Within, the rows of a step hear the sounds of their tasks; a trial hears nothing.
+
+        What rows to align attend to is there when their step is computed.
+        """
+        states = [self._states(task.sound) for task in tasks if task.sound is not None]
+        if not states:
+            yield NOTHING
+            return
+        aligned = {
+            row: self._n_ticks(task.sound)
+            for row, task in enumerate(tasks)
+            if task.sound is not None and task.pooled is not None and task.pooled.aligns
+        }
+        self._rows = HeardRows(states, new_len, aligned, self._heads)
+        try:
+            yield self._rows.weights
+        finally:
+            self._rows = None
+
+    def _n_ticks(self, sound: Sound) -> int:
+        hop: int = self._extractor.hop_length
+        n_frames = -(-len(sound.samples) // SAMPLE_BYTES // hop)
+        return max(1, n_frames // TICK_FRAMES)
+
+    def _states(self, sound: Sound) -> CrossStates:
+        if sound.states is None:
+            sound.states = self._kept.get(sound.digest) or self._encode(sound)
+            sound.features = None
+            self._kept[sound.digest] = sound.states
+            self._kept.move_to_end(sound.digest)
+            while len(self._kept) > self._max_kept:
+                self._kept.popitem(last=False)
+        return sound.states
+
+    def _encode(self, sound: Sound) -> CrossStates:
+        features = sound.features
+        if features is None:  # it was preempted, or was kept when it came
+            features = self._features(sound.samples)
+        return encode(self._model, features)
+
+    def _features(self, data: bytes) -> Tensor:
+        """[bands, frames]"""
+        samples = np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768
+        rate = self._extractor.sampling_rate
+        made = self._extractor(samples, sampling_rate=rate, return_tensors="pt")
+        features: Tensor = made["input_features"][0]
+        return features
+
+    def _give_rows(
+        self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
+        return args, {**kwargs, "encoder_hidden_states": self._rows}
+
+
+def hearing_of(model: PreTrainedModel, max_kept: int) -> Hearing | None:
+    """None for a model that reads text."""
+    return Hearing(model, max_kept) if hears(model) else None
+
+
+def hears(model: PreTrainedModel) -> bool:
+    return SOUND_ENCODER in model._modules
+
+
+def encode(model: PreTrainedModel, features: Tensor) -> CrossStates:
+    """What the decoder's layers attend to. features [bands, frames]"""
+    whole: Any = model
+    given = features.to(model.device, model.dtype)
+    encoded: Tensor = getattr(whole, SOUND_ENCODER)(given[None]).last_hidden_state[0]
+    return [layer.encoder_attn.states(encoded) for layer in whole.model.decoder.layers]
+
+
+def longest_features(model: PreTrainedModel) -> Tensor:
+    """Of a sound of which nothing is heard."""
+    config: Any = model.config
+    return torch.zeros(config.num_mel_bins, TICK_FRAMES * config.max_source_positions)
+
+
+def sound_bytes(model: PreTrainedModel) -> int:
+    """Of the states of one sound; 0 for a model that reads text."""
+    if not hears(model):
+        return 0
+    config: Any = model.config
+    n_numbers = 2 * config.decoder_layers * config.max_source_positions * config.d_model
+    n_bytes: int = n_numbers * model.dtype.itemsize
+    return n_bytes
+
+
+def alignment_heads(model: PreTrainedModel) -> Mapping[int, Sequence[int]]:
+    """By layer, the heads that attend to where a token is heard. Files of some models name none."""
+    found: dict[int, list[int]] = defaultdict(list)
+    if hears(model):
+        for layer, head in getattr(model.generation_config, "alignment_heads", None) or ():
+            found[layer].append(head)
+    return dict(found)
+
+
+def extractor_of(config: Any) -> WhisperFeatureExtractor:
+    """The encoder halves the number of frames, of which there are a hundred a second."""
+    return WhisperFeatureExtractor(
+        feature_size=config.num_mel_bins, chunk_length=config.max_source_positions // 50
+    )

@@ -1,0 +1,91 @@
+"""Makes models that transcribe ready for the engine, which runs their decoders as any other one."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    WhisperForCausalLM,
+    WhisperForConditionalGeneration,
+)
+
+from deployments.engine.forward.hearing import (
+    SOUND_ENCODER,
+    TICK_FRAMES,
+    CrossAttention,
+    alignment_heads,
+    extractor_of,
+    hears,
+)
+from deployments.speech_rules import SpeechRules, TranscriptParams
+
+START = "<|startoftranscript|>"
+BEFORE, NO_TIMES = "<|startofprev|>", "<|notimestamps|>"
+NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
+
+
+def as_decoder(model: PreTrainedModel) -> PreTrainedModel:
+    """The decoder of a speech model, which has its encoder as one more module. Other models are
+    returned as they are."""
+    if not isinstance(model, WhisperForConditionalGeneration):
+        return model
+    whole: Any = model
+    with torch.device("meta"):
+        decoder: Any = WhisperForCausalLM(copy.deepcopy(model.config))
+    decoder.model.decoder, decoder.proj_out = whole.model.decoder, whole.proj_out
+    decoder.generation_config = model.generation_config
+    _share_config(decoder, decoder.config)
+    for number, layer in enumerate(decoder.model.decoder.layers):
+        layer.encoder_attn = CrossAttention(layer.encoder_attn, number)
+    own = copy.deepcopy(model.config)
+    own._attn_implementation = "sdpa"  # whatever the decoder's becomes
+    for layer in whole.model.encoder.layers:
+        _share_config(layer, own)
+    setattr(decoder, SOUND_ENCODER, whole.model.encoder)
+    found: PreTrainedModel = decoder.eval()
+    return found
+
+
+def _share_config(module: nn.Module, config: PretrainedConfig) -> None:
+    for part in module.modules():
+        if hasattr(part, "config"):
+            part.config = config  # type: ignore[assignment]
+
+
+def speech_rules(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> SpeechRules | None:
+    """None for a model that reads text."""
+    if not hears(model):
+        return None
+    config: Any = model.generation_config
+    extractor, ids = extractor_of(model.config), tokenizer.get_vocab()
+    languages = getattr(config, "lang_to_id", None) or {}
+    tasks = getattr(config, "task_to_id", None) or {} if languages else {}
+    no_times = ids[NO_TIMES]
+    return SpeechRules(
+        sampling_rate=extractor.sampling_rate,
+        window=extractor.n_samples,
+        tick=extractor.hop_length * TICK_FRAMES,
+        start=ids[START],
+        before=ids[BEFORE],
+        no_speech=next((ids[name] for name in NO_SPEECH if name in ids), no_times - 1),
+        transcript=TranscriptParams(
+            first_time=no_times + 1,
+            no_times=no_times,
+            end=ids[str(tokenizer.eos_token)],
+            max_first_time=getattr(config, "max_initial_timestamp_index", None),
+            banned=_banned(config.suppress_tokens),
+            banned_first=_banned(config.begin_suppress_tokens),
+        ),
+        transcribe=tasks.get("transcribe"),
+        translate=tasks.get("translate"),
+        can_align=bool(alignment_heads(model)),
+        languages=tuple((name.strip("<|>"), at) for name, at in sorted(languages.items())),
+    )
+
+
+def _banned(ids: list[int] | None) -> tuple[int, ...]:
+    return tuple(id for id in ids or () if id >= 0)

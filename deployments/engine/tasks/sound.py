@@ -1,0 +1,20 @@
+"""The sound that a task transcribes, and what its model has made of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+CrossStates = Sequence[tuple[Tensor, Tensor]]  # by layer: keys and values [heads, frames, dim]
+
+
+@dataclass(slots=True, eq=False)
+class Sound:
+    """`features` [bands, frames] are for the encoder. `states` are what it has computed, while the
+    task runs; tasks with the same sound share them.
+    """
+
+    digest: bytes  # of its samples and of the salt of who sent it
+    samples: bytes = field(repr=False)
+    features: Tensor | None = None
+    states: CrossStates | None = None

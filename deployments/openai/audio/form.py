@@ -1,0 +1,73 @@
+"""Reads multipart forms: one file and short fields, within the limits of a body."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+from deployments.ingress.http.body import read_bytes
+from deployments.ingress.settings import IngressSettings
+from deployments.wire import ErrorKind, Refused, refused
+
+FORM = "multipart/form-data"
+MAX_FIELDS = 64
+MAX_FIELD_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """fields: by name, in their order."""
+
+    fields: Mapping[str, Sequence[str]]
+    file: bytes = field(repr=False)
+    n_bytes: int  # of the whole body
+
+
+async def read_form(request: Request, settings: IngressSettings) -> Form:
+    """`file` is the one file. Raises Refused and ClientDisconnect."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != FORM:
+        message = f"The content-type header must be {FORM}"
+        raise Refused.of_kind(ErrorKind.UNSUPPORTED_MEDIA_TYPE, message)
+    limit = settings.body_limit
+    too_large = Refused.of_kind(
+        ErrorKind.BODY_TOO_LARGE, f"The body is larger than the limit of {limit} bytes"
+    )
+    body = await read_bytes(request, limit, settings.body_timeout_s, too_large)
+    return await _parsed(request, bytes(body))
+
+
+async def _parsed(request: Request, body: bytes) -> Form:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield body
+
+    parser = MultiPartParser(
+        request.headers,
+        chunks(),  # type: ignore[arg-type]
+        max_files=1,
+        max_fields=MAX_FIELDS,
+        max_part_size=MAX_FIELD_BYTES,
+    )
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, UnicodeDecodeError, LookupError) as error:
+        reason = getattr(error, "message", None) or "it has no boundary, or can't be decoded"
+        raise refused(f"The body is no form: {reason}") from error
+    fields: dict[str, list[str]] = {}
+    file: bytes | None = None
+    try:
+        for name, value in form.multi_items():
+            if isinstance(value, str):
+                fields.setdefault(name, []).append(value)
+            elif name == "file":
+                file = await value.read()
+            else:
+                raise refused(f"`{name}` must be no file", name)
+    finally:
+        await form.close()
+    if "file" in fields:
+        raise refused("`file` must be a file, with a name in the form", "file")
+    if file is None:
+        raise refused("`file` is required", "file")
+    return Form(fields, file, len(body))

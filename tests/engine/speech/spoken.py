@@ -1,0 +1,58 @@
+"""Sentences as espeak-ng speaks them, from the package espeakng-loader."""
+
+import ctypes
+from importlib import import_module
+from importlib.util import find_spec
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from numpy.typing import NDArray
+
+PACKAGE = "espeakng_loader"
+RETRIEVAL, UTF8 = 1, 1
+SENTENCES = (
+    "The weather is nice today, and we are going for a walk in the park.",
+    "Please open the window, because it is very warm in this room.",
+    "My brother bought seven apples and two bottles of milk at the market.",
+    "The train to the city leaves at nine o'clock in the morning.",
+    "She reads a long book about the history of music.",
+    "We should meet on Friday to talk about the new house.",
+)
+Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
+)
+
+
+def speak(texts: tuple[str, ...] = SENTENCES) -> tuple[NDArray[np.int16], int]:
+    """Samples, and their rate. Skips where the package is not installed."""
+    if find_spec(PACKAGE) is None:
+        pytest.skip(f"{PACKAGE} is not installed")
+    loader: Any = import_module(PACKAGE)
+    library = ctypes.CDLL(loader.get_library_path())
+    rate = library.espeak_Initialize(RETRIEVAL, 0, loader.get_data_path().encode(), 0)
+    parts: list[NDArray[np.int16]] = []
+
+    def take(samples: Any, n: int, _: object) -> int:
+        if samples and n:
+            parts.append(np.ctypeslib.as_array(samples, (n,)).copy())
+        return 0
+
+    callback = Callback(take)
+    library.espeak_SetSynthCallback(callback)
+    library.espeak_SetVoiceByName(b"en-us")
+    library.espeak_SetParameter(1, 140, 0)  # words a minute
+    for text in texts:
+        data = text.encode()
+        library.espeak_Synth(data, len(data) + 1, 0, 0, 0, UTF8, None, None)
+        library.espeak_Synchronize()
+        parts.append(np.zeros(rate // 2, dtype=np.int16))
+    return np.concatenate(parts), rate
+
+
+def wav(samples: NDArray[np.int16], rate: int, form: str = "WAV") -> bytes:
+    file = BytesIO()
+    soundfile.write(file, samples, rate, format=form)
+    return file.getvalue()

@@ -1,0 +1,172 @@
+"""A model that transcribes says what transformers says, whatever runs beside it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from transformers import (
+    LogitsProcessorList,
+    SuppressTokensAtBeginLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+    WhisperTimeStampLogitsProcessor,
+)
+
+from deployments.engine.core import EngineCore
+from deployments.engine.engine import InferenceEngine
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.hearing import extractor_of
+from deployments.engine.limits import ON_CPU, EngineLimits
+from deployments.engine.loading.speech import as_decoder
+from deployments.wire import ErrorKind, GenerationRequest
+from kv.content import Content
+from tests.engine.speech.tiny_whisper import (
+    MAX_TOKENS,
+    WINDOW,
+    noise,
+    sound_request,
+    tiny_tokenizer,
+    tiny_whisper,
+)
+
+SEEDS = range(6)
+IDS = tiny_tokenizer().get_vocab()
+PROMPT = tuple(IDS[name] for name in ("<|startoftranscript|>", "<|en|>", "<|transcribe|>"))
+
+
+@pytest.fixture(scope="module")
+def expected() -> Sequence[tuple[int, ...]]:
+    return [by_transformers(noise(seed)) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[InferenceEngine]:
+    with started(ON_CPU) as engine:
+        yield engine
+
+
+def started(limits: EngineLimits) -> InferenceEngine:
+    return InferenceEngine(tiny_whisper(), tiny_tokenizer(), limits=limits)
+
+
+@torch.inference_mode()
+def by_transformers(samples: NDArray[np.int16]) -> tuple[int, ...]:
+    """One window, by the plain loop of transformers with its own rules for times."""
+    model = tiny_whisper()
+    extractor = extractor_of(model.config)
+    floats = samples.astype(np.float32) / 32768
+    features = extractor(floats, sampling_rate=16_000, return_tensors="pt").input_features
+    own: Any = model.generation_config
+    n = len(PROMPT)
+    rules = LogitsProcessorList(
+        [
+            SuppressTokensAtBeginLogitsProcessor(own.begin_suppress_tokens, n),
+            SuppressTokensLogitsProcessor(own.suppress_tokens),
+            WhisperTimeStampLogitsProcessor(own, begin_index=n),
+        ]
+    )
+    ids, end = torch.tensor([PROMPT]), IDS["<|endoftext|>"]
+    encoded = model.model.encoder(features)
+    while ids.shape[1] < MAX_TOKENS and ids[0, -1] != end:
+        logits = model(encoder_outputs=encoded, decoder_input_ids=ids).logits[:, -1]
+        ids = torch.cat([ids, rules(ids, logits).argmax(-1, keepdim=True)], dim=1)
+    return tuple(ids[0, n:].tolist())
+
+
+def said(engine: InferenceEngine, requests: Sequence[GenerationRequest]) -> list[tuple[int, ...]]:
+    ids: list[tuple[int, ...]] = [()] * len(requests)
+    for index, event in engine.core.run(requests):
+        assert event.error is None, event.error
+        ids[index] += event.token_ids
+    return ids
+
+
+def request_of(engine: InferenceEngine, samples: NDArray[np.int16]) -> GenerationRequest:
+    assert engine.card.speech is not None
+    return sound_request(samples, PROMPT, engine.card.speech.transcript)
+
+
+def test_one_alone_says_what_transformers_says(
+    engine: InferenceEngine, expected: Sequence[tuple[int, ...]]
+) -> None:
+    assert len({*expected}) > 1
+    for seed in SEEDS:
+        assert said(engine, [request_of(engine, noise(seed))]) == [expected[seed]]
+
+
+def test_many_at_once_say_what_each_says_alone(
+    engine: InferenceEngine, expected: Sequence[tuple[int, ...]]
+) -> None:
+    sounds = [noise(seed) for seed in SEEDS] * 2
+    assert said(engine, [request_of(engine, one) for one in sounds]) == [*expected] * 2
+
+
+def test_chunks_and_few_pages_change_nothing(expected: Sequence[tuple[int, ...]]) -> None:
+    limits = replace(ON_CPU, max_batch_tokens=4, max_running=4, n_pages=20, page_size=4)
+    with started(limits) as engine:
+        requests = [request_of(engine, noise(seed)) for seed in SEEDS]
+        assert said(engine, requests) == [*expected]
+        assert engine.core.stats().preemptions > 0
+
+
+@pytest.mark.parametrize("n_produced", [1, 2, 9])
+def test_what_another_replica_has_begun_goes_on_as_if_undisturbed(
+    engine: InferenceEngine, expected: Sequence[tuple[int, ...]], n_produced: int
+) -> None:
+    begun = [ids[:n_produced] for ids in expected]
+    requests = [
+        replace(request_of(engine, noise(seed)), produced_ids=ids)
+        for seed, ids in zip(SEEDS, begun, strict=True)
+    ]
+    rest = said(engine, requests)
+    assert [a + b for a, b in zip(begun, rest, strict=True)] == [*expected]
+
+
+def test_a_sound_that_was_just_heard_is_not_encoded_again(engine: InferenceEngine) -> None:
+    samples, other = noise(20), noise(21)
+    hearing = engine.core._hearing
+    assert hearing is not None
+    first = said(engine, [request_of(engine, samples)])
+    assert hearing.prepare(request_of(engine, samples)).features is None
+    assert hearing.prepare(request_of(engine, other)).features is not None
+    salted = replace(request_of(engine, samples), content=content_with_salt(samples))
+    assert hearing.prepare(salted).features is not None
+    assert said(engine, [request_of(engine, samples)]) == first
+
+
+def test_few_sounds_are_remembered_and_the_others_are_encoded_again() -> None:
+    with started(replace(ON_CPU, max_running=2)) as engine:
+        requests = [request_of(engine, noise(seed)) for seed in (*SEEDS, *SEEDS)]
+        once, again = said(engine, requests[: len(SEEDS)]), said(engine, requests[len(SEEDS) :])
+        assert once == again
+        hearing = engine.core._hearing
+        assert hearing is not None
+        kept = [hearing.prepare(one).features is None for one in requests[: len(SEEDS)]]
+        assert sum(kept) == 2
+
+
+def content_with_salt(samples: NDArray[np.int16]) -> Content:
+    return replace(sound_request(samples, PROMPT).content, salt="another client")
+
+
+@pytest.mark.parametrize("limits", [{"max_loras": 1}, {"draft_tokens": 4}])
+def test_what_can_not_be_had_beside_a_sound_stops_the_start(limits: dict[str, Any]) -> None:
+    draft = as_decoder(tiny_whisper()) if "draft_tokens" in limits else None
+    with pytest.raises(UnsupportedModelError, match="transcribes"):
+        EngineCore(as_decoder(tiny_whisper()), frozenset(), replace(ON_CPU, **limits), draft=draft)
+
+
+def test_what_has_no_sound_is_refused(engine: InferenceEngine) -> None:
+    [(_, event)] = engine.core.run([GenerationRequest(request_id="text", prompt_ids=PROMPT)])
+    assert event.error is not None
+    assert event.error.kind is ErrorKind.INVALID_REQUEST
+    assert "transcribes sounds" in event.error.message
+
+
+def test_a_sound_longer_than_the_window_is_refused(engine: InferenceEngine) -> None:
+    [(_, event)] = engine.core.run([request_of(engine, noise(0, WINDOW + 1))])
+    assert event.error is not None
+    assert "32000 bytes" in event.error.message

@@ -1,0 +1,258 @@
+"""What a form may ask for, and what it is told otherwise."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from deployments.engine.engine import InferenceEngine
+from deployments.engine.limits import ON_CPU
+from tests.engine.speech.spoken import wav
+from tests.engine.speech.tiny_whisper import WINDOW, noise, tiny_tokenizer, tiny_whisper
+from tests.ingress.engines import ScriptedEngine, says
+from tests.llama import serving as llama
+from tests.llama.serving import CountingCluster
+from tests.openai.serving import http, sdk, served
+
+PATH = "/v1/audio/transcriptions"
+RATE = 16_000
+CUE = re.compile(r"^(\d\d:\d\d:\d\d)[,.]\d{3} --> (\d\d:\d\d:\d\d)[,.]\d{3}$", re.M)
+FILE = wav(noise(1, 3 * WINDOW // 2), RATE)
+GRANULARITIES = "timestamp_granularities[]"
+WARM = "0.5"  # at another temperature than 0 each window is said once
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[InferenceEngine]:
+    with InferenceEngine(tiny_whisper(), tiny_tokenizer(), limits=ON_CPU) as engine:
+        yield engine
+
+
+def played(engine: InferenceEngine) -> ScriptedEngine:
+    return ScriptedEngine(engine.core.stream, engine.card)
+
+
+def posted(
+    played: ScriptedEngine, path: str = PATH, file: bytes | None = FILE, **fields: Any
+) -> httpx.Response:
+    async def ask() -> httpx.Response:
+        async with http(served(played)) as client:
+            files: dict[str, Any] = {"file": ("sound.wav", file)}
+            if file is None:
+                files = {"response_format": (None, "json")}
+            given = {"temperature": WARM, **fields}
+            return await client.post(path, data=given, files=files)
+
+    return asyncio.run(ask())
+
+
+def error_of(response: httpx.Response) -> Mapping[str, str]:
+    assert response.status_code == 400, response.text
+    error: Mapping[str, str] = response.json()["error"]
+    return error
+
+
+def test_every_format_has_the_same_text(engine: InferenceEngine) -> None:
+    text = posted(played(engine)).json()["text"]
+    verbose = posted(played(engine), response_format="verbose_json").json()
+    assert verbose["text"] == text
+    assert "".join(one["text"] for one in verbose["segments"]).strip() == text
+    plain = posted(played(engine), response_format="text")
+    assert plain.headers["content-type"].startswith("text/plain")
+    assert plain.text == text + "\n"
+    for form in ("srt", "vtt"):
+        subtitles = posted(played(engine), response_format=form).text
+        assert len(CUE.findall(subtitles)) == len(verbose["segments"]) > 1
+    assert subtitles.startswith("WEBVTT\n\n")
+
+
+def test_the_sdk_reads_a_stream_whose_deltas_are_the_text(engine: InferenceEngine) -> None:
+    async def ask() -> list[Any]:
+        async with sdk(served(played(engine))) as client:
+            stream = await client.audio.transcriptions.create(
+                model="model", file=("sound.wav", FILE), stream=True, temperature=float(WARM)
+            )
+            return [event async for event in stream]
+
+    *deltas, done = asyncio.run(ask())
+    assert {one.type for one in deltas} == {"transcript.text.delta"}
+    assert done.type == "transcript.text.done"
+    assert "".join(one.delta for one in deltas).strip() == done.text
+    assert done.text == posted(played(engine)).json()["text"]
+    assert done.usage.output_tokens > 0
+
+
+def test_windows_follow_each_other_by_their_times(engine: InferenceEngine) -> None:
+    verbose = posted(played(engine), response_format="verbose_json").json()
+    assert verbose["duration"] == 1.5
+    seeks = [one["seek"] for one in verbose["segments"]]
+    assert seeks == sorted(seeks)
+    assert len({*seeks}) > 1
+    assert all(one["seek"] / 100 <= one["start"] + 0.02 for one in verbose["segments"])
+
+
+def test_words_have_times_within_the_sound(engine: InferenceEngine) -> None:
+    fields = {"response_format": "verbose_json", "language": "de"}
+    every = posted(played(engine), **{**fields, GRANULARITIES: ["word", "segment"]}).json()
+    assert len(every["words"]) >= len(every["segments"]) > 1
+    assert all(one["word"] for one in every["words"])
+    assert all(0 <= one["start"] <= one["end"] <= every["duration"] for one in every["words"])
+    assert len({one["end"] for one in every["words"]}) > 1
+    words = posted(played(engine), **{**fields, GRANULARITIES: "word"}).json()
+    assert "segments" not in words
+    assert words["words"] == every["words"]
+    assert "words" not in posted(played(engine), **fields).json()
+
+
+def test_a_model_that_does_not_say_how_words_are_timed_refuses_them() -> None:
+    model = tiny_whisper()
+    model.generation_config.alignment_heads = None
+    with InferenceEngine(model, tiny_tokenizer(), limits=ON_CPU) as unable:
+        fields = {"response_format": "verbose_json", GRANULARITIES: "word"}
+        error = error_of(posted(played(unable), **fields))
+    assert error["param"] == "timestamp_granularities"
+
+
+def test_lists_of_models_say_that_it_hears_and_transcribes(engine: InferenceEngine) -> None:
+    async def listed(**headers: str) -> Any:
+        async with http(served(played(engine))) as client:
+            return (await client.get("/v1/models", headers=headers)).json()["data"]
+
+    [model] = asyncio.run(listed())
+    assert asyncio.run(listed(**{"anthropic-version": "2023-06-01"})) == []
+    assert model["architecture"]["input_modalities"] == ["audio"]
+    assert model["tasks"] == ["transcribe"]
+
+
+def test_llama_servers_clients_have_the_same(engine: InferenceEngine) -> None:
+    async def ask() -> tuple[httpx.Response, httpx.Response]:
+        cluster = CountingCluster(engine.core.stream, engine.card)
+        files, data = {"file": ("sound.wav", FILE)}, {"temperature": WARM}
+        path = PATH.removeprefix("/v1")
+        made = await llama.send(cluster, "POST", path, files=files, data=data)
+        return made, await llama.send(cluster, "GET", "/props")
+
+    made, props = asyncio.run(ask())
+    assert made.json()["text"] == posted(played(engine)).json()["text"]
+    assert props.json()["modalities"] == {"vision": False, "video": False, "audio": True}
+    assert props.json()["tasks"] == ["transcribe"]
+
+
+def test_a_language_is_found_out_or_taken(engine: InferenceEngine) -> None:
+    found = posted(played(engine), response_format="verbose_json").json()["language"]
+    assert found in ("en", "de")
+    asked = played(engine)
+    verbose = posted(asked, response_format="verbose_json", language="de").json()
+    assert verbose["language"] == "de"
+    german = engine.card.speech
+    assert german is not None
+    prompts = {one.prompt_ids for one in asked.requests if one.max_tokens != 0}
+    assert prompts == {(german.start, dict(german.languages)["de"], german.transcribe)}
+
+
+def test_a_translation_asks_the_model_to_translate(engine: InferenceEngine) -> None:
+    asked = played(engine)
+    verbose = posted(asked, "/v1/audio/translations", response_format="verbose_json").json()
+    assert verbose["task"] == "translate"
+    rules = engine.card.speech
+    assert rules is not None
+    assert {one.prompt_ids[-1] for one in asked.requests if one.max_tokens != 0} == {
+        rules.translate
+    }
+
+
+def test_a_prompt_is_what_was_said_before_the_first_window(engine: InferenceEngine) -> None:
+    asked = played(engine)
+    posted(asked, prompt="Manta", language="en")
+    rules = engine.card.speech
+    assert rules is not None
+    begun = [one.prompt_ids[0] for one in asked.requests if one.max_tokens != 0]
+    assert begun[0] == rules.before
+    assert begun[-1] == rules.start
+
+
+def test_a_window_that_no_temperature_improves_is_tried_with_all(engine: InferenceEngine) -> None:
+    asked = played(engine)
+    posted(asked, file=wav(noise(1, WINDOW // 4), RATE), language="en", temperature="0")
+    tried = [one.sampling.temperature for one in asked.requests if one.max_tokens != 0]
+    assert tried[0] == 0
+    assert tried == sorted(tried) or len({*tried}) > 1
+    asked = played(engine)
+    posted(asked, file=wav(noise(1), RATE), language="en", temperature="0.4")
+    assert {one.sampling.temperature for one in asked.requests if one.max_tokens != 0} == {0.4}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": "diarized_json"}, "response_format"),
+        ({"temperature": "1.5"}, "temperature"),
+        ({"temperature": "warm"}, "temperature"),
+        ({"language": "xx"}, "language"),
+        ({GRANULARITIES: "word"}, "timestamp_granularities"),
+        (
+            {GRANULARITIES: "letter", "response_format": "verbose_json"},
+            "timestamp_granularities[0]",
+        ),
+        ({"stream": "true", "response_format": "srt"}, "stream"),
+        ({"include[]": "logprobs"}, "include"),
+        ({"chunking_strategy": "server_vad"}, "chunking_strategy"),
+        ({"wrong": "field"}, "wrong"),
+        ({"prompt": ["one", "two"]}, "prompt"),
+    ],
+)
+def test_what_can_not_be_done_is_refused_by_its_name(
+    engine: InferenceEngine, fields: dict[str, Any], param: str
+) -> None:
+    error = error_of(posted(played(engine), **fields))
+    assert error["param"] == param
+    assert param in error["message"]
+
+
+def test_a_translation_has_no_language(engine: InferenceEngine) -> None:
+    error = error_of(posted(played(engine), "/v1/audio/translations", language="de"))
+    assert error["param"] == "language"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [None, b"", b"no sound", FILE[:1000], b"\x89PNG\r\n\x1a\n" + bytes(100), FILE[:44]],
+    ids=["none", "empty", "text", "cut", "image", "header"],
+)
+def test_a_file_that_is_no_sound_is_refused(engine: InferenceEngine, file: bytes | None) -> None:
+    error = error_of(posted(played(engine), file=file))
+    assert "file" in error["message"] or "form" in error["message"]
+
+
+def test_a_body_that_is_no_form_is_refused(engine: InferenceEngine) -> None:
+    async def ask(content: bytes, kind: str) -> int:
+        async with http(served(played(engine))) as client:
+            headers = {"content-type": kind}
+            return (await client.post(PATH, content=content, headers=headers)).status_code
+
+    assert asyncio.run(ask(b"{}", "application/json")) == 415
+    for kind in ("multipart/form-data", "multipart/form-data; boundary=x"):
+        for content in (b"", b"rubbish", b"--x\r\n\r\n", b"--y--"):
+            assert asyncio.run(ask(content, kind)) == 400
+
+
+def test_each_endpoint_says_which_models_it_is_for(engine: InferenceEngine) -> None:
+    error = error_of(posted(ScriptedEngine(says("Hello"))))
+    assert "can't transcribe" in error["message"]
+
+    async def chat() -> httpx.Response:
+        async with http(served(played(engine))) as client:
+            body = {"messages": [{"role": "user", "content": "Hello"}]}
+            return await client.post("/v1/chat/completions", json=body)
+
+    assert "it transcribes sounds" in error_of(asyncio.run(chat()))["message"]
+
+
+def test_silence_says_nothing_and_ends(engine: InferenceEngine) -> None:
+    response = posted(played(engine), file=wav(np.zeros(WINDOW, dtype=np.int16), RATE))
+    assert isinstance(json.loads(response.text)["text"], str)
