@@ -71,7 +71,9 @@ def test_a_model_whose_folder_is_gone_while_it_sleeps_is_failed_until_it_is_back
     def refusal() -> str:
         body = {"model": "big", "prompt": "Once", "max_tokens": 4}
         refused = server.http.post("/v1/completions", json=body)
-        assert refused.status_code == 503, refused.text
+        # Behind HAProxy an answer that takes long has begun before.
+        assert refused.status_code in (503, 200), refused.text
+        assert refused.json()["error"]["code"] == "service_unavailable"
         message: str = refused.json()["error"]["message"]
         return message
 
