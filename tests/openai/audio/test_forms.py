@@ -17,7 +17,8 @@ from tests.engine.speech.tiny_whisper import WINDOW, noise, tiny_tokenizer, tiny
 from tests.ingress.engines import ScriptedEngine, says
 from tests.llama import serving as llama
 from tests.llama.serving import CountingCluster
-from tests.openai.serving import http, sdk, served
+from tests.openai.audio.patient import PATIENT, served
+from tests.openai.serving import http, sdk
 
 PATH = "/v1/audio/transcriptions"
 RATE = 16_000
@@ -134,8 +135,9 @@ def test_llama_servers_clients_have_the_same(engine: InferenceEngine) -> None:
         cluster = CountingCluster(engine.core.stream, engine.card)
         files, data = {"file": ("sound.wav", FILE)}, {"temperature": WARM}
         path = PATH.removeprefix("/v1")
-        made = await llama.send(cluster, "POST", path, files=files, data=data)
-        return made, await llama.send(cluster, "GET", "/props")
+        async with http(llama.served(cluster, PATIENT)) as client:
+            made = await client.post(path, files=files, data=data)
+            return made, await client.get("/props")
 
     made, props = asyncio.run(ask())
     assert made.json()["text"] == posted(played(engine)).json()["text"]

@@ -18,7 +18,8 @@ from deployments.media.speech_samples import Resampler
 from tests.engine.speech.converted import tiny_en
 from tests.engine.speech.spoken import SENTENCES, speak, wav
 from tests.ingress.engines import ScriptedEngine
-from tests.openai.serving import sdk, served
+from tests.openai.audio.patient import served
+from tests.openai.serving import sdk
 
 MAX_WORSE = 0.05  # of word error rates
 N_SENTENCES = 2
