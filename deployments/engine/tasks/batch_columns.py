@@ -62,7 +62,7 @@ def rotary_positions(batch: Batch, positions: IntArray) -> IntArray:
     tokens], or [tokens] where all stand behind the images of their rows."""
     grids = [task.grid for task in batch.tasks]
     shifts = [0 if grid is None else grid.shift for grid in grids]
-    rotary = positions + np.repeat(shifts, batch.new_len)
+    rotary: IntArray = positions + np.repeat(shifts, batch.new_len)
     if all(
         grid is None or task.n_scheduled >= grid.end
         for grid, task in zip(grids, batch.tasks, strict=True)
