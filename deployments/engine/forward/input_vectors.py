@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -16,6 +17,6 @@ class InputVectors(NamedTuple):
 
     def put(self, x: Tensor) -> Sequence[Tensor]:
         """Writes the vectors to the embeddings x [tokens, hidden]. Returns the further ones."""
-        own, *further = self.vectors.split(x.shape[-1], -1)
+        own, *further = torch.split(self.vectors, x.shape[-1], -1)
         x[self.indices] = own
         return further

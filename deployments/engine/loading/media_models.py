@@ -8,13 +8,13 @@ from typing import Any
 import torch
 import transformers
 from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoModelForCausalLM,
     ImageProcessingMixin,
     PretrainedConfig,
     PreTrainedModel,
     ProcessorMixin,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
 from deployments.engine.errors import UnsupportedModelError
@@ -83,7 +83,7 @@ def _with_head(
     language: PreTrainedModel, model: PreTrainedModel, family: MediaFamily
 ) -> PreTrainedModel:
     config = language.config
-    if type(language) in MODEL_FOR_CAUSAL_LM_MAPPING.values():  # it has one
+    if type(language).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():  # it has one
         language.generation_config = model.generation_config
         return language
     with torch.device("meta"):

@@ -24,7 +24,8 @@ class GridPositions:
 
     @property
     def end(self) -> int:
-        return len(self.table[0])
+        n_tokens: int = self.table.shape[1]
+        return n_tokens
 
     def within(self, first: int, end: int) -> IntArray:
         """Of the tokens `first` to `end` (excluded). [3, tokens]"""

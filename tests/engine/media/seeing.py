@@ -101,6 +101,7 @@ class Seeing:
         return tuple(found[0].tolist())
 
     def _inputs(self, text: str, shown: Sequence[Shown]) -> dict[str, Any]:
+        given: dict[str, Any]
         if self.rules.audio is None:
             given = {"images": list(shown) or None}
         elif hasattr(self.processor, "_retrieve_input_features"):
@@ -168,8 +169,8 @@ def noise(seed: int, length: int = 40) -> NDArray[np.float32]:
     generator = np.random.default_rng(seed)
     n_samples = length * 100
     tone = np.sin(np.arange(n_samples) * generator.uniform(0.05, 1.5))
-    sound: NDArray[np.float32] = tone * generator.uniform(0, 1, n_samples)
-    return sound.astype(np.float32)
+    sound: NDArray[np.float32] = (tone * generator.uniform(0, 1, n_samples)).astype(np.float32)
+    return sound
 
 
 @cache

@@ -38,7 +38,7 @@ def masked_vectors(base: Module, inputs: Inputs) -> Tensor:
 def window_vectors(base: Module, inputs: Inputs) -> Tensor:
     """[1, bins, frames] -> vectors of all windows"""
     window = base.config.audio_config.max_source_positions * 2  # frames: a convolution halves them
-    windows = torch.cat([*inputs["input_features"].split(window, -1)])
+    windows = torch.cat(torch.split(inputs["input_features"], window, -1))
     vectors: Tensor = base.get_audio_features(windows).pooler_output
     return vectors
 
