@@ -53,7 +53,7 @@ def as_decoder(model: PreTrainedModel) -> PreTrainedModel:
 def _share_config(module: nn.Module, config: PretrainedConfig) -> None:
     for part in module.modules():
         if hasattr(part, "config"):
-            part.config = config  # type: ignore[assignment]
+            part.config = config
 
 
 def speech_rules(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> SpeechRules | None:

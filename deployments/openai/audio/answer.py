@@ -1,7 +1,7 @@
 """A transcript as an ASGI response: whole, or as events. It ends when its client leaves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from starlette.types import Receive, Scope, Send
@@ -94,7 +94,7 @@ class TranscriptAnswer:
         await _send(send, format_done(self._transcriber, whole_text(heard)))
         self._guard.mark_ok()
 
-    async def _kept_alive(self) -> AsyncIterator[Heard | None]:
+    async def _kept_alive(self) -> AsyncGenerator[Heard | None, None]:
         """The windows, and None after each while of silence."""
         windows = self._transcriber.windows()
         coming: asyncio.Task[Heard] | None = None
