@@ -51,7 +51,7 @@ class CrossAttention(nn.Module):
         return self.out_proj(heard.transpose(0, 1).flatten(1))[None], None
 
     def _by_head(self, given: Tensor) -> Tensor:
-        return given.unflatten(-1, (self._heads, -1)).transpose(0, 1).contiguous()
+        return given.view(len(given), self._heads, -1).transpose(0, 1).contiguous()
 
 
 class HeardRows:
@@ -75,7 +75,7 @@ class HeardRows:
 
     def attend(self, layer: int, queries: Tensor) -> Tensor:
         """queries [heads, tokens, dim] -> [heads, tokens, dim]"""
-        rows = queries.split(self._new_len, dim=1)
+        rows = torch.split(queries, self._new_len, dim=1)
         if self._aligned and layer in self._heads:
             self._keep_weights(layer, rows)
         parts = [

@@ -98,7 +98,7 @@ def test_windows_follow_each_other_by_their_times(engine: InferenceEngine) -> No
 
 
 def test_words_have_times_within_the_sound(engine: InferenceEngine) -> None:
-    fields = {"response_format": "verbose_json", "language": "de"}
+    fields: dict[str, Any] = {"response_format": "verbose_json", "language": "de"}
     every = posted(played(engine), **{**fields, GRANULARITIES: ["word", "segment"]}).json()
     assert len(every["words"]) >= len(every["segments"]) > 1
     assert all(one["word"] for one in every["words"])
@@ -114,7 +114,7 @@ def test_a_model_that_does_not_say_how_words_are_timed_refuses_them() -> None:
     model = tiny_whisper()
     model.generation_config.alignment_heads = None
     with InferenceEngine(model, tiny_tokenizer(), limits=ON_CPU) as unable:
-        fields = {"response_format": "verbose_json", GRANULARITIES: "word"}
+        fields: dict[str, Any] = {"response_format": "verbose_json", GRANULARITIES: "word"}
         error = error_of(posted(played(unable), **fields))
     assert error["param"] == "timestamp_granularities"
 

@@ -56,12 +56,13 @@ def error_rate(found: str, expected: str) -> float:
                 costs[at],
                 min(costs[at] + 1, costs[at - 1] + 1, before + (word != other)),
             )
-    return costs[-1] / len(due)
+    rate: float = costs[-1] / len(due)
+    return rate
 
 
 def at_16_khz(samples: np.ndarray[Any, Any], rate: int) -> np.ndarray[Any, Any]:
     resampler = Resampler(rate, 16_000)
-    parts = [resampler.push(samples.astype(np.float32) / 32768), resampler.end()]
+    parts = [resampler.push((samples / 32768).astype(np.float32)), resampler.end()]
     return np.concatenate(parts)
 
 
