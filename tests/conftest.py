@@ -4,6 +4,7 @@ What hypothesis tries is the same in every run, so no change fails by what it di
 a case a deadline: laws hold on a busy machine too.
 """
 
+import gc
 import signal
 
 import pytest
@@ -27,6 +28,20 @@ def pytest_configure(config: pytest.Config) -> None:
     # tests' servers are ended by it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported lives to the end: no collection of garbage looks at it again."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> sharing.Sharing:

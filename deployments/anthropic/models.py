@@ -16,14 +16,16 @@ DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 1000  # Anthropic's
 async def anthropic_page(
     cluster: Cluster, statuses: Sequence[ModelStatus], query: QueryParams
 ) -> object:
-    """The page that the query selects. Raises Refused."""
+    """The page that the query selects. Models that are known to generate nothing are not listed, as
+    Anthropic's clients can't ask them. Raises Refused."""
     models = served_models(statuses)
+    cards = await cards_of(cluster, models)
+    models = [one for one in models if _generates(cards[one.status.name])]
     start, end = _bounds([one.id for one in models], query)
     more = start > 0 if "before_id" in query else end < len(models)
     if "active" not in (_lifecycles(query) or ["active"]):
         start, end, more = 0, 0, False  # none is deprecated or retired
     page = models[start:end]
-    cards = await cards_of(cluster, page)
     return {
         "data": [_model(one, cards[one.status.name]) for one in page],
         "has_more": more,
@@ -35,6 +37,10 @@ async def anthropic_page(
 async def anthropic_model(cluster: Cluster, model: ServedModel) -> object:
     cards = await cards_of(cluster, [model])
     return _model(model, cards[model.status.name])
+
+
+def _generates(card: ModelCard | None) -> bool:
+    return card is None or card.answers.can_generate
 
 
 def _model(model: ServedModel, card: ModelCard | None) -> object:

@@ -11,17 +11,19 @@ from anthropic import AsyncAnthropic
 from anthropic.types import ModelInfo
 from pydantic import TypeAdapter
 
+from deployments.outputs import AnswerKinds
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import http, served
 from tests.text.cards import card
 
 VERSION = {"anthropic-version": "2023-06-01"}
 NAMES = ["a", "org/b", "c", "d"]
+EMBEDDER = card(name="vectors", answers=AnswerKinds(can_generate=False))  # not listed
 
 
 def get(path: str) -> httpx.Response:
     async def asks() -> httpx.Response:
-        engine = ScriptedEngine(says("x"), *(card(name=name) for name in NAMES))
+        engine = ScriptedEngine(says("x"), *(card(name=name) for name in NAMES), EMBEDDER)
         async with http(served(engine)) as client:
             return await client.get(path, headers=VERSION)
 
@@ -79,7 +81,7 @@ def test_a_wrong_page_is_refused_in_anthropics_form(query: str) -> None:
 
 def test_anthropics_sdk_reads_all_pages() -> None:
     async def asks() -> tuple[list[str], str]:
-        engine = ScriptedEngine(says("x"), *(card(name=name) for name in NAMES))
+        engine = ScriptedEngine(says("x"), *(card(name=name) for name in NAMES), EMBEDDER)
         transport = httpx2.ASGITransport(cast(Any, served(engine)))
         async with httpx2.AsyncClient(transport=transport) as inner:
             client = AsyncAnthropic(api_key="none", base_url="http://manta", http_client=inner)

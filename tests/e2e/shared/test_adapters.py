@@ -10,7 +10,6 @@ from typing import Any
 import anthropic
 import httpx
 import openai
-import pytest
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
@@ -18,6 +17,7 @@ from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.lora import merge_adapters
 from tests.e2e.server import THROUGHPUT, Server
 from tests.e2e.shared.models import ADAPTERS
+from tests.e2e.shared.said import PAIR_REPLICAS
 from tests.e2e.shared.test_chaos import Moment, Said, stream
 
 pytestmark = THROUGHPUT
@@ -25,22 +25,8 @@ PROMPT = "Once upon a time"
 ASKED: dict[str, Any] = {"prompt": PROMPT, "max_tokens": 48, "temperature": 0, "ignore_eos": True}
 LONG: dict[str, Any] = {"max_tokens": 300, "temperature": 0, "ignore_eos": True, "logprobs": 1}
 HI = [{"role": "user", "content": "Hi"}]
-LOADED = {"lora_name": "rude", "lora_path": "rude", "base_model_name": "adapted"}
-NAMES = ("adapted", "polite", "adapted:terse")
-MODEL = ("MantaModel", "model-adapted")
-
-
-@pytest.fixture
-def adapted(server: Server) -> Server:
-    """The server, when its model `adapted` has both of its replicas."""
-    say(server, "adapted")
-    server.eventually(lambda: both_serve(server))
-    return server
-
-
-def both_serve(server: Server) -> bool:
-    replicas = server.http.get("/stats").json()["replicas"]
-    return len([one for one in replicas if one["model"] == "adapted"]) == 2
+LOADED = {"lora_name": "rude", "lora_path": "rude", "base_model_name": "pair"}
+NAMES = ("pair", "polite", "pair:terse")
 
 
 def say(server: Server, model: str, **fields: object) -> str:
@@ -75,21 +61,21 @@ def refusal(server: Server, model: str) -> Any:
 
 
 def test_each_adapter_answers_as_the_model_that_it_is_merged_into(
-    adapted: Server, presets: Path
+    pair: Server, presets: Path
 ) -> None:
     told = [
         told_by(presets, {name: ADAPTERS[name]} if name in ADAPTERS else {})
-        for name in ("adapted", "polite", "terse")
+        for name in ("pair", "polite", "terse")
     ]
     assert len(set(told)) == 3
-    assert [say(adapted, name) for name in NAMES] == told
+    assert [say(pair, name) for name in NAMES] == told
     both = {"polite": -0.5, "terse": 2.0}
     lora = [{"id": number, "scale": scale} for number, scale in enumerate(both.values())]
-    assert say(adapted, "adapted", lora=lora) == told_by(presets, both)
+    assert say(pair, "pair", lora=lora) == told_by(presets, both)
 
 
-def test_every_protocol_chooses_the_same(adapted: Server) -> None:
-    with openai.OpenAI(base_url=f"{adapted.url}/v1", api_key="none", max_retries=0) as client:
+def test_every_protocol_chooses_the_same(pair: Server) -> None:
+    with openai.OpenAI(base_url=f"{pair.url}/v1", api_key="none", max_retries=0) as client:
         said = {}
         for name in NAMES:
             chat = client.chat.completions.create(
@@ -106,9 +92,9 @@ def test_every_protocol_chooses_the_same(adapted: Server) -> None:
             assert response.output_text == chat.choices[0].message.content
             said[name] = response.output_text
         parents = [getattr(one, "parent", None) for one in client.models.list()]
-        assert parents[-2:] == ["adapted", "adapted"]
+        assert parents[-2:] == ["pair", "pair"]
     assert len(set(said.values())) == 3
-    with anthropic.Anthropic(base_url=adapted.url, api_key="none", max_retries=0) as other:
+    with anthropic.Anthropic(base_url=pair.url, api_key="none", max_retries=0) as other:
         for name in NAMES:
             message = other.messages.create(
                 model=name,
@@ -121,38 +107,38 @@ def test_every_protocol_chooses_the_same(adapted: Server) -> None:
                 "".join(block.text for block in message.content if block.type == "text")
                 == (said[name])
             )
-        assert [one.id for one in other.models.list()][-3:] == ["adapted", *ADAPTERS]
+        assert [one.id for one in other.models.list()][-3:] == ["pair", *ADAPTERS]
 
 
-def test_default_scales_hold_for_every_request_that_names_the_model_alone(adapted: Server) -> None:
-    plain, polite = say(adapted, "adapted"), say(adapted, "polite")
+def test_default_scales_hold_for_every_request_that_names_the_model_alone(pair: Server) -> None:
+    plain, polite = say(pair, "pair"), say(pair, "polite")
 
     def scale(*scales: float) -> None:
         body = [{"id": number, "scale": scale} for number, scale in enumerate(scales)]
-        path = "/lora-adapters?model=adapted"
-        adapted.http.post(path, json=body).raise_for_status()
-        assert [one["scale"] for one in adapted.http.get(path).json()] == [*scales, 0, 0][:2]
+        path = "/lora-adapters?model=pair"
+        pair.http.post(path, json=body).raise_for_status()
+        assert [one["scale"] for one in pair.http.get(path).json()] == [*scales, 0, 0][:2]
 
     scale(1.0)
-    assert say(adapted, "adapted") == polite
-    assert say(adapted, "adapted", lora=[]) == plain
+    assert say(pair, "pair") == polite
+    assert say(pair, "pair", lora=[]) == plain
     scale()
-    assert say(adapted, "adapted") == plain
+    assert say(pair, "pair") == plain
 
 
 def test_an_adapter_is_loaded_outlives_the_router_and_goes_without_disturbing_anybody(
-    adapted: Server,
+    pair: Server,
 ) -> None:
     load, unload = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
-    assert "'rude'" in refusal(adapted, "rude")["message"]
-    answer = adapted.http.post(load, json=LOADED)
+    assert "'rude'" in refusal(pair, "rude")["message"]
+    answer = pair.http.post(load, json=LOADED)
     assert answer.text == "Success: LoRA adapter 'rude' added successfully."
-    assert adapted.http.post(load, json=LOADED).status_code == 400
-    assert adapted.http.post(load, json={**LOADED, "lora_path": "../polite"}).status_code == 400
+    assert pair.http.post(load, json=LOADED).status_code == 400
+    assert pair.http.post(load, json={**LOADED, "lora_path": "../polite"}).status_code == 400
     job = {**LONG, "model": "rude", "prompt": PROMPT}
 
     async def unloaded_meanwhile() -> tuple[Said, Said]:
-        async with httpx.AsyncClient(base_url=adapted.url, timeout=120) as client:
+        async with httpx.AsyncClient(base_url=pair.url, timeout=120) as client:
             undisturbed = await stream(client, job, Moment(0))
             moment = Moment(20)
             running = asyncio.create_task(stream(client, job, moment))
@@ -162,29 +148,29 @@ def test_an_adapter_is_loaded_outlives_the_router_and_goes_without_disturbing_an
             assert not running.done()
             return undisturbed, await running
 
-    adapted.kill("Router", "router")
+    pair.kill("Router", "router")
     undisturbed, disturbed = asyncio.run(unloaded_meanwhile())
     assert disturbed.is_exactly(undisturbed)
-    assert "'rude'" in refusal(adapted, "rude")["message"]
-    assert "'adapted:rude'" in refusal(adapted, "adapted:rude")["message"]
-    assert adapted.http.post(unload, json={"lora_name": "rude"}).status_code == 404
+    assert "'rude'" in refusal(pair, "rude")["message"]
+    assert "'pair:rude'" in refusal(pair, "pair:rude")["message"]
+    assert pair.http.post(unload, json={"lora_name": "rude"}).status_code == 404
 
 
-def test_streams_go_on_with_their_adapters_when_a_replica_dies(adapted: Server) -> None:
+def test_streams_go_on_with_their_adapters_when_a_replica_dies(pair: Server) -> None:
     jobs = [{**LONG, "model": name, "prompt": f"{n} " * 20} for n, name in enumerate(NAMES * 4)]
 
     async def all_said(kill_after: int | None) -> list[Said]:
         moment = Moment(kill_after or 0)
-        async with httpx.AsyncClient(base_url=adapted.url, timeout=300) as client:
+        async with httpx.AsyncClient(base_url=pair.url, timeout=300) as client:
             running = [asyncio.create_task(stream(client, job, moment)) for job in jobs]
             if kill_after is not None:
                 await moment.came.wait()
-                os.kill(adapted.replicas(*MODEL)[0], signal.SIGKILL)
+                os.kill(pair.replicas(*PAIR_REPLICAS)[0], signal.SIGKILL)
             return await asyncio.gather(*running)
 
     undisturbed = asyncio.run(all_said(None))
-    before = adapted.failovers()
+    before = pair.failovers()
     disturbed = asyncio.run(all_said(800))
-    assert adapted.failovers() > before
+    assert pair.failovers() > before
     for one, other in zip(disturbed, undisturbed, strict=True):
         assert one.is_exactly(other)

@@ -17,10 +17,9 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.e2e.server import Server
-from tests.e2e.shared.said import PAIR, STREAMS, UNARY, streamed, unary
+from tests.e2e.shared.said import PAIR, PAIR_REPLICAS, STREAMS, UNARY, both_serve, streamed, unary
 from tests.effort import tries
 
-MODEL = ("MantaModel", f"model-{PAIR}")
 ROUNDS = tries(1, 6)
 MAX_ROUNDS = 4
 MOST_TOKENS = 2000  # of some 5,900, at which a replica is killed
@@ -28,15 +27,6 @@ SEED = 41
 # Of jobs whose every draw is 1e-5 or more from where it would be another token: a step of another
 # size rounds by 1e-6, and streams that go on elsewhere are in such steps.
 SEEDS = (12, 513, 14, 15, 16, 17, 18, 619, 220, 21, 222, 123)
-
-
-@pytest.fixture
-def pair(server: Server) -> Server:
-    """The server, when its model `pair` has both of its replicas."""
-    body = {"model": PAIR, "prompt": "abc", "max_tokens": 1}
-    server.http.post("/v1/completions", json=body).raise_for_status()
-    server.eventually(lambda: both_serve(server))
-    return server
 
 
 @dataclass(frozen=True)
@@ -130,13 +120,8 @@ async def all_streams(server: Server, kill_after: int | None, rng: random.Random
         running = [asyncio.create_task(stream(client, job, moment)) for job in jobs()]
         if kill_after is not None:
             await moment.came.wait()
-            os.kill(rng.choice(server.replicas(*MODEL)), signal.SIGKILL)
+            os.kill(rng.choice(server.replicas(*PAIR_REPLICAS)), signal.SIGKILL)
         return await asyncio.gather(*running)
-
-
-def both_serve(server: Server) -> bool:
-    replicas = server.http.get("/stats").json()["replicas"]
-    return len([one for one in replicas if one["model"] == PAIR]) == 2
 
 
 @pytest.mark.exhaustive  # streams of all protocols outlive theirs below
@@ -212,13 +197,14 @@ def test_answers_of_all_protocols_outlive_all_replicas(pair: Server) -> None:
     def all_are_lost() -> bool:
         """On a slow machine a stream may have ended when the last one begins."""
         pair.eventually(lambda: both_serve(pair))
-        before, replicas = pair.failovers(), pair.replicas(*MODEL)
+        before, replicas = pair.failovers(), pair.replicas(*PAIR_REPLICAS)
         assert asyncio.run(answers(pair, lambda: kill_all(replicas))) == undisturbed
         return pair.failovers() - before >= len(STREAMS)
 
     assert any(all_are_lost() for _ in range(MAX_ROUNDS))
 
 
+@pytest.mark.exhaustive  # tests/ingress/fleet/test_fleet.py: what had not begun goes elsewhere
 def test_embeddings_outlive_their_replica(pair: Server) -> None:
     """Those that it had begun are computed again by the other one, and no others."""
     texts = [f"{number} " * 40 for number in range(400)]
@@ -231,7 +217,7 @@ def test_embeddings_outlive_their_replica(pair: Server) -> None:
                 await asyncio.to_thread(
                     pair.eventually, lambda: pair.stats()["active_requests"] > 0
                 )
-                os.kill(pair.replicas(*MODEL)[0], signal.SIGKILL)
+                os.kill(pair.replicas(*PAIR_REPLICAS)[0], signal.SIGKILL)
             answer = (await asking).raise_for_status().json()
         assert [one["index"] for one in answer["data"]] == list(range(len(texts)))
         return np.array([one["embedding"] for one in answer["data"]])

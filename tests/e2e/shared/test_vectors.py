@@ -115,6 +115,22 @@ def scores(presets: Path) -> list[float]:
         return [float(model(**pair).logits.sigmoid()) for pair in pairs]
 
 
+def ranked_by_jina(server: Server, model: str) -> list[tuple[str, float]]:
+    rerank = JinaRerank(top_n=3, model=model, base_url=f"{server.url}/v1", api_key="none")
+    nodes = [NodeWithScore(node=TextNode(text=one)) for one in (BONDS, KITTEN, CATS)]
+    ranks = rerank.postprocess_nodes(nodes, QueryBundle(CATS))
+    return [(one.node.get_content(), one.score or 0.0) for one in ranks]
+
+
+def test_coheres_and_jinas_clients_have_the_ranks_of_an_embedding_model(server: Server) -> None:
+    """By cosines."""
+    client = cohere.ClientV2(api_key="none", base_url=server.url)
+    answer = client.rerank(model="minilm", query=CATS, documents=[BONDS, KITTEN, CATS])
+    assert [one.index for one in answer.results] == [2, 1, 0]
+    assert [text for text, _ in ranked_by_jina(server, "minilm")] == [CATS, KITTEN, BONDS]
+
+
+@pytest.mark.exhaustive  # tests/openai/ranking has the scores of cross-encoders
 def test_coheres_client_has_the_ranks_of_a_cross_encoder(
     server: Server, scores: list[float]
 ) -> None:
@@ -126,19 +142,11 @@ def test_coheres_client_has_the_ranks_of_a_cross_encoder(
     assert [score for _, score in found] == pytest.approx([score for _, score in best], abs=CLOSE)
 
 
-def test_jinas_client_has_them_and_an_embedding_model_ranks_by_cosines(
-    server: Server, scores: list[float]
-) -> None:
-    def ranked(model: str) -> list[tuple[str, float]]:
-        rerank = JinaRerank(top_n=3, model=model, base_url=f"{server.url}/v1", api_key="none")
-        nodes = [NodeWithScore(node=TextNode(text=one)) for one in (BONDS, KITTEN, CATS)]
-        ranks = rerank.postprocess_nodes(nodes, QueryBundle(CATS))
-        return [(one.node.get_content(), one.score or 0.0) for one in ranks]
-
+@pytest.mark.exhaustive
+def test_jinas_client_has_them_too(server: Server, scores: list[float]) -> None:
     by_text = dict(zip(SENTENCES, scores, strict=True))
-    for text, score in ranked("judge"):
+    for text, score in ranked_by_jina(server, "judge"):
         assert score == pytest.approx(by_text[text], abs=CLOSE)
-    assert [text for text, _ in ranked("minilm")] == [CATS, KITTEN, BONDS]
 
 
 def test_a_generator_decides(client: openai.OpenAI) -> None:

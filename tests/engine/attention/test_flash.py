@@ -85,10 +85,7 @@ def test_it_is_not_used_any_more_where_it_failed(interpreted: Interpreter, n_cal
     "unsupported",
     [
         {"dtype": "float32"},
-        {"softcap": 3.0},
-        {"sinks": True},
-        {"fp8_pages": True},
-        {"page_size": 64},
+        *tries([], [{"softcap": 3.0}, {"sinks": True}, {"fp8_pages": True}, {"page_size": 64}]),
     ],
 )
 def test_it_is_not_used_for_what_it_does_not_support(

@@ -21,10 +21,12 @@ test('a model of the list', () => {
 		state: 'loaded',
 		n_ctx: 32768,
 		modalities: { image: true, audio: false },
+		chats: true,
 		removable: true,
 		aliases: ['big']
 	});
 	expect(readModel(FAILED)).toMatchObject({ state: 'failed', message: 'no config.json' });
+	expect(readModel({ ...READY, tasks: ['embed'] }).chats).toBe(false);
 });
 
 test('an event changes its model alone, and the old progress is gone', () => {

@@ -14,6 +14,8 @@ export interface ModelEntry {
 	n_ctx?: number;
 	replicas?: number;
 	modalities: { image: boolean; audio: boolean };
+	/** It answers chats, or is not loaded, so that the server does not say it. */
+	chats: boolean;
 	/** Downloaded by the server, so that it may be deleted. */
 	removable: boolean;
 	aliases: string[];
@@ -52,6 +54,7 @@ export function readModel(raw: Fields): ModelEntry {
 	const meta = (raw.meta ?? {}) as Fields;
 	const architecture = (raw.architecture ?? {}) as { input_modalities?: string[] };
 	const inputs = architecture.input_modalities ?? ['text'];
+	const tasks = (raw.tasks ?? ['generate']) as string[];
 	const status = (raw.status ?? {}) as Fields;
 	const n_ctx = meta.n_ctx ?? raw.max_model_len;
 	const replicas = raw.replicas ?? status.replicas;
@@ -62,6 +65,7 @@ export function readModel(raw: Fields): ModelEntry {
 		...(typeof n_ctx === 'number' && { n_ctx }),
 		...(typeof replicas === 'number' && { replicas }),
 		modalities: { image: inputs.includes('image'), audio: inputs.includes('audio') },
+		chats: tasks.includes('generate'),
 		removable: raw.can_remove === true,
 		aliases: ((raw.aliases ?? []) as string[]).filter((alias) => alias !== id),
 		...(typeof raw.parent === 'string' && { parent: raw.parent })

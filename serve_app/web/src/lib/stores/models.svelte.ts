@@ -30,11 +30,17 @@ class ModelsStore {
 		if (typeof stored === 'string') this.#chosen = stored;
 	}
 
+	/** Those that a chat may have. */
+	get chatting(): ModelEntry[] {
+		return this.list.filter((model) => model.chats);
+	}
+
 	/** What was chosen last, while the server has it; else a loaded one; else the first. */
 	get selected(): string | null {
 		if (!this.known) return this.#chosen;
-		if (this.#chosen !== null && this.find(this.#chosen)) return this.#chosen;
-		const first = this.list.find((model) => model.state === 'loaded') ?? this.list[0];
+		if (this.find(this.#chosen)?.chats) return this.#chosen;
+		const models = this.chatting;
+		const first = models.find((model) => model.state === 'loaded') ?? models[0];
 		return first?.id ?? null;
 	}
 
