@@ -148,17 +148,18 @@ def idefics3() -> Processor:
     )
 
 
-def smolvlm() -> Processor:
+def smolvlm(side: int = 512, n_frames: int = 4, n_ids: int = 64) -> Processor:
+    """`n_frames` are the most of them in a line."""
     module = importlib.import_module(f"{MODELS}.smolvlm.processing_smolvlm")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "num2words", str)
         return module.SmolVLMProcessor(
             transformers.SmolVLMImageProcessorPil(
-                size={"longest_edge": 2048}, max_image_size={"longest_edge": 512}
+                size={"longest_edge": n_frames * side}, max_image_size={"longest_edge": side}
             ),
             tokenizer("<image>", "<fake_token_around_image>", "<global-img>", *BOXES),
             None,
-            image_seq_len=64,
+            image_seq_len=n_ids,
         )
 
 

@@ -29,7 +29,8 @@ from deployments.engine.loading.checks import (
     read_config,
 )
 from deployments.engine.loading.lora import merge_adapters
-from deployments.engine.loading.media_models import as_language_model, load_processor
+from deployments.engine.loading.media_models import as_language_model
+from deployments.engine.loading.media_processors import load_processor
 from deployments.engine.loading.model_tasks import answer_as, auto_class, task_of
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
 from deployments.engine.loading.sentence_files import read_sentence_files

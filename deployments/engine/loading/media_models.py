@@ -2,25 +2,17 @@
 
 import copy
 import logging
-from contextlib import suppress
 from typing import Any
 
 import torch
 import transformers
-from transformers import (
-    AutoModelForCausalLM,
-    ImageProcessingMixin,
-    PretrainedConfig,
-    PreTrainedModel,
-    ProcessorMixin,
-)
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.media.encoder import MEDIA_ENCODER, MediaEncoder
 from deployments.engine.media.families.family import MediaFamily
-from deployments.engine.media.families.registry import media_family_of, takes_media
+from deployments.engine.media.families.registry import media_family_of
 from deployments.media.families.described import UnknownProcessorError
 from deployments.media.families.registry import rules_of
 from deployments.media_rules import MediaRules
@@ -29,35 +21,6 @@ log = logging.getLogger(__name__)
 
 # Fields of a config that are of no use where the layers are replaced.
 OF_LAYERS = frozenset({"num_hidden_layers", "layer_types", "rope_parameters", "max_window_layers"})
-
-
-def load_processor(path: str, config: PretrainedConfig) -> Any:
-    """The processor of a model that sees or hears. None for other models, and where it can't be
-    loaded: the model reads text only then."""
-    if not takes_media(config):
-        return None
-    try:
-        processor = _without_videos(_processor_class(path, config))
-        return processor.from_pretrained(path, trust_remote_code=False, backend="pil")
-    except Exception as error:  # it is of any model's files
-        log.warning("%s reads text only: its processor can't be loaded: %s", path, error)
-        return None
-
-
-def _processor_class(path: str, config: PretrainedConfig) -> Any:
-    """As the model's files name it, or as all models of its type have it."""
-    for files in (ProcessorMixin.get_processor_dict, ImageProcessingMixin.get_image_processor_dict):
-        with suppress(OSError):
-            named, _ = files(path)
-            if found := named.get("processor_class"):
-                return getattr(transformers, found)
-    return getattr(transformers, PROCESSOR_MAPPING_NAMES[config.model_type])
-
-
-def _without_videos(processor: Any) -> Any:
-    """The same class for images alone: what reads videos needs torchvision."""
-    parts = [one for one in processor.get_attributes() if one != "video_processor"]
-    return type(processor.__name__, (processor,), {"get_attributes": lambda *_: parts})
 
 
 def as_language_model(model: PreTrainedModel, processor: Any) -> PreTrainedModel:

@@ -3,6 +3,7 @@
 The same file gives the same vectors: each is encoded alone.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,35 +39,39 @@ class MediaEncoder:
             one.placeholder_id for one in (rules.images, rules.audio) if one is not None
         )
 
-    def prepare(self, file: MediumFile) -> Inputs:
-        """Decodes a file, on any thread. Raises UnreadableError."""
-        match file.kind:
-            case MediaKind.IMAGE:
-                inputs = self._read_image(file.data)
-            case MediaKind.AUDIO:
-                inputs = self._read_sound(file.data)
-        return {name: one for name, one in inputs.items() if isinstance(one, Tensor)}
+    def prepare(self, file: MediumFile) -> Sequence[Inputs]:
+        """Decodes a file, on any thread, to parts that are encoded one by one. Raises
+        UnreadableError."""
+        if file.kind is MediaKind.IMAGE:
+            return [self._read_image(file.data)]
+        inputs = self._read_sound(file.data)
+        if self._family.sound_window is None:
+            return [inputs]
+        window = self._family.sound_window(self._processor)
+        return [{SOUND_INPUTS: one} for one in torch.split(inputs[SOUND_INPUTS], window, -1)]
 
-    def _read_image(self, data: bytes) -> Any:
-        return self._processor.image_processor(
+    def _read_image(self, data: bytes) -> Inputs:
+        inputs = self._processor.image_processor(
             images=[open_image(data)], return_tensors="pt", **self._image_options
         )
+        return _tensors(inputs)
 
-    def _read_sound(self, data: bytes) -> Any:
+    def _read_sound(self, data: bytes) -> Inputs:
         from deployments.media.model_samples import model_samples  # most models hear nothing
 
         extractor = self._processor.feature_extractor
         rate = extractor.sampling_rate
-        return extractor(
+        inputs = extractor(
             model_samples(data, rate),
             sampling_rate=rate,
             return_tensors="pt",
             **self._sound_options,
         )
+        return _tensors(inputs)
 
     @torch.inference_mode()
     def encode(self, inputs: Inputs) -> Tensor:
-        """[ids of the medium, hidden], on the model's device. Raises whatever the model raises."""
+        """[ids of the part, hidden], on the model's device. Raises whatever the model raises."""
         weight = next(self._base.parameters())
         placed = {
             name: one.to(weight.device, weight.dtype if one.is_floating_point() else None)
@@ -79,6 +84,10 @@ class MediaEncoder:
 
     def to(self, device: torch.device | str) -> None:
         self._base.to(device)
+
+
+def _tensors(inputs: Mapping[str, object]) -> Inputs:
+    return {name: one for name, one in inputs.items() if isinstance(one, Tensor)}
 
 
 def move(model: PreTrainedModel, device: torch.device | str) -> PreTrainedModel:

@@ -57,7 +57,8 @@ class MediaStage:
         self._wake = wake
         self._max_ids = max_ids
         self._cache = EncoderCache(cache_bytes)
-        self._decoding: dict[bytes, Future[Inputs]] = {}
+        self._decoding: dict[bytes, Future[Sequence[Inputs]]] = {}
+        self._parts: dict[bytes, list[Tensor]] = {}  # vectors of media that are not whole yet
         self._wanted: set[bytes] = set()
         self._pool = ThreadPoolExecutor(
             THREADS, "media", initializer=lambda: torch.set_num_threads(1)
@@ -128,24 +129,36 @@ class MediaStage:
             decoding = self._decoding[digest] = self._decode(task, digest)
         if not decoding.done():
             return None
-        if self._n_left <= 0:
+        parts = self._parts.setdefault(digest, [])
+        try:
+            is_whole = self._encode(decoding, parts, _file(task, digest).kind)
+        except _MediumError:
+            self._forget(digest)
+            raise
+        if not is_whole:
             self.is_behind = True
             return None
-        del self._decoding[digest]
-        vectors = self._encode(decoding, _file(task, digest).kind)
-        self._n_left -= len(vectors)
+        self._forget(digest)
+        vectors = parts[0] if len(parts) == 1 else torch.cat(parts)
         self.n_encoded += 1
         self._cache.put(digest, vectors)
         return vectors
 
-    def _decode(self, task: Task, digest: bytes) -> "Future[Inputs]":
+    def _decode(self, task: Task, digest: bytes) -> "Future[Sequence[Inputs]]":
         future = self._pool.submit(self._encoder.prepare, _file(task, digest))
         future.add_done_callback(lambda _: self._wake())
         return future
 
-    def _encode(self, decoding: "Future[Inputs]", kind: MediaKind) -> Tensor:
+    def _encode(
+        self, decoding: "Future[Sequence[Inputs]]", made: list[Tensor], kind: MediaKind
+    ) -> bool:
+        """Adds vectors of further parts to those that are made. Whether all are."""
         try:
-            return self._encoder.encode(decoding.result())
+            parts = decoding.result()
+            while len(made) < len(parts) and self._n_left > 0:
+                made.append(self._encoder.encode(parts[len(made)]))
+                self._n_left -= len(made[-1])
+            return len(made) == len(parts)
         except UnreadableError as error:
             message = f"{NOUNS[kind]} {error}"
             raise _MediumError(TokenEvent.failed(message, ErrorKind.INVALID_REQUEST)) from error
@@ -160,7 +173,11 @@ class MediaStage:
     def _forget_unwanted(self) -> None:
         """What was decoded for tasks that have ended."""
         for digest in self._decoding.keys() - self._wanted:
-            self._decoding.pop(digest).cancel()
+            self._forget(digest)
+
+    def _forget(self, digest: bytes) -> None:
+        self._decoding.pop(digest).cancel()
+        self._parts.pop(digest, None)
 
 
 def _file(task: Task, digest: bytes) -> MediumFile:

@@ -1,5 +1,6 @@
 """A folder with a model that sees is loaded with all that its files have."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,22 @@ def folder(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_a_model_that_could_see_videos_is_loaded_for_images(tmp_path: Path) -> None:
-    one, prompt = seeing("qwen2_5_vl"), ("What is this? <image>.", (picture(1),))
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("qwen2_5_vl", {}),
+        ("mistral3", {"processor_class": "PixtralProcessor", "spatial_merge_size": 2}),
+        ("smolvlm", {"processor_class": "SmolVLMProcessor", "image_seq_len": 4}),
+    ],
+)
+def test_images_need_no_package_that_videos_do(
+    name: str, fields: dict[str, object], tmp_path: Path
+) -> None:
+    one, prompt = seeing(name), ("What is this? <image>.", (picture(1),))
     for part in (one.whole, one.processor.image_processor, one.processor.tokenizer):
         part.save_pretrained(tmp_path)
+    if fields:
+        (tmp_path / "processor_config.json").write_text(json.dumps(fields))
     with engine(model=load_model(str(tmp_path), dtype=torch.float32)) as running:
         outcome = running.run(one.request("one", *prompt))[0]
     assert outcome.token_ids == one.expected(*prompt)

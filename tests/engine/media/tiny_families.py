@@ -309,6 +309,15 @@ FAMILIES = {
         ),
         idefics3,
     ),
+    "smolvlm": Family(
+        lambda image_id: transformers.SmolVLMConfig(
+            vision_config=TOWER,
+            text_config=transformers.LlamaConfig(**TEXT),
+            image_token_id=image_id,
+            scale_factor=2,
+        ),
+        lambda: build(lambda: processors.smolvlm(SIDE, 2, N_PATCHES // 4)),
+    ),
     "internvl": Family(
         lambda image_id: transformers.InternVLConfig(
             vision_config=transformers.InternVLVisionConfig(

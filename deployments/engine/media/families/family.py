@@ -10,7 +10,7 @@ from torch import Tensor
 from deployments.media.families.described import Described
 
 Module = Any  # a torch module whose submodules are read by name, which its type does not declare
-Inputs = Mapping[str, Tensor]  # of one image or sound, as what reads it for the model makes them
+Inputs = Mapping[str, Tensor]  # of an image, or of a sound or a part of one
 Vectors = Callable[[Module, Inputs], Tensor]
 
 
@@ -39,8 +39,9 @@ class MediaFamily:
     language: the name of the module in its base that is the language model without its head.
     text_class: of a model of transformers' whose layers compute the same as those of the language
         model, where there is none of the language model itself.
-    sound_vectors: base of the model, inputs of one sound -> [ids of the sound, hidden]
+    sound_vectors: base of the model, inputs of one part of a sound -> [its ids, hidden]
     sound_options: as `options`, of its feature extractor.
+    sound_window: frames of the parts of a sound that are encoded one by one.
     """
 
     class_name: str
@@ -50,3 +51,4 @@ class MediaFamily:
     text_class: str = ""
     sound_vectors: Vectors | None = None
     sound_options: Callable[[Described], Mapping[str, object]] = _none
+    sound_window: Callable[[Described], int] | None = None

@@ -22,13 +22,13 @@ def in_windows(processor: Described) -> Mapping[str, object]:
 def masked_vectors(base: Module, inputs: Inputs) -> Tensor:
     """As Qwen2-Audio's forward pass makes them, which has no function for it."""
     tower, features = base.audio_tower, inputs["input_features"]
-    n_frames, n_vectors = tower._get_feat_extract_output_lengths(inputs["attention_mask"].sum(-1))
+    n_pairs, n_vectors = tower._get_feat_extract_output_lengths(inputs["attention_mask"].sum(-1))
     # Pairs of frames, of which the first convolution makes one.
     pairs = torch.arange((features.shape[-1] - 2) // 2 + 1, device=features.device)
     mask = create_bidirectional_mask(
         config=tower.config,
         inputs_embeds=features.new_zeros(1, len(pairs), 1),
-        attention_mask=(pairs < n_frames).long()[None],
+        attention_mask=(pairs < n_pairs).long()[None],
     )
     states = tower(features, attention_mask=mask).last_hidden_state
     vectors: Tensor = base.multi_modal_projector(states)[0, : int(n_vectors)]
@@ -36,16 +36,21 @@ def masked_vectors(base: Module, inputs: Inputs) -> Tensor:
 
 
 def window_vectors(base: Module, inputs: Inputs) -> Tensor:
-    """[1, bins, frames] -> vectors of all windows"""
-    window = base.config.audio_config.max_source_positions * 2  # frames: a convolution halves them
-    windows = torch.cat(torch.split(inputs["input_features"], window, -1))
-    vectors: Tensor = base.get_audio_features(windows).pooler_output
+    vectors: Tensor = base.get_audio_features(inputs["input_features"]).pooler_output
     return vectors
+
+
+def n_window_frames(processor: Described) -> int:
+    n_frames: int = processor.feature_extractor.nb_max_frames
+    return n_frames
 
 
 QWEN2_AUDIO = MediaFamily(
     "Qwen2AudioForConditionalGeneration", sound_vectors=masked_vectors, sound_options=padded
 )
 VOXTRAL = MediaFamily(
-    "VoxtralForConditionalGeneration", sound_vectors=window_vectors, sound_options=in_windows
+    "VoxtralForConditionalGeneration",
+    sound_vectors=window_vectors,
+    sound_options=in_windows,
+    sound_window=n_window_frames,
 )
