@@ -23,12 +23,13 @@ from deployments.engine.tasks.grammar_matcher import GrammarCompiler
 from deployments.engine.tasks.mailbox import LoopMailbox, Mailbox, ThreadMailbox
 from deployments.engine.tasks.task import Task, make_task
 from deployments.engine.threads import one_thread
-from deployments.engine.validation import find_invalid
+from deployments.engine.validation import find_invalid, find_long_span
 from deployments.wire import (
     ErrorKind,
     FinishReason,
     GenerationRequest,
     Refused,
+    RequestError,
     TokenEvent,
 )
 
@@ -72,8 +73,8 @@ class EngineCore:
         self.vocab_size: int = model.config.get_text_config(decoder=True).vocab_size
         # Tokenizers may name ends that the model has no logits for.
         self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
-        encoder = usable_encoder(model, ranks)
-        self.media = None if encoder is None else encoder.rules
+        self._encoder = usable_encoder(model, ranks)
+        self.media = None if self._encoder is None else self._encoder.rules
         self._grammars = GrammarCompiler(tokenizer_json, self.vocab_size, self.eos_token_ids)
         self._admission = Admission(limits.max_waiting)
         self._streamed: set[Task] = set()
@@ -205,6 +206,8 @@ class EngineCore:
         }
         if error := find_invalid(request, self.vocab_size, **takes):
             raise Refused(error)
+        if error := self._find_long_span(request):
+            raise Refused(error)
         if error := find_invalid_output(request, self.outputs, self.context_length):
             raise Refused(error)
         n = len(request.prompt_ids)
@@ -217,6 +220,14 @@ class EngineCore:
         pooled = pooled_of(request, self.outputs)
         context_length = self.context_length
         return make_task(task_id, request, mailbox, self.eos_token_ids, context_length, pooled)
+
+    def _find_long_span(self, request: GenerationRequest) -> RequestError | None:
+        """Where ids of a medium attend to each other both ways, one step has all of them, beside
+        all rows that go on."""
+        if self._encoder is None or not self._encoder.is_bidirectional:
+            return None
+        most = self.cache.shape.max_new_tokens - self.cache.shape.max_tasks + 1
+        return find_long_span(request, self._encoder.placeholder_ids, most)
 
     def _open_grammar(self, task: Task) -> None:
         if task.end_token() is None:

@@ -1,6 +1,6 @@
 """Refuses requests that no step could compute: one bad row would fail its whole batch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from math import inf
 
@@ -105,6 +105,21 @@ def _invalid_media(request: GenerationRequest, takes_media: bool) -> Problems:
         if not end <= one.first < one.end <= len(request.prompt_ids):
             yield "media", "media must have places of their own in the prompt, in its order"
         end = one.end
+
+
+def find_long_span(
+    request: GenerationRequest, placeholder_ids: Collection[int], most: int
+) -> RequestError | None:
+    """The error of a medium with more than `most` placeholders. None: there is none."""
+    for one in request.content.media:
+        n = sum(id in placeholder_ids for id in request.prompt_ids[one.first : one.end])
+        if n > most:
+            message = (
+                f"an image of {n} tokens is computed in one step, which has room for {most}: "
+                "max_batch_tokens has to be larger"
+            )
+            return RequestError(ErrorKind.INVALID_REQUEST, message, "media")
+    return None
 
 
 def _invalid_sampling(sampling: SamplingParams) -> Problems:

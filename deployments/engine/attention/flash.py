@@ -91,7 +91,7 @@ class FlashAttention(TritonAttention):
     their results differ, our kernel is used from then on. The same holds once the library fails.
     """
 
-    # The step with its small chunks, and with the others.
+    # The step with the chunks that are ours, small ones and those with spans, and with the others.
     _shares: dict[bool, "FlashAttention"] = field(default_factory=dict)
 
     @classmethod
@@ -101,6 +101,8 @@ class FlashAttention(TritonAttention):
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
         if not self._shares:
             is_small = self.chunk_len <= MAX_SMALL_CHUNK
+            if len(self.spans):
+                is_small |= np.isin(self.chunk_rows, self.spans[:, 0])
             self._shares.update({True: self._of(is_small), False: self._of(~is_small)})
         ours, others = self._shares[True], self._shares[False]
         if len(others.chunk_rows):

@@ -6,16 +6,18 @@ The same file gives the same vectors: each is encoded alone.
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.media.families.family import Inputs, MediaFamily, Module
-from deployments.media.images import open_image
-from deployments.media_rules import MediaRules
+from deployments.media.images import as_png, open_image
+from deployments.media_rules import MediaKind, MediaRules
 from deployments.wire import MediumFile
 
 MEDIA_ENCODER = "media_encoder"  # a model's attribute, where it sees
 TOWER_ATTENTION = "sdpa"
+LARGEST_SIDE = 4096  # pixels
 
 
 class MediaEncoder:
@@ -31,6 +33,7 @@ class MediaEncoder:
         self._family = family
         self._processor = processor
         self._options = family.options(processor)
+        self.is_bidirectional = family.is_bidirectional
         self._base.set_attn_implementation(TOWER_ATTENTION)
         self.placeholder_ids = frozenset(
             one.placeholder_id for one in (rules.images, rules.audio) if one is not None
@@ -53,6 +56,11 @@ class MediaEncoder:
             for name, one in inputs.items()
         }
         return self._family.image_vectors(self._base, placed)
+
+    def encode_largest(self) -> Tensor:
+        """Of an image that no processor leaves larger than what its model takes."""
+        file = as_png(Image.new("RGB", (LARGEST_SIDE, LARGEST_SIDE)))
+        return self.encode(self.prepare(MediumFile(kind=MediaKind.IMAGE, data=file)))
 
     def to(self, device: torch.device | str) -> None:
         self._base.to(device)

@@ -14,6 +14,7 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel
 
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.media_models import as_language_model
+from deployments.media.families.registry import rules_of
 from deployments.media.images import as_png, described
 from deployments.media.placeholders import expand
 from deployments.media_rules import MediaKind, MediaRules
@@ -75,7 +76,10 @@ class Seeing:
 def seeing(name: str = "llava") -> Seeing:
     family = FAMILIES[name]
     processor = family.processor()
-    config = family.config(processor.image_token_id)
+    rules = rules_of(processor)
+    assert rules is not None
+    assert rules.images is not None
+    config = family.config(rules.images.placeholder_id)
     torch.manual_seed(0)
     whole = AutoModelForImageTextToText.from_config(config).float().eval()
     spread(whole)

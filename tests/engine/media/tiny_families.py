@@ -28,17 +28,31 @@ N_PATCHES = (SIDE // PATCH) ** 2
 @dataclass(frozen=True)
 class Family:
     """What transformers needs for a model: `config` gets the id of the placeholder. `mark` stands
-    for an image in a text."""
+    for an image in a text. `whole` is how many tokens of an image one step has to compute."""
 
     config: Callable[[int], PretrainedConfig]
     processor: Callable[[], Any]
     mark: str = "<image>"
+    whole: int = 1
 
 
-def llava() -> Any:
+def gemma3() -> Any:
+    return transformers.Gemma3Processor(
+        transformers.Gemma3ImageProcessorPil(size=SQUARE),
+        tokenizer(
+            boi_token="<start_of_image>",
+            eoi_token="<end_of_image>",
+            image_token="<image_soft_token>",
+        ),
+        image_seq_length=N_PATCHES,
+    )
+
+
+def llava(*tokens: str) -> Any:
+    """`tokens` are special ones besides its own."""
     return transformers.LlavaProcessor(
         transformers.CLIPImageProcessorPil(size=SQUARE, crop_size=SQUARE, do_center_crop=False),
-        tokenizer(image_token="<image>"),
+        tokenizer(*tokens, image_token="<image>"),
         patch_size=PATCH,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
@@ -144,6 +158,25 @@ FAMILIES = {
             scale_factor=2,
         ),
         idefics3,
+    ),
+    "gemma3": Family(
+        lambda image_id: transformers.Gemma3Config(
+            vision_config=transformers.SiglipVisionConfig(**TOWER),
+            text_config=transformers.Gemma3TextConfig(
+                **TEXT,
+                sliding_window=6,
+                layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                query_pre_attn_scalar=8,
+                final_logit_softcapping=None,
+                tie_word_embeddings=False,
+            ),
+            image_token_index=image_id,
+            mm_tokens_per_image=N_PATCHES,
+            tie_word_embeddings=False,
+        ),
+        gemma3,
+        "<start_of_image>",
+        whole=N_PATCHES,
     ),
     "internvl": Family(
         lambda image_id: transformers.InternVLConfig(

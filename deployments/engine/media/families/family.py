@@ -37,9 +37,11 @@ class MediaFamily:
     image_vectors: base of the model, inputs of one image -> [ids of the image, hidden]
     options: of its image processor, which its processor sets by itself.
     language: the name of the module in its base that is the language model without its head.
+    is_bidirectional: whether the ids of an image attend to each other both ways.
     """
 
     class_name: str
     image_vectors: ImageVectors
     options: Callable[[Described], Mapping[str, object]] = _none
     language: str = "language_model"
+    is_bidirectional: bool = False
