@@ -152,7 +152,7 @@ def _sized(
             memory = _estimate_step(model, limits, shape)
         budget = kv_budget(memory, limits.gpu_memory_utilization)
         budget -= adapter_bytes(model, limits.max_loras, limits.max_lora_rank)
-        if media_encoder(model) is not None:
+        if is_alone and media_encoder(model) is not None:
             budget -= limits.media_cache_mib * MIB
         if shape.has_states:
             shape, budget = with_room_for_states(shape, budget)
