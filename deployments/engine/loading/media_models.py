@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoProcessor, PretrainedConfig, PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.adapters.module_names import remember_names
 from deployments.engine.media.encoder import MEDIA_ENCODER, MediaEncoder
 from deployments.engine.media.families.registry import can_see, media_family_of
 from deployments.media.families.described import UnknownProcessorError
@@ -41,6 +42,8 @@ def as_language_model(model: PreTrainedModel, processor: Any) -> PreTrainedModel
     base = model.model
     language = getattr(base, family.language)
     decoder = _with_head(language, model)
+    # As transformers names them now, and as files of before have them.
+    remember_names(decoder, (f"model.{family.language}.", f"{family.language}.model."))
     setattr(base, family.language, None)
     rules = None if processor is None else _rules(processor)
     if rules is not None:
