@@ -14,6 +14,7 @@ from deployments.engine.build import build_cache, build_scheduler, usable_encode
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_draft
+from deployments.engine.media.families.family import Bidirectional
 from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
 from deployments.engine.outputs.validation import find_invalid_output, pooled_of
 from deployments.engine.parallel.ranks import Ranks
@@ -224,7 +225,7 @@ class EngineCore:
     def _find_long_span(self, request: GenerationRequest) -> RequestError | None:
         """Where ids of a medium attend to each other both ways, one step has all of them, beside
         all rows that go on."""
-        if self._encoder is None or not self._encoder.is_bidirectional:
+        if self._encoder is None or self._encoder.bidirectional is Bidirectional.NOWHERE:
             return None
         most = self.cache.shape.max_new_tokens - self.cache.shape.max_tasks + 1
         return find_long_span(request, self._encoder.placeholder_ids, most)

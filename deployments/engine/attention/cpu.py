@@ -15,7 +15,7 @@ from torch import Tensor
 
 from deployments.engine.attention.cpu_rows import ChunkRows, DecodeRows, attend
 from deployments.engine.attention.interface import AttentionParams
-from deployments.engine.attention.tiles import NO_SPANS
+from deployments.engine.attention.tiles import NO_SPANS, spans_within
 from deployments.engine.kernels.cpu import layer_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
@@ -52,7 +52,9 @@ class PaddedRows:
     def is_causal(self, window: int | None) -> bool:
         """Whether all rows are whole prompts, and each token attends to all before it."""
         is_narrow = window is not None and window < self.new_len
-        if is_narrow or self.new_len == 1 or len(self.spans):
+        if is_narrow or self.new_len == 1:
+            return False
+        if len(self.spans) and len(spans_within(self.spans, window)):
             return False
         return bool((self.view.total_len == self.new_len).all())
 
@@ -61,7 +63,7 @@ class PaddedRows:
 
         [rows, 1, new_len, context]. It is computed once a step.
         """
-        if window is not None and window >= self.context:
+        if window is not None and window >= self.context and not len(self.spans):
             window = None
         if window not in self.masks:
             self.masks[window] = self._mask(window, dtype)
@@ -72,7 +74,7 @@ class PaddedRows:
         key, query = np.arange(self.context), position[:, :, None]
         visible = key <= query
         before = self.view.total_len - self.new_len
-        for row, first, end in self.spans:
+        for row, first, end, _ in spans_within(self.spans, window):
             visible[row, first:end, before[row] + first : before[row] + end] = True
         if window is not None:
             visible &= key > query - window

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from deployments.engine.attention.interface import AttentionParams
-from deployments.engine.attention.tiles import NO_SPANS, tile, tile_spans
+from deployments.engine.attention.tiles import NO_SPANS, spans_within, tile, tile_spans
 from deployments.engine.kernels.rotary import HeadNorm, RotaryEmbedding
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
@@ -49,8 +49,9 @@ class TritonAttention:
     tiling: "Tiling | None" = None
     multiprocessors: int | None = None  # None: those of the device. Results do not depend on it.
     spans: IntArray = field(default_factory=lambda: NO_SPANS)  # on the host
-    _tiles: dict[int, Tensor] = field(default_factory=dict)
-    _contexts: dict[int, IntArray] = field(default_factory=dict)
+    # By how many tokens a tile has, and whether layers have spans.
+    _tiles: dict[tuple[int, bool], Tensor] = field(default_factory=dict)
+    _contexts: dict[tuple[int, bool], IntArray] = field(default_factory=dict)
 
     def attend(
         self,
@@ -90,7 +91,7 @@ class TritonAttention:
         value_dim = self.storage.layout[layer].value_dim
         tiling = self.tiling or tiling_of(q.dtype, q.shape[-1], q.device, value_dim)
         k_pages, v_pages = self._pages(layer)
-        longest = int((self.spans[:, 2] - self.spans[:, 1]).max()) if len(self.spans) else 0
+        longest = self._longest_span(params.window) if len(self.spans) else 0
         attention = Attention(k_pages, v_pages, *params, FP8_SCALES, tiling, value_dim, longest)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if len(self.chunk_rows):
@@ -104,19 +105,24 @@ class TritonAttention:
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
         """Returns `out` with the results of rows that have more than one new token."""
         tokens, device = attention.tile_tokens(q.shape[1]), self.slots.device
-        if tokens not in self._tiles:
-            tiles, self._contexts[tokens] = self._cut_chunks(tokens)
-            self._tiles[tokens] = to_device(tiles, device)
+        key = tokens, attention.span_tokens > 0
+        if key not in self._tiles:
+            tiles, self._contexts[key] = self._cut_chunks(*key)
+            self._tiles[key] = to_device(tiles, device)
         attention.chunks(
-            out, q, self.page_table, self.total_len, self.starts, self._tiles[tokens],
-            self._contexts[tokens], self.multiprocessors or multiprocessors_of(device),
+            out, q, self.page_table, self.total_len, self.starts, self._tiles[key],
+            self._contexts[key], self.multiprocessors or multiprocessors_of(device),
         )  # fmt: skip
         return out
 
-    def _cut_chunks(self, tokens: int) -> tuple[IntArray, IntArray]:
+    def _longest_span(self, window: int | None) -> int:
+        spans = spans_within(self.spans, window)
+        return int((spans[:, 2] - spans[:, 1]).max(initial=0))
+
+    def _cut_chunks(self, tokens: int, has_spans: bool) -> tuple[IntArray, IntArray]:
         """Tiles of at most `tokens` tokens, and how many keys each may see."""
         rows = self.chunk_rows, self.chunk_len, self.chunk_total
-        if len(self.spans):
+        if has_spans:
             return tile_spans(*rows, tokens, self.spans)
         tiles = tile(*rows, tokens)
         before = self.chunk_total - self.chunk_len

@@ -4,8 +4,14 @@ import numpy as np
 
 from kv.arrays import IntArray
 
-# [spans, 3]: a row, and the first and the end of its new tokens that attend to each other.
-NO_SPANS = np.empty((0, 3), dtype=np.int64)
+# [spans, 4]: a row, the first and the end of its new tokens that attend to each other both ways,
+# and whether they do so only in layers with a window.
+NO_SPANS = np.empty((0, 4), dtype=np.int64)
+
+
+def spans_within(spans: IntArray, window: int | None) -> IntArray:
+    """Those that hold in a layer with this window."""
+    return spans if window is not None else spans[spans[:, 3] == 0]
 
 
 def tile(rows: IntArray, new_len: IntArray, total_len: IntArray, tokens: int) -> IntArray:
@@ -35,7 +41,7 @@ def tile_spans(
     parts = []
     for row, new, total in zip(rows, new_len, total_len, strict=True):
         at, before = 0, total - new
-        for _, first, end in sorted(spans[spans[:, 0] == row].tolist()):
+        for _, first, end, _ in sorted(spans[spans[:, 0] == row].tolist()):
             parts += [(row, at, first, 0), (row, first, end, before + end)]
             at = end
         parts.append((row, at, new, 0))

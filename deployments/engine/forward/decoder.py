@@ -65,6 +65,9 @@ class PlainDecoder:
         self._embed: Module = model.get_input_embeddings()
         self._current = current_step(model)
         self._first_position = first_position(model)
+        # Gemma's: embeddings that each layer has of its own, of padding in the places of vectors.
+        self._has_inputs_by_layer = hasattr(self._base, "embed_tokens_per_layer")
+        self._pad_id: int = getattr(model.config, "pad_token_id", None) or 0
 
     def __call__(
         self,
@@ -86,8 +89,12 @@ class PlainDecoder:
         if vectors is None:
             return {"input_ids": token_ids[None]}
         embedded: Tensor = self._embed(token_ids[None])
+        inputs = {"inputs_embeds": embedded}
+        if self._has_inputs_by_layer:
+            text_ids = token_ids.index_fill(0, vectors.indices, self._pad_id)[None]
+            inputs["per_layer_inputs"] = self._base.get_per_layer_inputs(text_ids, embedded)
         embedded[0, vectors.indices] = vectors.vectors
-        return {"inputs_embeds": embedded}
+        return inputs
 
     def _hooked(self) -> AbstractContextManager[None]:
         if self._adapted is None or self._adapters is None or self._adapters.rows is None:

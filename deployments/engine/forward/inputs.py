@@ -49,8 +49,8 @@ class StepInputs:
     # stands in the place of their embeddings: [vectors, hidden].
     vectors_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     vectors: Tensor | None = None
-    # [spans, 3], of tokens that attend to each other both ways: a row, and the first and the end of
-    # them among the row's new tokens.
+    # [spans, 4], of tokens that attend to each other both ways: a row, the first and the end of
+    # them among the row's new tokens, and whether they do so only in layers with a window.
     spans: IntArray = field(default_factory=lambda: NO_SPANS)
     # Where ranks share the model: the page of each new token [groups, tokens], and on the device
     # [groups, rows, pages] int32, used in place of the page table that rank 0's host alone has.

@@ -33,7 +33,7 @@ class MediaEncoder:
         self._family = family
         self._processor = processor
         self._options = family.options(processor)
-        self.is_bidirectional = family.is_bidirectional
+        self.bidirectional = family.bidirectional(base.config)
         self._base.set_attn_implementation(TOWER_ATTENTION)
         self.placeholder_ids = frozenset(
             one.placeholder_id for one in (rules.images, rules.audio) if one is not None

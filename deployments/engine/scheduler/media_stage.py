@@ -16,7 +16,7 @@ from torch import Tensor
 
 from deployments.engine.media.encoder import MediaEncoder
 from deployments.engine.media.encoder_cache import EncoderCache
-from deployments.engine.media.families.family import Inputs
+from deployments.engine.media.families.family import Bidirectional, Inputs
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.scheduler.events import FAILED, OUT_OF_MEMORY
 from deployments.engine.tasks.media_vectors import MediaVectors, unbroken_spans
@@ -121,8 +121,10 @@ class MediaStage:
         if len(places) != len(vectors):
             log.error("a medium has %d vectors for %d places", len(vectors), len(places))
             raise _MediumError(FAILED)
-        spans = unbroken_spans(places) if self._encoder.is_bidirectional else ()
-        return MediaVectors(medium, places, vectors, spans)
+        where = self._encoder.bidirectional
+        spans = () if where is Bidirectional.NOWHERE else unbroken_spans(places)
+        in_windows = where is Bidirectional.IN_WINDOWS
+        return MediaVectors(medium, places, vectors, spans, in_windows)
 
     def _encoded(self, task: Task, digest: bytes) -> Tensor | None:
         """None: they will be there later."""

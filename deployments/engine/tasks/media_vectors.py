@@ -15,13 +15,14 @@ class MediaVectors:
     """places: where the placeholders are in the sequence, in order. [n]
     vectors: in their places. [n, hidden]
     spans: first and end of the places that attend to each other both ways. A chunk has all of one,
-        or what the cache does not have.
+        or what the cache does not have. in_windows: only in layers with a window.
     """
 
     medium: Medium
     places: IntArray
     vectors: Tensor
     spans: Sequence[tuple[int, int]] = ()
+    in_windows: bool = False
 
     def within(self, first: int, end: int) -> tuple[IntArray, Tensor]:
         """The places from `first` to `end` (excluded), and their vectors."""

@@ -23,6 +23,7 @@ TOWER = {
 SQUARE = {"height": SIDE, "width": SIDE}
 PINPOINTS = [[SIDE, 2 * SIDE], [2 * SIDE, SIDE], [2 * SIDE, 2 * SIDE]]
 N_PATCHES = (SIDE // PATCH) ** 2
+LEAST_GEMMA4 = 70  # tokens that it scales an image up to, at least
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,22 @@ def gemma3() -> Any:
             image_token="<image_soft_token>",
         ),
         image_seq_length=N_PATCHES,
+    )
+
+
+def gemma4() -> Any:
+    return transformers.Gemma4Processor(
+        None,
+        transformers.Gemma4ImageProcessorPil(max_soft_tokens=LEAST_GEMMA4),
+        tokenizer(
+            boi_token="<|image>",
+            eoi_token="<image|>",
+            image_token="<|image|>",
+            boa_token="<|audio>",
+            eoa_token="<audio|>",
+            audio_token="<|audio|>",
+        ),
+        None,
     )
 
 
@@ -177,6 +194,36 @@ FAMILIES = {
         gemma3,
         "<start_of_image>",
         whole=N_PATCHES,
+    ),
+    "gemma4": Family(
+        lambda image_id: transformers.Gemma4Config(
+            vision_config=transformers.Gemma4VisionConfig(
+                hidden_size=24,
+                intermediate_size=48,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                num_key_value_heads=2,
+                head_dim=12,
+                position_embedding_size=64,
+            ),
+            text_config=transformers.Gemma4TextConfig(
+                **{**TEXT, "pad_token_id": 0},
+                global_head_dim=16,
+                sliding_window=6,
+                layer_types=["sliding_attention", "full_attention", "full_attention"],
+                hidden_size_per_layer_input=8,
+                vocab_size_per_layer_input=TEXT["vocab_size"],
+                use_bidirectional_attention="vision",
+                num_kv_shared_layers=0,
+                final_logit_softcapping=None,
+                tie_word_embeddings=False,
+            ),
+            image_token_id=image_id,
+            tie_word_embeddings=False,
+        ),
+        lambda: build(gemma4),
+        "<|image|>",
+        whole=LEAST_GEMMA4,
     ),
     "internvl": Family(
         lambda image_id: transformers.InternVLConfig(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 import torch
@@ -12,6 +13,14 @@ from deployments.media.families.described import Described
 Module = Any  # a torch module whose submodules are read by name, which its type does not declare
 Inputs = Mapping[str, Tensor]  # of one image, as its image processor makes them
 ImageVectors = Callable[[Module, Inputs], Tensor]
+
+
+class Bidirectional(Enum):
+    """The layers in which ids of one image attend to each other both ways."""
+
+    NOWHERE = auto()
+    IN_WINDOWS = auto()  # in those with a window alone
+    EVERYWHERE = auto()
 
 
 def image_features(*names: str) -> ImageVectors:
@@ -37,11 +46,11 @@ class MediaFamily:
     image_vectors: base of the model, inputs of one image -> [ids of the image, hidden]
     options: of its image processor, which its processor sets by itself.
     language: the name of the module in its base that is the language model without its head.
-    is_bidirectional: whether the ids of an image attend to each other both ways.
+    bidirectional: where the ids of an image attend to each other both ways, by the model's config.
     """
 
     class_name: str
     image_vectors: ImageVectors
     options: Callable[[Described], Mapping[str, object]] = _none
     language: str = "language_model"
-    is_bidirectional: bool = False
+    bidirectional: Callable[[Described], Bidirectional] = lambda _: Bidirectional.NOWHERE

@@ -5,13 +5,24 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 
 from deployments.engine.media.families.family import MediaFamily
 from deployments.engine.media.families.gemma3 import GEMMA3
+from deployments.engine.media.families.gemma4 import GEMMA4
 from deployments.engine.media.families.idefics3 import IDEFICS3, SMOLVLM
 from deployments.engine.media.families.internvl import INTERNVL
 from deployments.engine.media.families.llava import LLAVA
 from deployments.engine.media.families.llava_next import LLAVA_NEXT, LLAVA_ONEVISION
 from deployments.engine.media.families.mistral3 import MISTRAL3
 
-_FAMILIES = (LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, MISTRAL3, IDEFICS3, SMOLVLM, INTERNVL, GEMMA3)
+_FAMILIES = (
+    LLAVA,
+    LLAVA_NEXT,
+    LLAVA_ONEVISION,
+    MISTRAL3,
+    IDEFICS3,
+    SMOLVLM,
+    INTERNVL,
+    GEMMA3,
+    GEMMA4,
+)
 MEDIA_FAMILIES = {family.class_name: family for family in _FAMILIES}
 
 

@@ -24,7 +24,8 @@ pytestmark = needs_triton
 # A decode over several splits, chunks over several tiles, first tokens, and a row without any.
 MIXED = ((99, 1), (13, 7), (0, 1), (0, 0), (31, 19), (16, 1))
 # Longer than a tile, at the ends of a row and within it, beside rows without any.
-SPANS = ((1, 0, 3), (1, 3, 7), (4, 2, 19))
+SPANS = ((1, 0, 3, 0), (1, 3, 7, 0), (4, 2, 19, 0))
+IN_WINDOWS = ((1, 0, 3, 1), (4, 2, 19, 1))
 VARIANTS = {
     "plain": Case(MIXED),
     "windowed": Case(MIXED, window=20),
@@ -44,6 +45,8 @@ VARIANTS = {
     ),
     "both ways": Case(MIXED, spans=SPANS, sinks=True),
     "both ways in a window": Case(MIXED, spans=SPANS, window=5),
+    "both ways where there is a window": Case(MIXED, spans=IN_WINDOWS, window=5),
+    "both ways where there is none": Case(MIXED, spans=IN_WINDOWS),
     "both ways without splits": Case(MIXED, spans=SPANS, multiprocessors=1, window=40),
     "both ways in tiles of a device": Case(MIXED, spans=SPANS, small_tiles=False),
     "values that are keys": Case(MIXED, value_dim=16),
