@@ -47,7 +47,7 @@ class Gallery(Stage):
         self.sizes: list[int] = []
         for one in self.all:
             one.run = self._run
-            one.ends.update = self._watched(one)  # type: ignore[method-assign]
+            one.ends.update = self._watched(one)  # type: ignore[method-assign, assignment]
 
     def _watched(self, replica: Replica) -> Callable[[str, bytes], bool]:
         update = replica.ends.update
@@ -88,7 +88,8 @@ def test_a_large_picture_arrives_whole_and_others_pass_by() -> None:
         small = stage.ask("small")
         assert await said(small) == whole(small)
         assert stage.arrived.keys() == {"held", "small"}
-        assert await asyncio.gather(said(first), said(second)) == [whole(first), whole(second)]
+        both = first, second
+        assert await asyncio.gather(*map(said, both)) == list(map(whole, both))
         assert stage.arrived["first"] == stage.arrived["second"] == files()
         assert max(stage.sizes) < MAX_MESSAGE / 2
         assert stage.unused_files(stage.all[0]) == 0
@@ -122,10 +123,10 @@ def test_a_lost_piece_loses_its_request_alone_and_frees_the_others() -> None:
         replica.gate = asyncio.Event()
         lost = stage.show("lost")
         await replica.called.wait()
-        update = replica.update_channel
+        works = replica.update_channel
 
-        async def fails_once(name: str, words: bytes) -> bool:
-            replica.update_channel = update  # type: ignore[method-assign]
+        async def fails_once(name: str, update: bytes) -> bool:
+            replica.update_channel = works  # type: ignore[method-assign]
             raise ActorDiedError
 
         replica.update_channel = fails_once  # type: ignore[method-assign]

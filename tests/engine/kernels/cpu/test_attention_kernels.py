@@ -182,8 +182,8 @@ class Chunks(Batch):
         """All new tokens, of which those of a span see each other."""
         new = np.array(self.new_len)
         step = plan_cpu_attention(self.storage, self.table, self.lengths, new, 0, np.array(spans))
-        qkv = [torch.cat(of) for of in (self.queries, self.keys, self.values)]
-        return [*step.attend(0, *qkv, AttentionParams(0.3)).split(self.new_len)]
+        q, k, v = (torch.cat(of) for of in (self.queries, self.keys, self.values))
+        return [*torch.split(step.attend(0, q, k, v, AttentionParams(0.3)), self.new_len)]
 
     def attend_chunks(self, rows: list[int], first: int, last: int, **options: Any) -> list[Tensor]:
         """The new tokens [first, last) of each row, as far as it has them."""
