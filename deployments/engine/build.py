@@ -102,6 +102,7 @@ def build_scheduler(
         adapters=adapters,
         adapter_loader=loader,
         media_encoder=encoder,
+        media_cache_bytes=limits.media_cache_mib * MIB,
     )
 
 

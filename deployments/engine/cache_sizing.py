@@ -26,6 +26,7 @@ from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.draft_check import DraftModel
 from deployments.engine.loading.encoder_check import find_encoder_way, max_text_tokens
 from deployments.engine.loading.loader import replace_attention
+from deployments.engine.media.encoder import media_encoder
 from deployments.engine.outputs.model_outputs import is_encoder
 from kv.cache import CacheShape
 from kv.layout import NOTHING, Layout, within
@@ -154,6 +155,8 @@ def _sized(
             memory = _estimate_step(model, limits, shape)
         budget = kv_budget(memory, limits.gpu_memory_utilization)
         budget -= adapter_bytes(model, limits.max_loras, limits.max_lora_rank)
+        if is_alone and media_encoder(model) is not None:
+            budget -= limits.media_cache_mib * MIB
         if shape.has_states:
             shape, budget = with_room_for_states(shape, budget)
     if hears(model):
@@ -211,8 +214,8 @@ def _measure_steps(
 def _measure_step(
     model: PreTrainedModel, limits: EngineLimits, shape: CacheShape, begin: int, end: int
 ) -> DeviceMemory:
-    """Runs a step of the largest batch, and sorts its logits as sampling may. The model's layers
-    are those from `begin` up to `end`."""
+    """Runs a step of the largest batch, and sorts its logits as sampling may; then encodes the
+    largest image. The model's layers are those from `begin` up to `end`."""
     replace_attention(model, shape.max_tokens)
     fuse(model)
     step = largest_step(limits, shape)
@@ -224,6 +227,8 @@ def _measure_step(
         forward.logits(step).float().sort(-1, descending=True).values.softmax(-1)
         if hears(model):
             encode(model, longest_features(model))
+        if (encoder := media_encoder(model)) is not None:  # which runs between steps
+            encoder.encode_largest()
     torch.cuda.synchronize(model.device)
     activations = torch.cuda.max_memory_allocated(model.device) - before
     del pages, forward

@@ -15,6 +15,7 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.hearing import hearing_of, hears
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_draft
+from deployments.engine.media.families.family import Bidirectional
 from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
 from deployments.engine.outputs.validation import find_invalid_output, pooled_of
 from deployments.engine.parallel.ranks import Ranks
@@ -24,12 +25,13 @@ from deployments.engine.tasks.grammar_matcher import GrammarCompiler
 from deployments.engine.tasks.mailbox import LoopMailbox, Mailbox, ThreadMailbox
 from deployments.engine.tasks.task import Task, make_task
 from deployments.engine.threads import one_thread
-from deployments.engine.validation import find_invalid
+from deployments.engine.validation import find_invalid, find_long_span
 from deployments.wire import (
     ErrorKind,
     FinishReason,
     GenerationRequest,
     Refused,
+    RequestError,
     TokenEvent,
 )
 
@@ -75,8 +77,8 @@ class EngineCore:
         self.vocab_size: int = model.config.get_text_config(decoder=True).vocab_size
         # Tokenizers may name ends that the model has no logits for.
         self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
-        encoder = usable_encoder(model, ranks)
-        self.media = None if encoder is None else encoder.rules
+        self._encoder = usable_encoder(model, ranks)
+        self.media = None if self._encoder is None else self._encoder.rules
         self._grammars = GrammarCompiler(tokenizer_json, self.vocab_size, self.eos_token_ids)
         self._admission = Admission(limits.max_waiting)
         self._streamed: set[Task] = set()
@@ -214,6 +216,8 @@ class EngineCore:
         sound_bytes = 0 if self._hearing is None else self._hearing.max_bytes
         if error := find_invalid(request, self.vocab_size, sound_bytes=sound_bytes, **takes):
             raise Refused(error)
+        if error := self._find_long_span(request):
+            raise Refused(error)
         if error := find_invalid_output(request, self.outputs, self.context_length):
             raise Refused(error)
         n = len(request.prompt_ids)
@@ -226,6 +230,14 @@ class EngineCore:
         pooled = pooled_of(request, self.outputs)
         context_length = self.context_length
         return make_task(task_id, request, mailbox, self.eos_token_ids, context_length, pooled)
+
+    def _find_long_span(self, request: GenerationRequest) -> RequestError | None:
+        """Where ids of a medium attend to each other both ways, one step has all of them, beside
+        all rows that go on."""
+        if self._encoder is None or self._encoder.bidirectional is Bidirectional.NOWHERE:
+            return None
+        most = self.cache.shape.max_new_tokens - self.cache.shape.max_tasks + 1
+        return find_long_span(request, self._encoder.placeholder_ids, most)
 
     def _open_grammar(self, task: Task) -> None:
         if task.end_token() is None:

@@ -44,6 +44,7 @@ class EngineLimits:
         can't choose any. Sequences with others wait for their turn.
     max_lora_rank: the largest rank of an adapter, or of those that one request adds up.
     lora_cache_mib: of the host's memory, for adapters that were read, in MiB.
+    media_cache_mib: of the device's memory, for vectors of media that were encoded, in MiB.
     """
 
     page_size: int = 16
@@ -67,6 +68,7 @@ class EngineLimits:
     max_loras: int = 0
     max_lora_rank: int = 16
     lora_cache_mib: int = 1024
+    media_cache_mib: int = 256
 
 
 ON_CPU = EngineLimits()

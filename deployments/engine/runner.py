@@ -380,7 +380,12 @@ def _with_media(step: StepInputs, batch: Batch, offsets: IntArray) -> StepInputs
     indices, vectors = columns.media_vectors(batch, offsets)
     if not indices:
         return step
-    return replace(step, vectors_at=np.concatenate(indices), vectors=torch.cat(vectors))
+    return replace(
+        step,
+        vectors_at=np.concatenate(indices),
+        vectors=torch.cat(vectors),
+        spans=columns.bidirectional_spans(batch),
+    )
 
 
 def _begin_masks(batch: Batch, rows: Sequence[int]) -> None:

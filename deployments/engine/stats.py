@@ -12,6 +12,8 @@ class EngineStats:
     retried_rows: rows of failed steps that were computed again. drafted_tokens: those that steps
     took for the next ones; accepted_tokens: of them those that were. prompt_throughput,
     generation_throughput: tokens a second of the last minute's steps that had such tokens.
+    media_encoded: images and sounds, each as often as a tower saw it; media_cache_hits: those whose
+    vectors a sequence found.
     checkpoints: states kept for prefixes, and checkpoint_bytes of them; saved and restored: since
     the start.
     """
@@ -38,6 +40,8 @@ class EngineStats:
     checkpoint_bytes: int = 0
     checkpoints_saved: int = 0
     checkpoints_restored: int = 0
+    media_encoded: int = 0
+    media_cache_hits: int = 0
     prompt_throughput: float = 0.0
     generation_throughput: float = 0.0
 

@@ -1,6 +1,6 @@
 """Refuses requests that no step could compute: one bad row would fail its whole batch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from math import inf
 
@@ -122,6 +122,21 @@ def _invalid_sound(request: GenerationRequest, sound_bytes: int) -> Problems:
         yield "media", "this model transcribes sounds, and does nothing else"
     elif not 0 < len(files[0].data) <= sound_bytes or len(files[0].data) % 2:
         yield "media", f"a sound must have up to {sound_bytes} bytes, two for each sample"
+
+
+def find_long_span(
+    request: GenerationRequest, placeholder_ids: Collection[int], most: int
+) -> RequestError | None:
+    """The error of a medium with more than `most` placeholders. None: there is none."""
+    for one in request.content.media:
+        n = sum(id in placeholder_ids for id in request.prompt_ids[one.first : one.end])
+        if n > most:
+            message = (
+                f"an image of {n} tokens is computed in one step, which has room for {most}: "
+                "max_batch_tokens has to be larger"
+            )
+            return RequestError(ErrorKind.INVALID_REQUEST, message, "media")
+    return None
 
 
 def _invalid_sampling(sampling: SamplingParams) -> Problems:

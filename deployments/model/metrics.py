@@ -38,6 +38,11 @@ COUNTERS = {
     "cached_tokens": ("manta_prefix_cache_hits", "Prompt tokens found in the prefix cache."),
     "checkpoints_saved": ("manta_checkpoints_saved", "States kept for prefixes."),
     "checkpoints_restored": ("manta_checkpoints_restored", "Sequences that began at one of them."),
+    "media_encoded": ("manta_engine_media_encoded", "Images and sounds that were encoded."),
+    "media_cache_hits": (
+        "manta_engine_media_cache_hits",
+        "Images and sounds of sequences that found them encoded.",
+    ),
     "preemptions": ("manta_preemptions", "Sequences set back because pages ran out."),
     "steps": ("manta_engine_steps", "Forward passes."),
     "failed_steps": ("manta_engine_failed_steps", "Forward passes that raised."),

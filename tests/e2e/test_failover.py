@@ -11,21 +11,29 @@ import httpx
 import pytest
 from transformers import AutoModelForCausalLM
 
+from deployments.media.images import as_png
 from tests.checkpoints import byte_tokenizer
 from tests.e2e.server import THROUGHPUT_MODE, Server
 from tests.e2e.shared.test_chaos import Moment, Said, stream
+from tests.engine.media.checkpoint import save_seeing
+from tests.engine.media.seeing import picture
+from tests.media.serving import data_url
 from tests.models import CONFIGS
 
 # tests/engine/test_laws_layers.py says it of engines, tests/e2e/shared/test_chaos.py of full
 # attention and all protocols.
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
-KINDS = ("gemma3", "qwen3_next", "mamba2")
+SEES = "llava"  # each of its streams has another image
+KINDS = ("gemma3", "qwen3_next", "mamba2", SEES)
 N_STREAMS, N_TOKENS = 6, 150
 PRESETS = "version = 1\n[*]\ndtype = float32\nnum-cpus = 0.4\nreplicas = 2\nn-pages = 1024\n"
 
 
 def save_model(folder: Path, kind: str) -> None:
+    if kind == SEES:
+        save_seeing(folder)
+        return
     tokenizer = byte_tokenizer()
     config = CONFIGS[kind]()
     config.vocab_size = len(tokenizer)
@@ -51,14 +59,19 @@ def jobs(kind: str) -> list[dict[str, Any]]:
     return [
         {
             "model": kind,
-            "prompt": f"{number} " * 20,
             "max_tokens": N_TOKENS + number,
             "temperature": 0,
-            "logprobs": 1,
             "ignore_eos": True,
+            **(_seen(number) if kind == SEES else {"prompt": f"{number} " * 20, "logprobs": 1}),
         }
         for number in range(N_STREAMS)
     ]
+
+
+def _seen(number: int) -> dict[str, Any]:
+    url = data_url(as_png(picture(number)))
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What?"}]
+    return {"messages": [{"role": "user", "content": parts}], "logprobs": True}
 
 
 async def streams(server: Server, kind: str, kill_after: int | None) -> list[Said]:

@@ -66,6 +66,7 @@ LIMITS: dict[str, Any] = {
     "draft_tokens": 4,
     "max_lora_rank": 64,
     "lora_cache_mib": 99,
+    "media_cache_mib": 33,
 }
 SAMPLING: dict[str, Any] = {
     "temperature": 0.5,

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.attention.cpu_rows import ChunkRows, DecodeRows, attend
 from deployments.engine.attention.interface import AttentionParams
+from deployments.engine.attention.tiles import NO_SPANS, spans_within
 from deployments.engine.kernels.cpu import layer_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
@@ -38,6 +40,7 @@ class PaddedRows:
     view: KvcacheView
     token_index: Tensor  # [rows * new_len], their tokens' indices in the flat batch
     new_len: int
+    spans: IntArray = field(default_factory=lambda: NO_SPANS)  # of them, as in the step
     masks: dict[int | None, Tensor] = field(default_factory=dict)  # by sliding window
 
     @property
@@ -49,16 +52,18 @@ class PaddedRows:
     def is_causal(self, window: int | None) -> bool:
         """Whether all rows are whole prompts, and each token attends to all before it."""
         is_narrow = window is not None and window < self.new_len
-        return (
-            self.new_len > 1 and not is_narrow and bool((self.view.total_len == self.new_len).all())
-        )
+        if is_narrow or self.new_len == 1:
+            return False
+        if len(self.spans) and len(spans_within(self.spans, window)):
+            return False
+        return bool((self.view.total_len == self.new_len).all())
 
     def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
         """What is added to the scores: -inf for keys that a token must not attend to, else 0.
 
         [rows, 1, new_len, context]. It is computed once a step.
         """
-        if window is not None and window >= self.context:
+        if window is not None and window >= self.context and not len(self.spans):
             window = None
         if window not in self.masks:
             self.masks[window] = self._mask(window, dtype)
@@ -68,6 +73,9 @@ class PaddedRows:
         position = self.view.total_len[:, None] - self.new_len + np.arange(self.new_len)
         key, query = np.arange(self.context), position[:, :, None]
         visible = key <= query
+        before = self.view.total_len - self.new_len
+        for row, first, end, _ in spans_within(self.spans, window):
+            visible[row, first:end, before[row] + first : before[row] + end] = True
         if window is not None:
             visible &= key > query - window
         hidden = torch.from_numpy(~visible).to(self.token_index.device)
@@ -133,38 +141,57 @@ def plan_cpu_attention(
     total_len: IntArray,  # [rows], tokens after the step
     new_len: IntArray,  # [rows]
     layer: int = 0,
+    spans: IntArray = NO_SPANS,  # as in the step
 ) -> CpuAttention:
     """Groups the rows of a flat batch by how their attention is computed, in all layers with the
-    group and the page stride of `layer`."""
+    group and the page stride of `layer`. Our kernels are causal: rows with spans are torch's."""
     starts = new_len.cumsum() - new_len
     view = bind(storage, page_table, total_len, new_len, layer)
     decodes = chunks = None
     has_kernels = _has_kernels(storage)
-    lengths = np.unique(new_len).tolist()
+    by_torch = new_len > (MAX_DRAFTED_STEP_CPU if has_kernels else 0)
+    if len(spans):
+        by_torch[spans[:, 0]] = True
     # Rows with drafts are decodes, too: their tokens then have the results of single tokens.
-    if has_kernels and lengths[0] <= MAX_DRAFTED_STEP_CPU:
-        rows = (new_len <= MAX_DRAFTED_STEP_CPU).nonzero()[0]
+    if has_kernels and len(rows := (~by_torch).nonzero()[0]):
         # A row's new tokens become rows of their own. All keys are stored before they are read.
         rows = rows.repeat(new_len[rows])
         nth = np.arange(len(rows)) - np.searchsorted(rows, rows)
         context = total_len[rows] - new_len[rows] + 1 + nth
         decodes = DecodeRows(starts[rows] + nth, page_table[rows], context)
-        lengths = [n for n in lengths if n > MAX_DRAFTED_STEP_CPU]
-    if lengths and has_kernels and _has_chunk_kernel(storage):
-        rows = (new_len > MAX_DRAFTED_STEP_CPU).nonzero()[0]
-        chunks = ChunkRows(starts[rows], page_table[rows], total_len[rows], new_len[rows])
-        lengths = []
-    padded = []
+    if has_kernels and by_torch.any() and _has_chunk_kernel(storage):
+        by_torch, is_long = _with_spans(by_torch, spans), by_torch
+        if len(rows := (is_long & ~by_torch).nonzero()[0]):
+            chunks = ChunkRows(starts[rows], page_table[rows], total_len[rows], new_len[rows])
+    padded, lengths = [], np.unique(new_len[by_torch]).tolist() if by_torch.any() else []
     if lengths:
         window = storage.groups[storage.group_of[layer]].window
         page_table, total_len = _within_window(storage, window, page_table, total_len, new_len)
     for n in lengths:
-        for rows in _split_by_context((new_len == n).nonzero()[0], total_len, storage):
+        rows_of_length = (by_torch & (new_len == n)).nonzero()[0]
+        for rows in _split_by_context(rows_of_length, total_len, storage):
             tokens = (starts[rows, None] + np.arange(n)).ravel()
             row_view = bind_padded(storage, page_table[rows], total_len[rows], CONTEXT_MULTIPLE)
             token_index = torch.from_numpy(tokens).to(storage.device)
-            padded.append(PaddedRows(row_view, token_index, n))
+            padded.append(PaddedRows(row_view, token_index, n, _spans_of(rows, spans)))
     return CpuAttention(view, padded, decodes, chunks, has_kernels)
+
+
+def _with_spans(rows: NDArray[np.bool_], spans: IntArray) -> NDArray[np.bool_]:
+    """Those of some rows that have any."""
+    found = np.zeros_like(rows)
+    found[spans[:, 0]] = True
+    return found
+
+
+def _spans_of(rows: IntArray, spans: IntArray) -> IntArray:
+    """Of some rows, which are numbered from 0 then."""
+    if not len(spans):
+        return spans
+    order = np.argsort(rows)
+    spans = spans[np.isin(spans[:, 0], rows)]
+    at = order[np.searchsorted(rows[order], spans[:, 0])]
+    return np.column_stack([at, spans[:, 1:]])
 
 
 def _within_window(

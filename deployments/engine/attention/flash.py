@@ -37,6 +37,7 @@ MAX_HEAD_DIM = 256
 DTYPES = (torch.float16, torch.bfloat16)
 # Of larger pages the library loads whole blocks. It then does not mask NaN behind a row's end.
 MAX_PAGE_SIZE = 32  # tokens
+NO_TILES = 0, False  # what it needs of a step in their place is with the tiles
 MAX_RELATIVE_ERROR = 0.02  # of FlashAttention against our own kernel, in bfloat16
 
 
@@ -91,7 +92,7 @@ class FlashAttention(TritonAttention):
     their results differ, our kernel is used from then on. The same holds once the library fails.
     """
 
-    # The step with its small chunks, and with the others.
+    # The step with the chunks that are ours, small ones and those with spans, and with the others.
     _shares: dict[bool, "FlashAttention"] = field(default_factory=dict)
 
     @classmethod
@@ -101,6 +102,8 @@ class FlashAttention(TritonAttention):
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
         if not self._shares:
             is_small = self.chunk_len <= MAX_SMALL_CHUNK
+            if len(self.spans):
+                is_small |= np.isin(self.chunk_rows, self.spans[:, 0])
             self._shares.update({True: self._of(is_small), False: self._of(~is_small)})
         ours, others = self._shares[True], self._shares[False]
         if len(others.chunk_rows):
@@ -179,11 +182,11 @@ class FlashAttention(TritonAttention):
 
     def _seqused_k(self) -> Tensor:
         """Number of keys of each chunk, and 0 of each decode. [rows] int32"""
-        if 0 not in self._tiles:
+        if NO_TILES not in self._tiles:
             n_keys = np.zeros(len(self.total_len), dtype=np.int64)
             n_keys[self.chunk_rows] = self.chunk_total
-            self._tiles[0] = to_device(n_keys, self.slots.device).to(torch.int32)
-        return self._tiles[0]
+            self._tiles[NO_TILES] = to_device(n_keys, self.slots.device).to(torch.int32)
+        return self._tiles[NO_TILES]
 
 
 def _kernel_config(attention: "Attention", q: Tensor) -> KernelConfig | None:

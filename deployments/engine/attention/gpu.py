@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from deployments.engine.attention.interface import AttentionParams
-from deployments.engine.attention.tiles import tile
+from deployments.engine.attention.tiles import NO_SPANS, spans_within, tile, tile_spans
 from deployments.engine.kernels.rotary import HeadNorm, RotaryEmbedding
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
@@ -48,8 +48,10 @@ class TritonAttention:
     max_decode_len: int  # at least the total_len of all rows with one new token; 0: none
     tiling: "Tiling | None" = None
     multiprocessors: int | None = None  # None: those of the device. Results do not depend on it.
-    _tiles: dict[int, Tensor] = field(default_factory=dict)
-    _contexts: dict[int, IntArray] = field(default_factory=dict)
+    spans: IntArray = field(default_factory=lambda: NO_SPANS)  # on the host
+    # By how many tokens a tile has, and whether layers have spans.
+    _tiles: dict[tuple[int, bool], Tensor] = field(default_factory=dict)
+    _contexts: dict[tuple[int, bool], IntArray] = field(default_factory=dict)
 
     def attend(
         self,
@@ -89,7 +91,8 @@ class TritonAttention:
         value_dim = self.storage.layout[layer].value_dim
         tiling = self.tiling or tiling_of(q.dtype, q.shape[-1], q.device, value_dim)
         k_pages, v_pages = self._pages(layer)
-        attention = Attention(k_pages, v_pages, *params, FP8_SCALES, tiling, value_dim)
+        longest = self._longest_span(params.window) if len(self.spans) else 0
+        attention = Attention(k_pages, v_pages, *params, FP8_SCALES, tiling, value_dim, longest)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if len(self.chunk_rows):
             out = self._attend_chunks(attention, out, q)
@@ -102,17 +105,29 @@ class TritonAttention:
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
         """Returns `out` with the results of rows that have more than one new token."""
         tokens, device = attention.tile_tokens(q.shape[1]), self.slots.device
-        if tokens not in self._tiles:
-            tiles = tile(self.chunk_rows, self.chunk_len, self.chunk_total, tokens)
-            self._tiles[tokens] = to_device(tiles, device)
-            row = np.searchsorted(self.chunk_rows, tiles[:, 0])
-            before = self.chunk_total - self.chunk_len
-            self._contexts[tokens] = before[row] + tiles[:, 1] + tokens
+        key = tokens, attention.span_tokens > 0
+        if key not in self._tiles:
+            tiles, self._contexts[key] = self._cut_chunks(*key)
+            self._tiles[key] = to_device(tiles, device)
         attention.chunks(
-            out, q, self.page_table, self.total_len, self.starts, self._tiles[tokens],
-            self._contexts[tokens], self.multiprocessors or multiprocessors_of(device),
+            out, q, self.page_table, self.total_len, self.starts, self._tiles[key],
+            self._contexts[key], self.multiprocessors or multiprocessors_of(device),
         )  # fmt: skip
         return out
+
+    def _longest_span(self, window: int | None) -> int:
+        spans = spans_within(self.spans, window)
+        return int((spans[:, 2] - spans[:, 1]).max(initial=0))
+
+    def _cut_chunks(self, tokens: int, has_spans: bool) -> tuple[IntArray, IntArray]:
+        """Tiles of at most `tokens` tokens, and how many keys each may see."""
+        rows = self.chunk_rows, self.chunk_len, self.chunk_total
+        if has_spans:
+            return tile_spans(*rows, tokens, self.spans)
+        tiles = tile(*rows, tokens)
+        before = self.chunk_total - self.chunk_len
+        row = np.searchsorted(self.chunk_rows, tiles[:, 0])
+        return tiles, before[row] + tiles[:, 1] + tokens
 
 
 def plan_triton_attention(
@@ -123,11 +138,13 @@ def plan_triton_attention(
     tiling: "Tiling | None" = None,
     layer: int = 0,
     multiprocessors: int | None = None,
+    spans: IntArray = NO_SPANS,
 ) -> TritonAttention:
     """Lays out a flat batch for the attention kernels, with one copy to the device. It is for all
     layers with the group and the page stride of `layer`."""
     slots = token_slots(storage, layer, page_table, total_len, new_len)
-    return attention_at(storage, page_table, slots, total_len, new_len, tiling, multiprocessors)
+    lengths = total_len, new_len
+    return attention_at(storage, page_table, slots, *lengths, tiling, multiprocessors, spans)
 
 
 def attention_at(
@@ -138,6 +155,7 @@ def attention_at(
     new_len: IntArray,
     tiling: "Tiling | None" = None,
     multiprocessors: int | None = None,
+    spans: IntArray = NO_SPANS,
 ) -> TritonAttention:
     """The same, for layers with these slots."""
     starts = np.concatenate([np.zeros(1, dtype=np.int64), new_len.cumsum()])
@@ -160,6 +178,7 @@ def attention_at(
         max_decode_len=int(total_len[new_len == 1].max(initial=0)),
         tiling=tiling,
         multiprocessors=multiprocessors,
+        spans=spans,
     )
 
 

@@ -4,6 +4,15 @@ import numpy as np
 
 from kv.arrays import IntArray
 
+# [spans, 4]: a row, the first and the end of its new tokens that attend to each other both ways,
+# and whether they do so only in layers with a window.
+NO_SPANS = np.empty((0, 4), dtype=np.int64)
+
+
+def spans_within(spans: IntArray, window: int | None) -> IntArray:
+    """Those that hold in a layer with this window."""
+    return spans if window is not None else spans[spans[:, 3] == 0]
+
 
 def tile(rows: IntArray, new_len: IntArray, total_len: IntArray, tokens: int) -> IntArray:
     """Cuts each row into tiles of at most `tokens` new tokens.
@@ -18,3 +27,32 @@ def tile(rows: IntArray, new_len: IntArray, total_len: IntArray, tokens: int) ->
     context = (total_len - new_len)[index] + first
     order = np.argsort(-context, kind="stable")
     return np.stack([rows[index], first], axis=1)[order]
+
+
+def tile_spans(
+    rows: IntArray, new_len: IntArray, total_len: IntArray, tokens: int, spans: IntArray
+) -> tuple[IntArray, IntArray]:
+    """As `tile`, of rows with spans, whose tiles begin and end where these do.
+
+    Returns [tiles, 4]: the row, the tile's first and end among the row's new tokens, and behind
+    which position its tokens see no key (0: each sees those before it). Returns also [tiles], how
+    many keys each tile may see, which descend.
+    """
+    parts = []
+    for row, new, total in zip(rows, new_len, total_len, strict=True):
+        at, before = 0, total - new
+        for _, first, end, _ in sorted(spans[spans[:, 0] == row].tolist()):
+            parts += [(row, at, first, 0), (row, first, end, before + end)]
+            at = end
+        parts.append((row, at, new, 0))
+    part = np.array([one for one in parts if one[1] < one[2]], dtype=np.int64)
+    counts = -(-(part[:, 2] - part[:, 1]) // tokens)
+    index = np.repeat(np.arange(len(part)), counts)
+    nth = np.arange(len(index)) - np.repeat(counts.cumsum() - counts, counts)
+    first = part[index, 1] + nth * tokens
+    end = np.minimum(first + tokens, part[index, 2])
+    tiles = np.stack([part[index, 0], first, end, part[index, 3]], axis=1)
+    context = (total_len - new_len)[np.searchsorted(rows, tiles[:, 0])] + end
+    context = np.maximum(context, tiles[:, 3])
+    order = np.argsort(-context, kind="stable")
+    return tiles[order], context[order]

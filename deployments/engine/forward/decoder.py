@@ -61,6 +61,9 @@ class PlainDecoder:
         self._embed: Module = model.get_input_embeddings()
         self._current = current_step(model)
         self._first_position = first_position(model)
+        # Gemma's: embeddings that each layer has of its own, of padding in the places of vectors.
+        self._has_inputs_by_layer = hasattr(self._base, "embed_tokens_per_layer")
+        self._pad_id: int = getattr(model.config, "pad_token_id", None) or 0
 
     def __call__(
         self,
@@ -85,16 +88,15 @@ class PlainDecoder:
             return {"input_ids": token_ids[None]}
         embedded: Tensor = self._embed(token_ids[None])
         further = vectors.put(embedded[0])
-        if not further:
-            return {"inputs_embeds": embedded}
-        is_there = torch.zeros_like(token_ids, dtype=torch.bool).index_fill_(
-            0, vectors.indices, True
-        )
-        return {
-            "inputs_embeds": embedded,
-            "visual_pos_masks": is_there[None],
-            "deepstack_visual_embeds": further,
-        }
+        inputs: dict[str, object] = {"inputs_embeds": embedded}
+        if self._has_inputs_by_layer:
+            text_ids = token_ids.index_fill(0, vectors.indices, self._pad_id)[None]
+            inputs["per_layer_inputs"] = self._base.get_per_layer_inputs(text_ids, embedded)
+        if further:
+            is_there = torch.zeros_like(token_ids, dtype=torch.bool)
+            inputs["visual_pos_masks"] = is_there.index_fill_(0, vectors.indices, True)[None]
+            inputs["deepstack_visual_embeds"] = further
+        return inputs
 
     def _hooked(self) -> AbstractContextManager[None]:
         if self._adapted is None or self._adapters is None or self._adapters.rows is None:

@@ -196,9 +196,10 @@ class Forward:
         def plan(layer: int) -> FusedStepAttention:
             group = storage.group_of[layer]
             if not self._is_on_gpu:
-                return plan_cpu_attention(storage, step.page_table[group], *lengths, layer)
+                table = step.page_table[group]
+                return plan_cpu_attention(storage, table, *lengths, layer, step.spans)
             where = step.table_of(group), step.slots(storage, layer)
-            attention = attention_at(storage, *where, *lengths)
+            attention = attention_at(storage, *where, *lengths, spans=step.spans)
             return attention if flash_version() is None else FlashAttention.from_triton(attention)
 
         return plan_by_layer(storage, plan)

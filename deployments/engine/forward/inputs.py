@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from deployments.engine.attention.tiles import NO_SPANS
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
@@ -51,6 +52,9 @@ class StepInputs:
     # [tokens], or [3, tokens] where some are parts of images: what the rotary embedding goes by.
     # Empty where it goes by `positions`.
     rotary_positions: IntArray = field(default_factory=lambda: NO_TOKENS)
+    # [spans, 4], of tokens that attend to each other both ways: a row, the first and the end of
+    # them among the row's new tokens, and whether they do so only in layers with a window.
+    spans: IntArray = field(default_factory=lambda: NO_SPANS)
     # Where ranks share the model: the page of each new token [groups, tokens], and on the device
     # [groups, rows, pages] int32, used in place of the page table that rank 0's host alone has.
     new_pages: IntArray = field(default_factory=lambda: NO_PAGES)
@@ -113,5 +117,5 @@ class StepInputs:
         return StepInputs(page_table=NO_TABLE, **columns)
 
 
-NOT_SENT = ("page_table", "sampled_ids", "vectors_at", "vectors", "device_table")
+NOT_SENT = ("page_table", "sampled_ids", "vectors_at", "vectors", "spans", "device_table")
 COLUMNS = tuple(one.name for one in fields(StepInputs) if one.name not in NOT_SENT)

@@ -18,6 +18,7 @@ from deployments.adapter_files import (
     AdapterInfo,
     read_adapter_files,
 )
+from deployments.engine.forward.adapters.module_names import own_name
 from deployments.engine.forward.adapters.target import LoraLayerWeights
 
 
@@ -48,7 +49,7 @@ def _target(
 ) -> torch.nn.Linear:
     """The linear layer that these matrices are merged into."""
     try:
-        module = model.get_submodule(name)
+        module = model.get_submodule(own_name(model, name))
     except AttributeError as error:
         raise AdapterError(f"{folder}: {name}: the model has no such module") from error
     if type(module) is not torch.nn.Linear:

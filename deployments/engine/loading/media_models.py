@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.adapters.module_names import remember_names
 from deployments.engine.media.encoder import MEDIA_ENCODER, MediaEncoder
 from deployments.engine.media.families.family import MediaFamily
 from deployments.engine.media.families.registry import media_family_of
@@ -35,6 +36,8 @@ def as_language_model(model: PreTrainedModel, processor: Any) -> PreTrainedModel
     base = getattr(model, "model", model)
     language = getattr(base, family.language)
     decoder = _with_head(language, model, family)
+    # As transformers names them now, and as files of before have them.
+    remember_names(decoder, (f"model.{family.language}.", f"{family.language}.model."))
     setattr(base, family.language, None)
     rules = None if processor is None else _rules(processor, family)
     if rules is not None:

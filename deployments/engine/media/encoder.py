@@ -6,18 +6,24 @@ The same file gives the same vectors: each is encoded alone.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.media.families.family import Inputs, MediaFamily, Module
-from deployments.media.images import open_image
+from deployments.media.images import as_png, open_image
 from deployments.media_rules import MediaKind, MediaRules
 from deployments.wire import MediumFile
+
+Floats = NDArray[np.float32]
 
 MEDIA_ENCODER = "media_encoder"  # a model's attribute, where it sees
 TOWER_ATTENTION = "sdpa"
 SOUND_INPUTS = "input_features"  # that no image has
+LARGEST_SIDE = 4096  # pixels
 
 
 class MediaEncoder:
@@ -34,6 +40,7 @@ class MediaEncoder:
         self._processor = processor
         self._image_options = family.options(processor)
         self._sound_options = family.sound_options(processor)
+        self.bidirectional = family.bidirectional(base.config)
         self._base.set_attn_implementation(TOWER_ATTENTION)
         self.placeholder_ids = frozenset(
             one.placeholder_id for one in (rules.images, rules.audio) if one is not None
@@ -59,15 +66,21 @@ class MediaEncoder:
     def _read_sound(self, data: bytes) -> Inputs:
         from deployments.media.model_samples import model_samples  # most models hear nothing
 
-        extractor = self._processor.feature_extractor
-        rate = extractor.sampling_rate
-        inputs = extractor(
-            model_samples(data, rate),
-            sampling_rate=rate,
+        return self._features(model_samples(data, self._sampling_rate))
+
+    def _features(self, samples: Floats) -> Inputs:
+        inputs = self._processor.feature_extractor(
+            samples,
+            sampling_rate=self._sampling_rate,
             return_tensors="pt",
             **self._sound_options,
         )
         return _tensors(inputs)
+
+    @property
+    def _sampling_rate(self) -> int:
+        rate: int = self._processor.feature_extractor.sampling_rate
+        return rate
 
     @torch.inference_mode()
     def encode(self, inputs: Inputs) -> Tensor:
@@ -81,6 +94,15 @@ class MediaEncoder:
         vectors = self._family.sound_vectors if is_sound else self._family.image_vectors
         assert vectors is not None, "its rules have no such media"
         return vectors(self._base, placed)
+
+    def encode_largest(self) -> Tensor:
+        """Of an image that no processor leaves larger than what its model takes, or of a sound of a
+        model that sees nothing: as long as what its tower hears at once."""
+        if self.rules.images is not None:
+            file = as_png(Image.new("RGB", (LARGEST_SIDE, LARGEST_SIDE)))
+            return self.encode(self._read_image(file))
+        n_samples: int = self._processor.feature_extractor.n_samples
+        return self.encode(self._features(np.zeros(n_samples, dtype=np.float32)))
 
     def to(self, device: torch.device | str) -> None:
         self._base.to(device)

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from deployments.engine.media.encoder import MediaEncoder
 from deployments.engine.media.encoder_cache import EncoderCache
-from deployments.engine.media.families.family import Inputs
+from deployments.engine.media.families.family import Bidirectional, Inputs
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.scheduler.events import FAILED, OUT_OF_MEMORY
-from deployments.engine.tasks.media_vectors import MediaVectors
+from deployments.engine.tasks.media_vectors import MediaVectors, unbroken_spans
 from deployments.engine.tasks.task import Task
 from deployments.media.images import UnreadableError
 from deployments.media_rules import MediaKind
@@ -29,7 +29,6 @@ from kv.content import Medium
 log = logging.getLogger(__name__)
 
 THREADS = 2
-CACHE_BYTES = 256 << 20
 STEPS_AHEAD = 2  # whose tokens have their vectors
 NOUNS = {MediaKind.IMAGE: "an image", MediaKind.AUDIO: "a sound"}
 
@@ -42,14 +41,15 @@ class _MediumError(Exception):
 
 
 class MediaStage:
-    """`n_encoded` counts media, each as often as the tower saw it."""
+    """`n_encoded` counts media, each as often as the tower saw it, and `n_hits` those that a task
+    found in the cache."""
 
     def __init__(
         self,
         encoder: MediaEncoder,
         wake: Callable[[], None],
         max_ids: int,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: int,
     ) -> None:
         """`wake` is called from any thread when a file was decoded. `max_ids` are encoded between
         two steps."""
@@ -64,7 +64,7 @@ class MediaStage:
             THREADS, "media", initializer=lambda: torch.set_num_threads(1)
         )
         self._n_left = 0
-        self.n_encoded = 0
+        self.n_encoded = self.n_hits = 0
         self.is_behind = False  # whether it has decoded media left for the next step
 
     def advance(self, running: Sequence[Task]) -> Iterator[tuple[Task, TokenEvent]]:
@@ -85,6 +85,10 @@ class MediaStage:
         media = task.request.content.media
         task.media_vectors = ()
         task.n_readable = media[0].first if media else sys.maxsize
+
+    def counts(self) -> dict[str, int]:
+        """As `EngineStats` has them."""
+        return {"media_encoded": self.n_encoded, "media_cache_hits": self.n_hits}
 
     def stop(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -108,8 +112,9 @@ class MediaStage:
         for one in task.media_vectors:
             if one.medium == medium:
                 return one
-        vectors = self._cache.get(medium.digest)
-        if vectors is None:
+        if (vectors := self._cache.get(medium.digest)) is not None:
+            self.n_hits += 1
+        else:
             vectors = self._encoded(task, medium.digest)
         return None if vectors is None else self._placed(task, medium, vectors)
 
@@ -119,7 +124,10 @@ class MediaStage:
         if len(places) != len(vectors):
             log.error("a medium has %d vectors for %d places", len(vectors), len(places))
             raise _MediumError(FAILED)
-        return MediaVectors(medium, places, vectors)
+        where = self._encoder.bidirectional
+        spans = () if where is Bidirectional.NOWHERE else unbroken_spans(places)
+        in_windows = where is Bidirectional.IN_WINDOWS
+        return MediaVectors(medium, places, vectors, spans, in_windows)
 
     def _encoded(self, task: Task, digest: bytes) -> Tensor | None:
         """None: they will be there later."""

@@ -35,6 +35,7 @@ class Planner:
         self._cache = cache
         self._drafter = drafter
         self._page_size = cache.shape.page_size
+        self._max_tokens = cache.shape.max_new_tokens or cache.shape.max_tokens  # of a step
         self._pacer = pacer
         self._preempt_last = preempt_last
         self._can_preempt = True
@@ -133,6 +134,9 @@ class Planner:
                 continue
             before = rows.get(task, 0)
             n = self._cut(task, before + min(share, room), to_pages=not is_first)
+            if task.media_vectors:
+                most = self._max_tokens - n_decodes if is_first else before + room
+                n = _around_spans(task, n, most)
             if n > before and self._make_room(task, n, rows):
                 rows[task] = n
                 left -= n - before
@@ -207,6 +211,19 @@ def one_to_encode(tasks: Sequence[Task]) -> Sequence[Task]:
     new = [task for task in tasks if task.sound is not None and task.sound.states is None]
     later = {*new[1:]}
     return [task for task in tasks if task not in later] if later else tasks
+
+
+def _around_spans(task: Task, n: int, most: int) -> int:
+    """How many of the task's next `n` tokens to compute so that no span is cut that attends both
+    ways. One that is next is computed whole where that is no more than `most` tokens."""
+    first = task.n_scheduled
+    for medium in task.media_vectors:
+        for begin, end in medium.spans:
+            if begin < first + n < end:
+                if begin > first:
+                    return begin - first
+                return end - first if end - first <= most else 0
+    return n
 
 
 def divide(prompts: Sequence[Task], budget: int) -> list[Share]:

@@ -73,13 +73,14 @@ class Recovery:
         if not self.is_trying:
             self._budget_before = self.budget
         n_tokens = sum(batch.new_len)
+        can_be_smaller = n_tokens <= self.budget  # else it has what can't be cut
         if out_of_memory:
             self._set_budget(max(n_tokens // 2, 1))
         tasks = [*batch.tasks]
         half = len(tasks) // 2
         if half:
             self._trials += [tasks[half:], tasks[:half]]
-        elif out_of_memory and (n_tokens > 1 or not self._on_trial):
+        elif out_of_memory and can_be_smaller and (n_tokens > 1 or not self._on_trial):
             self._trials.append(tasks)  # fewer tokens, or with the memory of the others' rows
         else:
             self._give_up()

@@ -71,6 +71,7 @@ class InferenceScheduler:
         adapters: AdapterSlots | None = None,
         adapter_loader: AdapterLoader | None = None,
         media_encoder: MediaEncoder | None = None,
+        media_cache_bytes: int = 0,
     ) -> None:
         """Starts the thread, and waits until the runner has started on it.
 
@@ -81,7 +82,7 @@ class InferenceScheduler:
         checkpoint_min_step: tokens between two checkpoints of a sequence, for layers with a state.
         computes_whole_texts: each in one step, as encoders need it.
         adapters, adapter_loader: where tasks may have adapters.
-        media_encoder: where tasks may have media.
+        media_encoder, media_cache_bytes: where tasks may have media.
 
         Raises what `Runner.start` raises.
         """
@@ -100,7 +101,8 @@ class InferenceScheduler:
         self._inbox = Inbox()
         self._media: MediaStage | None = None
         if media_encoder is not None:
-            self._media = MediaStage(media_encoder, self._inbox.wake, max_batch_tokens)
+            wake = self._inbox.wake
+            self._media = MediaStage(media_encoder, wake, max_batch_tokens, media_cache_bytes)
         self._arrivals = itertools.count()
         self._waiting = WaitingRoom(
             cache,
@@ -173,6 +175,7 @@ class InferenceScheduler:
             prompt_throughput=self._prompt_speed.per_second(),
             generation_throughput=self._decode_speed.per_second(),
             **self._cache.count_checkpoints(),
+            **({} if self._media is None else self._media.counts()),
         )
 
     def _serve(self, started: "Future[None]") -> None:

@@ -44,6 +44,18 @@ def scored_indices(
         yield np.arange(first, first + n) - offsets[row]
 
 
+def bidirectional_spans(batch: Batch) -> IntArray:
+    """As `StepInputs.spans`."""
+    spans = [
+        (row, max(begin - task.n_scheduled, 0), end - task.n_scheduled, medium.in_windows)
+        for row, (task, n) in enumerate(zip(batch.tasks, batch.new_len, strict=True))
+        for medium in task.media_vectors
+        for begin, end in medium.spans
+        if task.n_scheduled < end <= task.n_scheduled + n
+    ]
+    return np.array(spans, dtype=np.int64).reshape(-1, 4)
+
+
 def media_vectors(batch: Batch, offsets: IntArray) -> tuple[list[IntArray], list[Tensor]]:
     """Where tokens of media are in the flat batch, and their vectors, medium by medium."""
     indices, vectors = [], []

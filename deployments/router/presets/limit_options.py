@@ -134,6 +134,14 @@ class LimitOptions(StrictOptions):
         ge=1,
         description="Memory of the host for such adapters that were read, in MiB",
     )
+    media_cache_mib: int = Field(
+        default=LIMITS.media_cache_mib,
+        ge=0,
+        description=(
+            "Memory of the device for what a model that sees makes of images, so that one which "
+            "comes again is not encoded again, in MiB"
+        ),
+    )
     max_waiting: int = Field(
         default=LIMITS.max_waiting,
         ge=1,

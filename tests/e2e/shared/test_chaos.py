@@ -88,28 +88,41 @@ async def stream(client: httpx.AsyncClient, job: dict[str, Any], moment: Moment)
     """Reads what came only after its end: a client that lags would miss the moment."""
     body = {**job, "stream": True, "stream_options": {"include_usage": True}}
     lines: list[str] = []
-    async with client.stream("POST", "/v1/completions", json=body) as answer:
+    path = "/v1/chat/completions" if "messages" in job else "/v1/completions"
+    async with client.stream("POST", path, json=body) as answer:
         answer.raise_for_status()
         async for line in answer.aiter_lines():
             if line.startswith("data: "):  # not a comment, which ends a long silence
                 lines.append(line.removeprefix("data: "))
-                moment.had(line.count('"text":"'))
+                moment.had(line.count('"text":"') + line.count('"content":"'))
     assert lines.pop() == "[DONE]"
     return folded([json.loads(line) for line in lines])
 
 
 def folded(chunks: list[Any]) -> Said:
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
-    logprobs = [choice["logprobs"]["token_logprobs"] for choice in choices if choice["logprobs"]]
+    logprobs = [_logprobs(choice["logprobs"]) for choice in choices if choice["logprobs"]]
     [reason] = [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
     usage = chunks[-1]["usage"]
     return Said(
-        "".join(choice["text"] for choice in choices),
+        "".join(_text(choice) for choice in choices),
         tuple(chain.from_iterable(logprobs)),
         reason,
         usage["prompt_tokens"],
         usage["completion_tokens"],
     )
+
+
+def _text(choice: Any) -> str:
+    text = choice["text"] if "text" in choice else choice["delta"].get("content")
+    return text or ""
+
+
+def _logprobs(found: Any) -> list[float]:
+    """As completions and as chats have them."""
+    if "token_logprobs" in found:
+        return list(found["token_logprobs"])
+    return [one["logprob"] for one in found["content"]]
 
 
 async def all_streams(server: Server, kill_after: int | None, rng: random.Random) -> list[Said]:

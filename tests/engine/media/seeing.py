@@ -17,6 +17,7 @@ from transformers import AutoModelForMultimodalLM, PreTrainedModel
 
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.media_models import as_language_model
+from deployments.media.families.registry import rules_of
 from deployments.media.images import as_png, described
 from deployments.media.medium import Medium
 from deployments.media.placeholders import expand
@@ -132,8 +133,11 @@ class Seeing:
 def seeing(name: str = "llava") -> Seeing:
     family = FAMILIES[name]
     processor = family.processor()
-    sees = hasattr(processor, "image_token_id")
-    config = family.config(processor.image_token_id if sees else processor.audio_token_id)
+    rules = rules_of(processor)
+    assert rules is not None
+    part = rules.images or rules.audio
+    assert part is not None
+    config = family.config(part.placeholder_id)
     torch.manual_seed(0)
     whole = AutoModelForMultimodalLM.from_config(config).float().eval()
     spread(whole)

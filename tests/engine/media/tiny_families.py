@@ -1,7 +1,6 @@
 """Configs of tiny models that see, and their processors."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,23 +9,20 @@ import transformers
 from PIL import Image
 from transformers import PretrainedConfig
 
+from tests.engine.media.tiny_family import (
+    N_PATCHES,
+    PATCH,
+    PINPOINTS,
+    SIDE,
+    SQUARE,
+    TEXT,
+    TOWER,
+    Family,
+)
+from tests.engine.media.tiny_gemma import GEMMA
 from tests.media import processors
 from tests.media.processors import BOXES, build, pixtral, tokenizer
-from tests.models import SIZES
 
-TEXT = {**SIZES, "vocab_size": 512}
-SIDE, PATCH = 32, 8
-TOWER = {
-    "hidden_size": 24,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "image_size": SIDE,
-    "patch_size": PATCH,
-}
-SQUARE = {"height": SIDE, "width": SIDE}
-PINPOINTS = [[SIDE, 2 * SIDE], [2 * SIDE, SIDE], [2 * SIDE, 2 * SIDE]]
-N_PATCHES = (SIDE // PATCH) ** 2
 SOUND_SECONDS = 2
 SOUND_TOWER = {
     "d_model": 16,
@@ -38,20 +34,11 @@ SOUND_TOWER = {
 }
 
 
-@dataclass(frozen=True)
-class Family:
-    """What transformers needs for a model: `config` gets the id of the placeholder. `mark` stands
-    for an image in a text."""
-
-    config: Callable[[int], PretrainedConfig]
-    processor: Callable[[], Any]
-    mark: str = "<image>"
-
-
-def llava() -> Any:
+def llava(*tokens: str) -> Any:
+    """`tokens` are special ones besides its own."""
     return transformers.LlavaProcessor(
         transformers.CLIPImageProcessorPil(size=SQUARE, crop_size=SQUARE, do_center_crop=False),
-        tokenizer(image_token="<image>"),
+        tokenizer(*tokens, image_token="<image>"),
         patch_size=PATCH,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
@@ -318,6 +305,7 @@ FAMILIES = {
         ),
         lambda: build(lambda: processors.smolvlm(SIDE, 2, N_PATCHES // 4)),
     ),
+    **GEMMA,
     "internvl": Family(
         lambda image_id: transformers.InternVLConfig(
             vision_config=transformers.InternVLVisionConfig(

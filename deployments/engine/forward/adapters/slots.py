@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from deployments.adapter_files import AdapterInfo
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.gpu_target import GpuTarget, padded_rank
+from deployments.engine.forward.adapters.module_names import own_name
 from deployments.engine.forward.adapters.packed_target import PackedTarget, can_be_packed
 from deployments.engine.forward.adapters.rows import AdapterRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
@@ -48,6 +49,7 @@ class AdapterSlots:
         self.max_rank = max_rank
         self.targets: dict[str, Target] = {}  # by the names of layers, joined ones as they are now
         self.rows: AdapterRows | None = None
+        self._model = model
         self._device = model.device
         self._places: dict[str, tuple[Target, int]] = {}  # by modules' names: also the part
         like = torch.empty(0, dtype=model.dtype, device=model.device)
@@ -58,9 +60,10 @@ class AdapterSlots:
     def misfit(self, info: AdapterInfo) -> str:
         """Why an adapter is none for this model; "" if it is one."""
         for name, module in info.modules.items():
-            if name not in self._places:
+            place = self._places.get(own_name(self._model, name))
+            if place is None:
                 return f"{name}: {_refusal(name)}"
-            target, part = self._places[name]
+            target, part = place
             outs = target.outs[part]
             expected = outs.stop - outs.start, target.n_in
             if (module.n_out, module.n_in) != expected:
@@ -78,7 +81,7 @@ class AdapterSlots:
             target.clear(slot)
         for matrices, scale in adapters:
             for name, weights in matrices.items():
-                target, part = self._places[name]
+                target, part = self._places[own_name(self._model, name)]
                 target.append(slot, part, weights, scale)
 
     @contextmanager

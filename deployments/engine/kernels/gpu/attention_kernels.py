@@ -56,6 +56,7 @@ class Scoring:
     has_softcap: bool
     has_sinks: bool
     dot_dtype: tl.dtype  # of the factors of matrix products
+    has_spans: bool = False  # whether queries may see keys behind their own
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Queries(NamedTuple):
     q: tl.tensor  # [queries, dim_padded]
     rest: tl.tensor  # [queries, rest_padded], or anything where keys have no rest
     position: tl.tensor  # [queries]
+    reach: tl.tensor  # [queries], the position of the last key that each sees
 
 
 class Context(NamedTuple):
@@ -127,7 +129,7 @@ def context_of(
 
 
 @triton.jit
-def load_queries(q, source, mask, position, SHAPE: tl.constexpr):
+def load_queries(q, source, mask, position, reach, SHAPE: tl.constexpr):
     """`source`: where each query begins."""
     DIM: tl.constexpr = SHAPE.dim
     dim = tl.arange(0, SHAPE.dim_padded)
@@ -138,7 +140,7 @@ def load_queries(q, source, mask, position, SHAPE: tl.constexpr):
         dim = tl.arange(0, SHAPE.rest_padded)
         numbers = mask[:, None] & (dim < SHAPE.rest)[None, :]
         rest = tl.load(q + DIM + source[:, None] + dim[None, :], mask=numbers, other=0.0)
-    return Queries(first, rest, position)
+    return Queries(first, rest, position, reach)
 
 
 @triton.jit
@@ -162,7 +164,7 @@ def _load_block(pages, offset, mask, dim, DIM: tl.constexpr):
 
 @triton.jit
 def _scores(
-    scores, key, position, mask, scale, softcap, WINDOW: tl.constexpr, SCORING: tl.constexpr,
+    scores, key, queries, mask, scale, softcap, WINDOW: tl.constexpr, SCORING: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
     """Of products of queries and keys. In base 2 [queries, keys]; -inf where a query does not see a
@@ -172,9 +174,9 @@ def _scores(
         scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
     scores *= LOG2_E
     if MASKED:
-        seen = mask[None, :] & (key[None, :] <= position[:, None])
+        seen = mask[None, :] & (key[None, :] <= queries.reach[:, None])
         if WINDOW > 0:
-            seen &= key[None, :] > position[:, None] - WINDOW
+            seen &= key[None, :] > queries.position[:, None] - WINDOW
         scores = tl.where(seen, scores, float("-inf"))
     return scores
 
@@ -207,9 +209,7 @@ def attend(
             products = tl.dot(
                 queries.rest.to(dot_dtype), k_rest.to(dot_dtype), products, input_precision="ieee"
             )
-        scores = _scores(
-            products, key, queries.position, mask, scale, softcap, WINDOW, SCORING, MASKED
-        )
+        scores = _scores(products, key, queries, mask, scale, softcap, WINDOW, SCORING, MASKED)
         new_max = tl.maximum(row_max, tl.max(scores, 1))
         # Nothing was seen so far: exp2 of -inf less -inf is no number.
         safe_max = tl.where(new_max == float("-inf"), 0.0, new_max)
@@ -267,7 +267,7 @@ def decode_kernel(
         dim = tl.arange(0, DIM_PADDED)
         source = start * q_token_stride + head * q_head_stride
         position = tl.zeros([QUERIES], tl.int32) + total_tokens
-        queries = load_queries(q, source, mask, position, SHAPE)
+        queries = load_queries(q, source, mask, position, position, SHAPE)
         row_max, row_sum = begin_softmax(sinks, head, mask, split == 0, QUERIES, SCORING.has_sinks)
         acc = tl.zeros([QUERIES, DIM_PADDED], tl.float32)
         context = context_of(

@@ -145,6 +145,8 @@ class Attention:
     scales: tuple[float, float]  # what stored keys and values were divided by in fp8, else 1
     tiling: Tiling
     value_dim: int | None = None  # values are the first so many numbers of keys, if it is given
+    # Tokens of the longest span whose tokens see each other, in a chunk; 0: there is none.
+    span_tokens: int = 0
 
     def tile_tokens(self, heads: int) -> int:
         """New tokens of a row that one program of `chunks` takes."""
@@ -159,14 +161,16 @@ class Attention:
         table: Tensor,  # [rows, pages]
         total_len: Tensor,  # [rows]
         starts: Tensor,  # [rows + 1], each row's first token in q
-        tiles: Tensor,  # [tiles, 2] int32: a row, and the first of its new tokens
+        tiles: Tensor,  # [tiles, 2] int32, as `tile` makes them, or [tiles, 4] as `tile_spans`
         contexts: IntArray,  # [tiles] on the host, descending: at least the tokens up to its end
         multiprocessors: int,  # of the device
     ) -> None:
         """Results do not depend on `multiprocessors`, nor on the order of the launches."""
         q = _dense(q)
         tokens = self.tile_tokens(q.shape[1])
-        keys = contexts if self.window is None else np.minimum(contexts, self.window + tokens)
+        keys = contexts
+        if self.window is not None:
+            keys = np.minimum(contexts, self.window + tokens + self.span_tokens)
         n_split, n_splits = self._split_tiles(keys, q, multiprocessors)
         rows = table, total_len, starts
         if not n_split and self._is_first_of_kind(q):
@@ -195,7 +199,8 @@ class Attention:
     def _is_first_of_kind(self, q: Tensor) -> bool:
         """Whether a split chunk of this kind may have to be compiled: no request is to wait for
         that."""
-        kind = self._chunk_shape(q), self._scoring(q), self.tiling, self.k_pages.dtype, q.device
+        scoring = self._chunk_scoring(q)
+        kind = self._chunk_shape(q), scoring, self.tiling, self.k_pages.dtype, q.device
         is_first = kind not in _COMPILED
         _COMPILED.add(kind)
         return is_first
@@ -226,7 +231,7 @@ class Attention:
             out, parts, part_max, part_sum, q, self.k_pages, self.v_pages, table, total_len, starts,
             tiles, sinks, scale, softcap, self.scales[1], q.stride(0), q.stride(1), table.stride(0),
             n_splits, QUERIES=queries, KEYS=self.tiling.keys, SPLIT_KEYS=split_keys,
-            IS_SPLIT=n_splits > 0, SHAPE=shape, SCORING=self._scoring(q),
+            IS_SPLIT=n_splits > 0, SHAPE=shape, SCORING=self._chunk_scoring(q),
             num_warps=self.tiling.chunk_warps, num_stages=self.tiling.stages,
             enable_fp_fusion=False,
         )  # fmt: skip
@@ -234,7 +239,7 @@ class Attention:
             chunk_merge_kernel[(len(tiles), n_programs, queries // MERGED_QUERIES)](
                 out, parts, part_max, part_sum, total_len, starts, tiles, sinks, self.scales[1],
                 n_splits, QUERIES=queries, LANES=MERGED_QUERIES, SPLIT_KEYS=split_keys,
-                SHAPE=shape, SCORING=self._scoring(q), num_warps=MERGE_WARPS,
+                SHAPE=shape, SCORING=self._chunk_scoring(q), num_warps=MERGE_WARPS,
                 enable_fp_fusion=False,
             )  # fmt: skip
 
@@ -284,9 +289,12 @@ class Attention:
         pages = page_size, self.k_pages.stride(0)
         return _shape(heads, kv_heads, max_heads, dim, self.value_dim, *pages)
 
-    def _scoring(self, q: Tensor) -> Scoring:
+    def _scoring(self, q: Tensor, has_spans: bool = False) -> Scoring:
         has_softcap, has_sinks = self.softcap is not None, self.sinks is not None
-        return _scoring(self.window or 0, has_softcap, has_sinks, q.dtype)
+        return _scoring(self.window or 0, has_softcap, has_sinks, q.dtype, has_spans)
+
+    def _chunk_scoring(self, q: Tensor) -> Scoring:
+        return self._scoring(q, has_spans=self.span_tokens > 0)
 
 
 # A launch looks its kernel up by these: they are made once.
@@ -312,8 +320,10 @@ def _shape(
 
 
 @cache
-def _scoring(window: int, has_softcap: bool, has_sinks: bool, dtype: torch.dtype) -> Scoring:
-    return Scoring(window, has_softcap, has_sinks, dot_dtype(dtype))
+def _scoring(
+    window: int, has_softcap: bool, has_sinks: bool, dtype: torch.dtype, has_spans: bool
+) -> Scoring:
+    return Scoring(window, has_softcap, has_sinks, dot_dtype(dtype), has_spans)
 
 
 @cache

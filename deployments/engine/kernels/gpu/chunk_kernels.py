@@ -28,6 +28,7 @@ class Tile(NamedTuple):
     head: tl.tensor  # [queries]
     mask: tl.tensor  # [queries], whether there is such a query
     position: tl.tensor  # [queries]
+    reach: tl.tensor  # [queries], the position of the last key that each sees
     lowest: tl.tensor  # of the positions
     first: tl.tensor  # position of the first key that a query sees
     last: tl.tensor  # behind the position of the last one
@@ -36,22 +37,30 @@ class Tile(NamedTuple):
 @triton.jit
 def _tile(
     tiles, index, program, lane, starts, total_len, QUERIES: tl.constexpr, SHAPE: tl.constexpr,
-    WINDOW: tl.constexpr,
+    SCORING: tl.constexpr,
 ):  # fmt: skip
-    row = tl.load(tiles + 2 * index).to(tl.int64)
-    offset = tl.load(tiles + 2 * index + 1).to(tl.int32)
+    WIDTH: tl.constexpr = 4 if SCORING.has_spans else 2
+    row = tl.load(tiles + WIDTH * index).to(tl.int64)
+    offset = tl.load(tiles + WIDTH * index + 1).to(tl.int32)
     start, new, total_tokens = lengths_of(row, starts, total_len)
     new = new.to(tl.int32)
     token = offset + lane // SHAPE.group_padded
     nth_head = program % SHAPE.blocks * SHAPE.group_padded + lane % SHAPE.group_padded
     head = program // SHAPE.blocks * SHAPE.group + nth_head
-    mask = (token < new) & (nth_head < SHAPE.group)
     lowest = total_tokens - new + offset
     last = tl.minimum(total_tokens, lowest + QUERIES // SHAPE.group_padded)
+    position = lowest + token - offset
+    end, reach = new, position
+    if SCORING.has_spans:
+        end = tl.load(tiles + WIDTH * index + 2).to(tl.int32)
+        seen = tl.load(tiles + WIDTH * index + 3).to(tl.int32)
+        last = tl.maximum(last, seen)
+        reach = tl.maximum(position, seen - 1)
+    mask = (token < end) & (nth_head < SHAPE.group)
     first = 0
-    if WINDOW > 0:
-        first = tl.maximum(0, lowest - WINDOW + 1)
-    return Tile(row, start + token, head, mask, lowest + token - offset, lowest, first, last)
+    if SCORING.window > 0:
+        first = tl.maximum(0, lowest - SCORING.window + 1)
+    return Tile(row, start + token, head, mask, position, reach, lowest, first, last)
 
 
 @triton.jit
@@ -118,12 +127,10 @@ def chunk_kernel(
     DIM_PADDED: tl.constexpr = SHAPE.dim_padded
     program, n_programs = tl.program_id(1), SHAPE.kv_heads * SHAPE.blocks
     lane = tl.arange(0, QUERIES)
-    tile = _tile(
-        tiles, tl.program_id(0), program, lane, starts, total_len, QUERIES, SHAPE, SCORING.window
-    )
+    tile = _tile(tiles, tl.program_id(0), program, lane, starts, total_len, QUERIES, SHAPE, SCORING)
     dim = tl.arange(0, DIM_PADDED)
     source = tile.token * q_token_stride + tile.head * q_head_stride
-    queries = load_queries(q, source, tile.mask, tile.position, SHAPE)
+    queries = load_queries(q, source, tile.mask, tile.position, tile.reach, SHAPE)
     context = context_of(
         k_pages, v_pages, table, tile.row, table_stride, program // SHAPE.blocks, tile.first,
         tile.last, SHAPE,
@@ -172,9 +179,7 @@ def chunk_merge_kernel(
     DIM_PADDED: tl.constexpr = SHAPE.dim_padded
     program, n_programs = tl.program_id(1), SHAPE.kv_heads * SHAPE.blocks
     lane = tl.program_id(2) * LANES + tl.arange(0, LANES)
-    tile = _tile(
-        tiles, tl.program_id(0), program, lane, starts, total_len, QUERIES, SHAPE, SCORING.window
-    )
+    tile = _tile(tiles, tl.program_id(0), program, lane, starts, total_len, QUERIES, SHAPE, SCORING)
     used = tl.cdiv(tile.last, SPLIT_KEYS) - tile.first // SPLIT_KEYS
     own = tl.where(tile.mask, used, 0)
     dim = tl.arange(0, DIM_PADDED)

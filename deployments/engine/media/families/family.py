@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 import torch
@@ -12,6 +13,14 @@ from deployments.media.families.described import Described
 Module = Any  # a torch module whose submodules are read by name, which its type does not declare
 Inputs = Mapping[str, Tensor]  # of an image, or of a sound or a part of one
 Vectors = Callable[[Module, Inputs], Tensor]
+
+
+class Bidirectional(Enum):
+    """The layers in which ids of one image attend to each other both ways."""
+
+    NOWHERE = auto()
+    IN_WINDOWS = auto()  # in those with a window alone
+    EVERYWHERE = auto()
 
 
 def image_features(*names: str) -> Vectors:
@@ -42,6 +51,7 @@ class MediaFamily:
     sound_vectors: base of the model, inputs of one part of a sound -> [its ids, hidden]
     sound_options: as `options`, of its feature extractor.
     sound_window: frames of the parts of a sound that are encoded one by one.
+    bidirectional: where the ids of an image attend to each other both ways, by the model's config.
     """
 
     class_name: str
@@ -52,3 +62,4 @@ class MediaFamily:
     sound_vectors: Vectors | None = None
     sound_options: Callable[[Described], Mapping[str, object]] = _none
     sound_window: Callable[[Described], int] | None = None
+    bidirectional: Callable[[Described], Bidirectional] = lambda _: Bidirectional.NOWHERE

@@ -178,6 +178,13 @@ class Chunks(Batch):
         self.queries = [some(n, heads, dim) for n in new_len]
         self.keys, self.values = ([some(n, KV_HEADS, dim) for n in new_len] for _ in "kv")
 
+    def attend_spans(self, spans: list[tuple[int, int, int, int]]) -> list[Tensor]:
+        """All new tokens, of which those of a span see each other."""
+        new = np.array(self.new_len)
+        step = plan_cpu_attention(self.storage, self.table, self.lengths, new, 0, np.array(spans))
+        q, k, v = (torch.cat(of) for of in (self.queries, self.keys, self.values))
+        return [*torch.split(step.attend(0, q, k, v, AttentionParams(0.3)), self.new_len)]
+
     def attend_chunks(self, rows: list[int], first: int, last: int, **options: Any) -> list[Tensor]:
         """The new tokens [first, last) of each row, as far as it has them."""
         ends = [(min(first, self.new_len[row]), min(last, self.new_len[row])) for row in rows]
@@ -270,3 +277,25 @@ def test_what_is_no_number_stays_with_its_row(window: int | None) -> None:
     found = batch.attend_chunks([0, 1], 0, 1000, window=window)
     assert torch.equal(found[0], clean[0])
     assert found[1].isnan().all()
+
+
+@pytest.mark.usefixtures("chunk_kernels")
+def test_tokens_of_a_span_see_each_other_and_rows_without_one_are_as_ever() -> None:
+    batch = Chunks([41, 9, 300, 120, 90], [1, 8, 200, 60, 90], 6)
+    spans = [(2, 150, 200, 0), (1, 2, 7, 0), (2, 0, 100, 0), (4, 0, 90, 1)]
+    found = batch.attend_spans(spans)
+    for row, n in enumerate(batch.new_len):
+        before = int(batch.lengths[row]) - n
+        for token in {0, 1, n // 2, n - 1}.intersection(range(n)):
+            ends = [
+                end
+                for at, first, end, off in spans
+                if at == row and not off and first <= token < end
+            ]
+            seen = before + max([token + 1, *ends])
+            expected = batch.expected(row, batch.queries[row][token], seen)
+            torch.testing.assert_close(
+                found[row][token].double(), expected, rtol=2 * ULP, atol=2e-3
+            )
+    for row in (0, 3):
+        assert torch.equal(found[row], batch.attend_chunks([row], 0, 1000)[0])

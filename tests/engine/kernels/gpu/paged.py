@@ -36,13 +36,17 @@ class Case:
     small_tiles: bool = True  # several of each, although the contexts are short
     multiprocessors: int = 6  # as of a device that some tiles of some batches do not fill
     seed: int = 0
+    # Rows, the first and the end of their new tokens that see each other both ways, and whether
+    # they do so only where there is a window.
+    spans: tuple[tuple[int, int, int, int], ...] = ()
 
     @property
     def total(self) -> list[int]:
         return [before + new for before, new in self.rows]
 
     def alone(self, row: int) -> "Case":
-        return replace(self, rows=(self.rows[row],))
+        spans = tuple((0, *span[1:]) for span in self.spans if span[0] == row)
+        return replace(self, rows=(self.rows[row],), spans=spans)
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Layer:
         return plan_triton_attention(
             self.storage, self.page_table, before + new, new, tiling,
             multiprocessors=self.case.multiprocessors,
+            spans=np.array(self.case.spans, dtype=np.int64).reshape(-1, 4),
         )  # fmt: skip
 
     def expected(self) -> Tensor:
@@ -101,7 +106,11 @@ class Layer:
             scores = case.softcap * torch.tanh(scores / case.softcap)
         key = torch.arange(len(k), device=k.device)
         distance = key[before:, None] - key
-        seen = (distance >= 0) & (distance < (case.window or len(k) + 1))
+        seen = distance >= 0
+        for at, first, end, in_windows in case.spans:
+            if at == row and (case.window is not None or not in_windows):
+                seen[first:end, before + first : before + end] = True
+        seen &= distance < (case.window or len(k) + 1)
         weights = scores.masked_fill(~seen, -torch.inf).exp()
         total = weights.sum(-1, keepdim=True)
         if self.sinks is not None:

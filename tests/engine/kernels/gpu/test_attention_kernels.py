@@ -23,6 +23,9 @@ from tests.engine.kernels.gpu.paged import (
 pytestmark = needs_triton
 # A decode over several splits, chunks over several tiles, first tokens, and a row without any.
 MIXED = ((99, 1), (13, 7), (0, 1), (0, 0), (31, 19), (16, 1))
+# Longer than a tile, at the ends of a row and within it, beside rows without any.
+SPANS = ((1, 0, 3, 0), (1, 3, 7, 0), (4, 2, 19, 0))
+IN_WINDOWS = ((1, 0, 3, 1), (4, 2, 19, 1))
 VARIANTS = {
     "plain": Case(MIXED),
     "windowed": Case(MIXED, window=20),
@@ -40,6 +43,12 @@ VARIANTS = {
     "latents of many heads": Case(
         MIXED, heads=40, kv_heads=1, head_dim=40, value_dim=32, window=20
     ),
+    "both ways": Case(MIXED, spans=SPANS, sinks=True),
+    "both ways in a window": Case(MIXED, spans=SPANS, window=5),
+    "both ways where there is a window": Case(MIXED, spans=IN_WINDOWS, window=5),
+    "both ways where there is none": Case(MIXED, spans=IN_WINDOWS),
+    "both ways without splits": Case(MIXED, spans=SPANS, multiprocessors=1, window=40),
+    "both ways in tiles of a device": Case(MIXED, spans=SPANS, small_tiles=False),
     "values that are keys": Case(MIXED, value_dim=16),
     "the latents of DeepSeek": Case(
         ((70, 1), (3, 4)), heads=20, kv_heads=1, head_dim=576, value_dim=512, small_tiles=False
@@ -111,6 +120,12 @@ def test_chunked_equals_whole_to_the_last_bit(
     one_row = replace(case, rows=((before, first + second),))
     whole, chunked = interpreted(whole_and_chunked, one_row, [before + first])
     assert torch.equal(whole, chunked)
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_a_span_changes_no_bit_of_other_rows(interpreted: Interpreter, window: int | None) -> None:
+    case = Case(MIXED, spans=SPANS, window=window)
+    assert interpreted(rows_that_differ_alone, case) == []
 
 
 SHARED = Case(((110, 19), (31, 2), (40, 3)), heads=6, sinks=True)
