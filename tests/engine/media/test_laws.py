@@ -17,7 +17,7 @@ from deployments.engine.loading.media_models import as_language_model
 from deployments.engine.media.encoder import LARGEST_SIDE, media_encoder
 from deployments.wire import ErrorKind, GenerationRequest, MediumFile
 from tests.engine.drive import Engine, Outcome, roomy
-from tests.engine.media.seeing import Shown, seeing, seeing_engine, shown
+from tests.engine.media.seeing import Shown, medium, seeing, seeing_engine, shown
 from tests.engine.media.tiny_families import FAMILIES
 
 # Of these the check tries every law; of the rare ones none, and of the others one that has most of
@@ -205,14 +205,15 @@ def test_the_largest_medium_that_there_is_has_vectors(name: str) -> None:
     if one.rules.images is None:
         assert len(vectors) > 0
         return
-    _, content = one.ids("<image>", (Image.new("RGB", (LARGEST_SIDE, LARGEST_SIDE)),))
-    [medium] = content.media
-    assert 0 < len(vectors) <= medium.end - medium.first
+    largest = Image.new("RGB", (LARGEST_SIDE, LARGEST_SIDE))
+    _, content = one.ids("<image>", [medium(largest)])
+    [placed] = content.media
+    assert 0 < len(vectors) <= placed.end - placed.first
 
 
 def test_an_image_that_no_step_has_room_for_is_refused_with_the_numbers() -> None:
     with seeing_engine("gemma3", roomy(max_running=4, max_batch_tokens=18)) as running:
-        outcome = running.run(seeing("gemma3").request("one", *PROMPTS[0]))[0]
+        outcome = running.run(seeing("gemma3").request("one", *prompts("gemma3")[0]))[0]
     assert outcome.error is not None
     assert outcome.error.kind is ErrorKind.INVALID_REQUEST
     assert "16 tokens is computed in one step, which has room for 15" in outcome.error.message
@@ -223,9 +224,9 @@ def test_a_step_out_of_memory_ends_the_request_whose_image_can_t_be_cut() -> Non
     with seeing_engine("gemma3", roomy(max_running=4, max_batch_tokens=64)) as running:
         embed = running.model.get_input_embeddings()
         handle = embed.register_forward_pre_hook(out_of_memory)
-        failed = running.run(one.request("one", *PROMPTS[0]))[0]
+        failed = running.run(one.request("one", *prompts("gemma3")[0]))[0]
         handle.remove()
-        again = running.run(one.request("again", *PROMPTS[0]))[0]
+        again = running.run(one.request("again", *prompts("gemma3")[0]))[0]
     assert failed.error is not None
     assert failed.error.kind is ErrorKind.OUT_OF_MEMORY
     assert again.token_ids == expected("gemma3")[0]
