@@ -77,41 +77,45 @@ class TextShare:
 
     def __init__(self) -> None:
         self._alone: deque[tuple[int, float]] = deque(maxlen=MAX_OBSERVED)
-        self._prices, self._fit_age = (0.0, 0.0), REFIT_STEPS
+        self._prices, self._n_new = (0.0, 0.0), 0  # steps alone since they were found
         self._since_alone = 0
+        self._offered = 0  # of the step that is planned; 0 where it has no such text
         self._share, self._growth = 0.0, FIRST_GROWTH
 
     def max_tokens(self, n_decodes: int) -> int:
         """0 where a step without prompts is to be timed."""
         if not self._alone or self._since_alone >= REFRESH_STEPS:
             return 0
-        return max(MIN_POOLED_TOKENS, int(self._share * self._seconds_alone(n_decodes)))
+        wanted = int(self._share * self._seconds_alone(n_decodes))
+        self._offered = max(MIN_POOLED_TOKENS, wanted)
+        return self._offered
 
     def observe_alone(self, n_decodes: int, seconds: float) -> None:
         """A step of so many rows and no prompt took so long."""
         self._alone.append((n_decodes, seconds))
-        self._since_alone = 0
-        self._fit_age += 1
+        self._since_alone = self._offered = 0
+        self._n_new += 1
 
     def observe(self, n_decodes: int, n_tokens: int, seconds: float) -> None:
         """A step of so many rows and tokens of prompts, perhaps not of texts alone."""
         self._since_alone += 1
-        if not self._alone:
+        offered, self._offered = self._offered, 0
+        if not offered:
             return
-        alone, allowed = self._seconds_alone(n_decodes), self.max_tokens(n_decodes)
+        alone = self._seconds_alone(n_decodes)
         if seconds > MAX_SLOWDOWN * alone:
-            if n_tokens <= allowed:
+            if n_tokens <= offered:
                 self._share, self._growth = n_tokens / alone / 2, GROWTH
-        elif n_tokens >= allowed > 0:
-            self._share = max(self._share, allowed / alone) * self._growth
+        elif n_tokens >= offered:
+            self._share = max(self._share, offered / alone) * self._growth
 
     def _seconds_alone(self, n_decodes: int) -> float:
         """Of a step without prompts, and not too many where none of so many rows was timed."""
-        if self._fit_age >= REFIT_STEPS or len(self._alone) < REFIT_STEPS:
+        if self._n_new >= min(REFIT_STEPS, len(self._alone)):
             observed = np.array(self._alone, dtype=np.float64)
             factors = np.insert(observed[:, :1], 0, 1.0, axis=1)
             constant, per_row = _least_deviations(factors, observed[:, 1]).tolist()
-            self._prices, self._fit_age = (constant, per_row), 0
+            self._prices, self._n_new = (constant, per_row), 0
         constant, per_row = self._prices
         most = max(rows for rows, _ in self._alone)
         return max(constant + per_row * min(n_decodes, most), 1e-9)
