@@ -110,7 +110,7 @@ class EngineCore:
                 if request.grammar:
                     await self._open_grammar_async(task)
                 if self._hearing is not None:
-                    task.sound = await asyncio.to_thread(self._hearing.prepare, request)
+                    task.hear(await asyncio.to_thread(self._hearing.prepare, request))
         except Refused as refused:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
             return
@@ -198,7 +198,7 @@ class EngineCore:
                 if request.grammar:
                     self._open_grammar(task)
                 if self._hearing is not None:
-                    task.sound = self._hearing.prepare(request)
+                    task.hear(self._hearing.prepare(request))
         except Refused as refused:
             mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error))
         return task_id

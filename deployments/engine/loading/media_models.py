@@ -7,10 +7,10 @@ from typing import Any
 import torch
 import transformers
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.module_names import remember_names
+from deployments.engine.loading.model_tasks import has_vocabulary
 from deployments.engine.media.encoder import MEDIA_ENCODER, MediaEncoder
 from deployments.engine.media.families.family import MediaFamily
 from deployments.engine.media.families.registry import media_family_of
@@ -49,7 +49,7 @@ def _with_head(
     language: PreTrainedModel, model: PreTrainedModel, family: MediaFamily
 ) -> PreTrainedModel:
     config = language.config
-    if type(language).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():  # it has one
+    if has_vocabulary(language):
         language.generation_config = model.generation_config
         return language
     with torch.device("meta"):

@@ -100,17 +100,22 @@ def answer_as(
     size = kinds.embedding_size if dense is None else _size(dense)
     kinds = replace(kinds, pooling=own, embedding_size=size)
     outputs = ModelOutputs(kinds=kinds, dense=dense)
-    has_vocabulary = _is_one_of(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, model)
-    if not has_vocabulary and _is_causal(model):
+    is_decoder = has_vocabulary(model)
+    if not is_decoder and _is_causal(model):
         model = _as_decoder(model, kinds)
         own = own or (Pooling.LAST if not kinds.labels else None)
         outputs = replace(outputs, kinds=replace(kinds, pooling=own))
-    elif not has_vocabulary:
+    elif not is_decoder:
         outputs = _of_encoder(model, outputs)
     if dense is not None:
         dense.to(model.device)
     setattr(model, OUTPUTS, outputs)
     return model
+
+
+def has_vocabulary(model: PreTrainedModel) -> bool:
+    """Whether it is one of transformers' causal language models, with the vocabulary's head."""
+    return _is_one_of(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, model)
 
 
 def _is_one_of(names: Mapping[str, str], model: PreTrainedModel) -> bool:

@@ -82,6 +82,8 @@ class MediaStage:
     @staticmethod
     def take_back(task: Task) -> None:
         """The task begins anew, and needs its vectors again."""
+        if task.sound is not None:  # which its layers hear, and not the tower here
+            return
         media = task.request.content.media
         task.media_vectors = ()
         task.n_readable = media[0].first if media else sys.maxsize

@@ -14,9 +14,13 @@ Floats = NDArray[np.float64]
 MAX_OBSERVED = 32  # steps with prompts, and as many without
 INITIAL_TOKENS = 64  # as long as no step had a prompt
 FIT_ITERATIONS = 6
-MAX_SLOWDOWN = 1.7  # of a step of streams by texts whose answers are vectors
-MIN_POOLED_TOKENS = 1  # that even then are computed
 REFIT_STEPS = 8  # a fit takes as long as a small model's step
+
+MAX_SLOWDOWN = 1.7  # of a step of streams by texts whose answers are vectors
+MIN_POOLED_TOKENS = 4  # that even then are computed: a chunk costs as much with one
+# The share of such texts grows by these, until a step took too long and later. Then it is halved.
+FIRST_GROWTH, GROWTH = 1.25, 1.05
+REFRESH_STEPS = 64  # after which a step has no prompt, to time it
 
 
 class PrefillPacer:
@@ -28,14 +32,17 @@ class PrefillPacer:
         self._target_s = target_s
         self._min_tokens = min_tokens
         self._alone: deque[tuple[int, int, float]] = deque(maxlen=MAX_OBSERVED)
-        self._prices, self._fit_age = (0.0, 0.0, 1e-9), REFIT_STEPS
         self._mixed: deque[tuple[int, int, float]] = deque(maxlen=MAX_OBSERVED)
+        self._texts = TextShare()
 
     def observe(self, n_decodes: int, n_tokens: int, seconds: float) -> None:
         """A step of `n_decodes` decoding rows, each drafted token counted as one, and `n_tokens`
         tokens of prompts took so long."""
+        if n_tokens and n_decodes:
+            self._texts.observe(n_decodes, n_tokens, seconds)
+        elif n_decodes:
+            self._texts.observe_alone(n_decodes, seconds)
         (self._mixed if n_tokens else self._alone).append((n_decodes, n_tokens, seconds))
-        self._fit_age += 1
 
     def max_prompt_tokens(self, n_decodes: int, budget: int) -> int:
         """How many tokens of prompts a step of so many decoding rows may have, of `budget`."""
@@ -50,15 +57,7 @@ class PrefillPacer:
     def max_pooled_tokens(self, n_decodes: int, budget: int) -> int:
         """How many tokens of texts whose answers are vectors such a step may have: there may be
         thousands of them, and no stream should notice."""
-        if n_decodes == 0:
-            return budget
-        if not (self._mixed and self._alone):
-            return min(budget, self._min_tokens)
-        if self._fit_age >= REFIT_STEPS:
-            self._prices, self._fit_age = self._fit(), 0
-        constant, per_row, per_token = self._prices
-        left = (MAX_SLOWDOWN - 1) * (constant + per_row * n_decodes)
-        return min(budget, max(MIN_POOLED_TOKENS, int(left / per_token)))
+        return budget if n_decodes == 0 else min(budget, self._texts.max_tokens(n_decodes))
 
     def _fit(self) -> tuple[float, float, float]:
         """Seconds for a step, a row and a token; the last is above 0."""
@@ -66,6 +65,60 @@ class PrefillPacer:
         factors, seconds = np.insert(observed[:, :2], 0, 1.0, axis=1), observed[:, 2]
         constant, per_row, per_token = _least_deviations(factors, seconds).tolist()
         return constant, per_row, max(per_token, 1e-9)
+
+
+class TextShare:
+    """What texts whose answers are vectors get of steps with streams.
+
+    The first token of a chunk costs far more than the next ones, and steps with as many tokens each
+    do not say how much. So the share grows until a step takes too long beside one without prompts.
+    It is in tokens a second of such a step: steps of few streams are short, and get few.
+    """
+
+    def __init__(self) -> None:
+        self._alone: deque[tuple[int, float]] = deque(maxlen=MAX_OBSERVED)
+        self._prices, self._n_new = (0.0, 0.0), 0  # steps alone since they were found
+        self._since_alone = 0
+        self._offered = 0  # of the step that is planned; 0 where it has no such text
+        self._share, self._growth = 0.0, FIRST_GROWTH
+
+    def max_tokens(self, n_decodes: int) -> int:
+        """0 where a step without prompts is to be timed."""
+        if not self._alone or self._since_alone >= REFRESH_STEPS:
+            return 0
+        wanted = int(self._share * self._seconds_alone(n_decodes))
+        self._offered = max(MIN_POOLED_TOKENS, wanted)
+        return self._offered
+
+    def observe_alone(self, n_decodes: int, seconds: float) -> None:
+        """A step of so many rows and no prompt took so long."""
+        self._alone.append((n_decodes, seconds))
+        self._since_alone = self._offered = 0
+        self._n_new += 1
+
+    def observe(self, n_decodes: int, n_tokens: int, seconds: float) -> None:
+        """A step of so many rows and tokens of prompts, perhaps not of texts alone."""
+        self._since_alone += 1
+        offered, self._offered = self._offered, 0
+        if not offered:
+            return
+        alone = self._seconds_alone(n_decodes)
+        if seconds > MAX_SLOWDOWN * alone:
+            if n_tokens <= offered:
+                self._share, self._growth = n_tokens / alone / 2, GROWTH
+        elif n_tokens >= offered:
+            self._share = max(self._share, offered / alone) * self._growth
+
+    def _seconds_alone(self, n_decodes: int) -> float:
+        """Of a step without prompts, and not too many where none of so many rows was timed."""
+        if self._n_new >= min(REFIT_STEPS, len(self._alone)):
+            observed = np.array(self._alone, dtype=np.float64)
+            factors = np.insert(observed[:, :1], 0, 1.0, axis=1)
+            constant, per_row = _least_deviations(factors, observed[:, 1]).tolist()
+            self._prices, self._n_new = (constant, per_row), 0
+        constant, per_row = self._prices
+        most = max(rows for rows, _ in self._alone)
+        return max(constant + per_row * min(n_decodes, most), 1e-9)
 
 
 def _least_deviations(factors: Floats, seconds: Floats) -> Floats:

@@ -5,7 +5,6 @@ while enough of them run: what is behind them goes on.
 """
 
 from bisect import insort
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -29,7 +28,7 @@ class TextGate:
     def __init__(self, max_tokens: int) -> None:
         """`max_tokens` are those of a step."""
         self._max_tokens = max_tokens
-        self._parked: deque[Task] = deque()
+        self._parked: dict[Task, None] = {}  # in the order in which they came
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self._parked)
@@ -42,21 +41,25 @@ class TextGate:
         return task.pooled is None or self._room(running) > 0
 
     def park(self, task: Task) -> None:
-        self._parked.append(task)
+        self._parked[task] = None
 
     def remove(self, task: Task) -> bool:
         """Whether it was parked."""
-        if task not in self._parked:
-            return False
-        self._parked.remove(task)
-        return True
+        was_parked = task in self._parked
+        self._parked.pop(task, None)
+        return was_parked
 
     def release(self, running: Sequence[Task]) -> list[Task]:
         """Those that may be tried again, which are parked no more."""
-        room, released = self._room(running), []
-        while self._parked and room > 0:
-            released.append(self._parked.popleft())
-            room -= released[-1].n_tokens
+        room = self._room(running)
+        released: list[Task] = []
+        for task in self._parked:
+            if room <= 0:
+                break
+            released.append(task)
+            room -= task.n_tokens
+        for task in released:
+            del self._parked[task]
         return released
 
     def _room(self, running: Sequence[Task]) -> int:

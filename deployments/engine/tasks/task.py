@@ -222,6 +222,11 @@ class Task:
         # Log-probabilities need the logits behind every token before the ones they are of.
         return hashes[: len(self.prompt_logprobs) // page_size] if self.n_unscored else hashes
 
+    def hear(self, sound: Sound) -> None:
+        """All layers attend to the sound, whose place in the prompt holds no vectors."""
+        self.sound = sound
+        self.n_readable = sys.maxsize
+
     def hash_pages(self, page_size: int) -> list[bytes]:
         """Hashes of all full pages of the known tokens; each is computed once."""
         hashes, content = self.hashes, self.request.content

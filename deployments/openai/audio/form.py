@@ -1,6 +1,6 @@
 """Reads multipart forms: one file and short fields, within the limits of a body."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -39,12 +39,12 @@ async def read_form(request: Request, settings: IngressSettings) -> Form:
 
 
 async def _parsed(request: Request, body: bytes) -> Form:
-    async def chunks() -> AsyncIterator[bytes]:
+    async def chunks() -> AsyncGenerator[bytes, None]:
         yield body
 
     parser = MultiPartParser(
         request.headers,
-        chunks(),  # type: ignore[arg-type]
+        chunks(),
         max_files=1,
         max_fields=MAX_FIELDS,
         max_part_size=MAX_FIELD_BYTES,

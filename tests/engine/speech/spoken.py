@@ -1,17 +1,14 @@
 """Sentences as espeak-ng speaks them, from the package espeakng-loader."""
 
 import ctypes
-from importlib import import_module
-from importlib.util import find_spec
 from io import BytesIO
 from typing import Any
 
+import espeakng_loader
 import numpy as np
-import pytest
 import soundfile
 from numpy.typing import NDArray
 
-PACKAGE = "espeakng_loader"
 RETRIEVAL, UTF8 = 1, 1
 SENTENCES = (
     "The weather is nice today, and we are going for a walk in the park.",
@@ -27,12 +24,10 @@ Callback = ctypes.CFUNCTYPE(
 
 
 def speak(texts: tuple[str, ...] = SENTENCES) -> tuple[NDArray[np.int16], int]:
-    """Samples, and their rate. Skips where the package is not installed."""
-    if find_spec(PACKAGE) is None:
-        pytest.skip(f"{PACKAGE} is not installed")
-    loader: Any = import_module(PACKAGE)
-    library = ctypes.CDLL(loader.get_library_path())
-    rate = library.espeak_Initialize(RETRIEVAL, 0, loader.get_data_path().encode(), 0)
+    """Samples, and their rate."""
+    library = ctypes.CDLL(espeakng_loader.get_library_path())
+    data_path = espeakng_loader.get_data_path().encode()
+    rate = library.espeak_Initialize(RETRIEVAL, 0, data_path, 0)
     parts: list[NDArray[np.int16]] = []
 
     def take(samples: Any, n: int, _: object) -> int:

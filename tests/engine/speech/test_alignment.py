@@ -1,6 +1,6 @@
 """A transcript's tokens are heard when transformers hears them, whatever runs beside."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ from transformers.models.whisper.generation_whisper import _dynamic_time_warping
 
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.forward.hearing import extractor_of
-from deployments.engine.limits import ON_CPU, EngineLimits
+from deployments.engine.limits import ON_CPU
 from deployments.engine.outputs.alignment import heard_at
 from deployments.engine.outputs.vectors import unpack
 from deployments.outputs import AlignParams
@@ -23,6 +23,7 @@ from tests.engine.speech.tiny_whisper import (
     WINDOW,
     noise,
     sound_request,
+    started,
     tiny_tokenizer,
     tiny_whisper,
 )
@@ -72,16 +73,6 @@ def by_transformers(number: int) -> list[float]:
 @pytest.fixture(scope="module")
 def expected() -> Sequence[Sequence[float]]:
     return [by_transformers(number) for number in range(len(N_SAMPLES))]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[InferenceEngine]:
-    with started(ON_CPU) as engine:
-        yield engine
-
-
-def started(limits: EngineLimits) -> InferenceEngine:
-    return InferenceEngine(tiny_whisper(), tiny_tokenizer(), limits=limits)
 
 
 def to_align(number: int) -> GenerationRequest:

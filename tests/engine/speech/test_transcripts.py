@@ -1,6 +1,6 @@
 """A model that transcribes says what transformers says, whatever runs beside it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from deployments.engine.core import EngineCore
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.hearing import extractor_of
-from deployments.engine.limits import ON_CPU, EngineLimits
+from deployments.engine.limits import ON_CPU
 from deployments.engine.loading.speech import as_decoder
 from deployments.wire import ErrorKind, GenerationRequest
 from kv.content import Content
@@ -28,6 +28,7 @@ from tests.engine.speech.tiny_whisper import (
     WINDOW,
     noise,
     sound_request,
+    started,
     tiny_tokenizer,
     tiny_whisper,
 )
@@ -40,16 +41,6 @@ PROMPT = tuple(IDS[name] for name in ("<|startoftranscript|>", "<|en|>", "<|tran
 @pytest.fixture(scope="module")
 def expected() -> Sequence[tuple[int, ...]]:
     return [by_transformers(noise(seed)) for seed in SEEDS]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[InferenceEngine]:
-    with started(ON_CPU) as engine:
-        yield engine
-
-
-def started(limits: EngineLimits) -> InferenceEngine:
-    return InferenceEngine(tiny_whisper(), tiny_tokenizer(), limits=limits)
 
 
 @torch.inference_mode()

@@ -14,6 +14,8 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 
+from deployments.engine.engine import InferenceEngine
+from deployments.engine.limits import EngineLimits
 from deployments.media_rules import MediaKind
 from deployments.speech_rules import TranscriptParams
 from deployments.wire import GenerationRequest, MediumFile, SamplingParams
@@ -104,3 +106,7 @@ def sound_request(
         sampling=SamplingParams(temperature=0, transcript=transcript),
     )
     return replace(request, **fields)  # type: ignore[arg-type]
+
+
+def started(limits: EngineLimits) -> InferenceEngine:
+    return InferenceEngine(tiny_whisper(), tiny_tokenizer(), limits=limits)

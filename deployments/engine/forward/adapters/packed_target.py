@@ -51,7 +51,7 @@ class PackedTarget(Target):
     def activate_(self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows) -> Tensor:
         segments = _segments(rows)
         shrunk = adapter_ops.shrink(self._packed, x, segments)
-        adapter_ops.activate_(self._packed, gate, up, shrunk, segments, rows.others)
+        adapter_ops.activate_(self._packed, gate, up, shrunk, segments, rows.other_tokens)
         return gate
 
 

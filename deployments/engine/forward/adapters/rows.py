@@ -40,7 +40,7 @@ class AdapterRows:
 
     tokens: Tensor
     slots: IntArray
-    others: Tensor
+    others: IntArray
     n_slots: int
 
     @staticmethod
@@ -48,13 +48,15 @@ class AdapterRows:
         """Those of a step with a slot for each row."""
         slots = np.repeat(step.adapter_slots, step.new_len)
         others, tokens = np.split(np.argsort(slots, kind="stable"), [(slots == NO_ADAPTER).sum()])
-        return AdapterRows(
-            to_device(tokens, device), slots[tokens], to_device(others, device), n_slots
-        )
+        return AdapterRows(to_device(tokens, device), slots[tokens], others, n_slots)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         return tuple(_groups(self.slots, self.tokens.cpu().numpy(), self.tokens.device))
+
+    @cached_property
+    def other_tokens(self) -> Tensor:
+        return torch.from_numpy(self.others)
 
     @cached_property
     def segments(self) -> Tensor:
