@@ -56,10 +56,13 @@ class ImageRules(KindRules, ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioRules(KindRules, ABC):
-    """`max_samples` is None for no limit."""
+    """`max_samples` is None for no limit. transcript_form: of a prompt for a transcript, with
+    {sound} and {language}; "" for a model that is asked in words.
+    """
 
     sampling_rate: int  # of the samples that the model takes
     max_samples: int | None
+    transcript_form: str = ""
 
     @abstractmethod
     def expand(self, n_samples: int) -> Expansion:

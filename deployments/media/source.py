@@ -12,6 +12,7 @@ FILE_SCHEME, DATA_SCHEME = "file://", "data:"
 class Source:
     """`path` is the field that errors name. Sources that differ in it alone are one medium.
 
+    file: itself, or else
     data: base64, unless there is a `url`, which may hold it, too.
     declared: a media type or its second half, "" for none.
     title: of a document, for the model.
@@ -19,6 +20,7 @@ class Source:
 
     kind: FileKind
     path: str = field(compare=False)
+    file: bytes = field(default=b"", repr=False)
     data: str = field(default="", repr=False)
     url: str = field(default="", repr=False)
     declared: str = ""

@@ -1,5 +1,6 @@
 """What a model can answer, and the refusals of what it can't: each says what it can do."""
 
+from deployments.media_rules import MediaKind
 from deployments.outputs import AnswerKinds, ModelTask, Pooling
 from deployments.wire import ModelCard, Refused, media_kinds, refused
 
@@ -51,6 +52,11 @@ def generates(card: ModelCard) -> bool:
     return card.answers.can_generate and card.speech is None
 
 
+def transcribes(card: ModelCard) -> bool:
+    """A language model that hears is asked for it in words."""
+    return card.speech is not None or (generates(card) and MediaKind.AUDIO in media_kinds(card))
+
+
 def modalities_of(card: ModelCard) -> list[str]:
     """What it takes, as the lists of models say."""
     return ["audio"] if card.speech is not None else ["text", *map(str, media_kinds(card))]
@@ -61,7 +67,7 @@ def tasks_of(card: ModelCard) -> list[str]:
     kinds = card.answers
     tasks = {
         "generate": generates(card),
-        "transcribe": card.speech is not None,
+        "transcribe": transcribes(card),
         "embed": embeds(kinds),
         "score": scores_pairs(kinds),
         "classify": bool(kinds.labels) and kinds.task is ModelTask.CLASSIFY,
@@ -73,7 +79,7 @@ def unable(card: ModelCard, what: str) -> Refused:
     kinds = card.answers
     able = {
         "generates text": generates(card),
-        "transcribes sounds": card.speech is not None,
+        "transcribes sounds": transcribes(card),
         "makes embeddings": embeds(kinds),
         "scores pairs of texts": scores_pairs(kinds),
         "classifies texts": bool(kinds.labels) and kinds.task is ModelTask.CLASSIFY,

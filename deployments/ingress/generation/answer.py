@@ -23,8 +23,9 @@ from deployments.wire import Refused, RequestError
 ValueT = TypeVar("ValueT")
 
 EVENT_HEADERS = [(name.encode(), value.encode()) for name, value in EVENT_STREAM.items()]
-JSON_HEADERS = [(b"content-type", b"application/json")]
 SPACE = b" "
+
+Headers = list[tuple[bytes, bytes]]
 
 
 class Answer:
@@ -88,10 +89,11 @@ class Answer:
             if self._stream:
                 await self._send_stream(send)
                 return
-            probe = Probe(self._probe_s, send, began=self.is_begun)
+            headers = body_headers(self._builder)
+            probe = Probe(self._probe_s, send, headers, began=self.is_begun)
             body = await self._body(probe)
         if not probe.has_begun:
-            headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body))]
+            headers = [*headers, (b"content-length", b"%d" % len(body))]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
@@ -169,9 +171,12 @@ class Answer:
 class Probe:
     """Sends a space every `interval_s`, so that a proxy notices when its client has left."""
 
-    def __init__(self, interval_s: float | None, send: Send, *, began: bool) -> None:
+    def __init__(
+        self, interval_s: float | None, send: Send, headers: Headers, *, began: bool
+    ) -> None:
         self._interval_s = interval_s
         self._send = send
+        self._headers = headers
         self._last = time.monotonic()
         self.has_begun = began
 
@@ -181,9 +186,14 @@ class Probe:
         self._last = time.monotonic()
         if not self.has_begun:
             self.has_begun = True
-            start = {"type": "http.response.start", "status": 200, "headers": JSON_HEADERS}
+            start = {"type": "http.response.start", "status": 200, "headers": self._headers}
             await self._send(start)
         await self._send({"type": "http.response.body", "body": SPACE, "more_body": True})
+
+
+def body_headers(builder: ResponseBuilder[Any]) -> Headers:
+    """Of an answer that is no stream, without its length."""
+    return [(b"content-type", builder.content_type)]
 
 
 def earliest(*intervals_s: float | None) -> float | None:

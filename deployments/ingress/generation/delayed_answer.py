@@ -8,9 +8,9 @@ from starlette.types import Receive, Scope, Send
 
 from deployments.ingress.generation.answer import (
     EVENT_HEADERS,
-    JSON_HEADERS,
     SPACE,
     Answer,
+    body_headers,
     while_connected,
 )
 from deployments.ingress.generation.response_builder import ResponseBuilder
@@ -72,7 +72,7 @@ class DelayedAnswer:
             del self._preparing  # its failure, which holds this frame, would be in a cycle
 
     async def _wait(self, send: Send) -> None:
-        headers = EVENT_HEADERS if self.is_stream else JSON_HEADERS
+        headers = EVENT_HEADERS if self.is_stream else body_headers(self._builder)
         silence = self._builder.keep_alive if self.is_stream else SPACE
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})

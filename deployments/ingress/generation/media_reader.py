@@ -117,15 +117,17 @@ class MediaReader:
 
     async def _file(self, source: Source, client: str, hold: Hold) -> bytes:
         declared = source.declared
-        if source.is_inline:
+        if source.file:
+            data = source.file
+        elif source.is_inline:
             hold(_n_bytes(source))
             declared, data = await self._run(partial(_from_base64, source))
-            if len(data) > self.settings.max_bytes:
-                self._refuse_large(source)
         else:
             async with self._fetches.turn(client):
                 data = await self._run(partial(self._fetch, source))
             hold(len(data))
+        if len(data) > self.settings.max_bytes:
+            self._refuse_large(source)
         if problem := format_problem(data, source.kind, declared):
             _refuse(source, problem)
         return data

@@ -70,10 +70,11 @@ class Usage:
 class ResponseBuilder(ABC, Generic[ApiRequestT]):
     """Serves one request. `keep_alive_s` is called first, then `check_model`, `recall` and
     `prepare`; the other methods may use what these stored. `keep_alive` is the frame that a
-    silent stream sends.
+    silent stream sends, and `content_type` that of a body that is no stream.
     """
 
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
+    content_type: bytes = b"application/json"
 
     def keep_alive_s(self, request: ApiRequestT, default: float) -> float | None:
         """Seconds of silence before a keep-alive; None for none."""

@@ -8,6 +8,7 @@ from deployments.media_rules import AudioRules, Expansion, MediaRules, MediaSize
 
 VOXTRAL_FRAMES = 8  # of one id: a convolution halves their number, and four become one
 VOXTRAL_BEGIN = "[BEGIN_AUDIO]"
+VOXTRAL_TRANSCRIPT = "<s>[INST]{sound}[/INST]{language}[TRANSCRIBE]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ def voxtral_rules(processor: Described) -> MediaRules:
             **kind_fields(token, token, processor.audio_token_id, VOXTRAL_BEGIN + token),
             sampling_rate=extractor.sampling_rate,
             max_samples=None,
+            transcript_form=VOXTRAL_TRANSCRIPT,
             window=extractor.n_samples,
             n_window=extractor.nb_max_frames // VOXTRAL_FRAMES,
         )

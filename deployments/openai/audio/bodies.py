@@ -46,7 +46,8 @@ def format_delta(heard: Heard, *, is_first: bool) -> bytes:
 
 
 def format_done(transcriber: Transcriber, text: str) -> bytes:
-    done = {"type": "transcript.text.done", "text": text, "usage": _token_usage(transcriber)}
+    n_in, n_out = transcriber.prompt_tokens, transcriber.output_tokens
+    done = {"type": "transcript.text.done", "text": text, "usage": token_usage(n_in, n_out)}
     return data(encode(done))
 
 
@@ -54,8 +55,7 @@ def _usage(transcriber: Transcriber) -> Mapping[str, object]:
     return {"type": "duration", "seconds": round(transcriber.seconds, 2)}
 
 
-def _token_usage(transcriber: Transcriber) -> Mapping[str, object]:
-    n_in, n_out = transcriber.prompt_tokens, transcriber.output_tokens
+def token_usage(n_in: int, n_out: int) -> Mapping[str, object]:
     return {
         "type": "tokens",
         "input_tokens": n_in,

@@ -1,5 +1,6 @@
 """Reads multipart forms: one file and short fields, within the limits of a body."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from deployments.wire import ErrorKind, Refused, refused
 FORM = "multipart/form-data"
 MAX_FIELDS = 64
 MAX_FIELD_BYTES = 64 << 10
+CHUNK_BYTES = 64 << 10  # are parsed at once: others have their turns between
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,14 @@ async def read_form(request: Request, settings: IngressSettings) -> Form:
         ErrorKind.BODY_TOO_LARGE, f"The body is larger than the limit of {limit} bytes"
     )
     body = await read_bytes(request, limit, settings.body_timeout_s, too_large)
-    return await _parsed(request, bytes(body))
+    return await _parsed(request, body)
 
 
-async def _parsed(request: Request, body: bytes) -> Form:
+async def _parsed(request: Request, body: bytes | bytearray) -> Form:
     async def chunks() -> AsyncGenerator[bytes, None]:
-        yield body
+        for begin in range(0, len(body), CHUNK_BYTES):
+            yield bytes(body[begin : begin + CHUNK_BYTES])
+            await asyncio.sleep(0)
 
     parser = MultiPartParser(
         request.headers,

@@ -6,8 +6,10 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp
 
-from deployments.ingress.generation.answer import while_connected
+from deployments.ingress.generation.answer import Answer, while_connected
 from deployments.ingress.generation.caller import caller_of
+from deployments.ingress.generation.delayed_answer import DelayedAnswer
+from deployments.ingress.generation.handler import ProtocolHandler
 from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.clients import owner_of
 from deployments.ingress.http.openapi import DocumentedRoute
@@ -15,6 +17,9 @@ from deployments.ingress.http.sse import data, encode
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.off_loop import BodyWork
 from deployments.ingress.routes.service import Service, hold_of, nothing
+from deployments.media.file_types import FileKind
+from deployments.media.prompt_media import PromptMedia
+from deployments.media.source import Source
 from deployments.openai.audio.answer import FormatError, TranscriptAnswer
 from deployments.openai.audio.bodies import media_types
 from deployments.openai.audio.form import FORM, Form, read_form
@@ -25,9 +30,11 @@ from deployments.openai.audio.schema import (
     parse_transcription,
     parse_translation,
 )
+from deployments.openai.audio.spoken_chat import SpokenChatBuilder, SpokenRequest
 from deployments.openai.audio.transcriber import Transcriber, check_aligns, spoken_language
 from deployments.openai.error_body import error_fields
-from deployments.wire import RequestError, refused
+from deployments.speech_rules import SpeechRules
+from deployments.wire import ModelCard, RequestError
 
 Parse = Callable[[Mapping[str, Sequence[str]]], TranslationRequest]
 
@@ -88,23 +95,57 @@ def _route(
 
 async def _answer(
     service: Service, http: Request, parse: Parse, format_error: FormatError, guard: InflightGuard
-) -> TranscriptAnswer:
+) -> ASGIApp:
     connection = service.enter(http, guard)
     form = await read_form(http, service.settings)
     asked = parse(form.fields)
-    preparing = _transcriber(service, http, form, asked, connection)
+    card = await while_connected(service.engine.card(asked.model), http.receive)
+    if card.speech is None:
+        return await _spoken_chat(service, http, form, asked, format_error, guard, connection)
+    preparing = _transcriber(service, http, form, asked, card, card.speech, connection)
     transcriber = await while_connected(preparing, http.receive)
     guard.serving(transcriber.card.name, stream=asked.is_stream)
     return TranscriptAnswer(transcriber, guard, service.settings, format_error)
 
 
+async def _spoken_chat(
+    service: Service,
+    http: Request,
+    form: Form,
+    asked: TranslationRequest,
+    format_error: FormatError,
+    guard: InflightGuard,
+    connection: str,
+) -> Answer | DelayedAnswer:
+    work = BodyWork(service.off_loop, form.n_bytes, connection)
+    hold = hold_of(http, work)
+
+    async def read_media(sources: Sequence[Source], card: ModelCard) -> PromptMedia:
+        return await service.media.read(sources, card, connection, hold)
+
+    handler = ProtocolHandler(
+        SpokenRequest(asked=asked, source=Source(kind=FileKind.AUDIO, path="file", file=form.file)),
+        service.engine,
+        SpokenChatBuilder(asked, read_media, format_error),
+        tokenizers=service.tokenizers,
+        guard=guard,
+        request_id=request_id_of(http),
+        caller=caller_of(http, {}, connection, owner_of(http)),
+        settings=service.settings,
+        body_work=work,
+    )
+    return await handler.begin(http.receive)
+
+
 async def _transcriber(
-    service: Service, http: Request, form: Form, asked: TranslationRequest, connection: str
+    service: Service,
+    http: Request,
+    form: Form,
+    asked: TranslationRequest,
+    card: ModelCard,
+    rules: SpeechRules,
+    connection: str,
 ) -> Transcriber:
-    card = await service.engine.card(asked.model)
-    rules = card.speech
-    if rules is None:
-        raise refused(f"The model {card.name!r} can't transcribe sounds", "model")
     language = spoken_language(asked, card, rules)
     check_aligns(asked, card, rules)
     work = BodyWork(service.off_loop, form.n_bytes, connection)
