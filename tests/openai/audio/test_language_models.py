@@ -29,7 +29,7 @@ def formed() -> ModelCard:
 
 
 def posted(
-    path: str = TRANSCRIPTIONS, card: ModelCard | None = None, **fields: str
+    path: str = TRANSCRIPTIONS, card: ModelCard | None = None, **fields: Any
 ) -> tuple[httpx.Response, list[GenerationRequest]]:
     engine = ScriptedEngine(says(SAID), card or seeing())
 
@@ -56,7 +56,7 @@ def prompt_of(requests: list[GenerationRequest]) -> str:
     ],
 )
 def test_it_hears_the_file_and_is_told_what_to_do(
-    path: str, fields: dict[str, str], words: str
+    path: str, fields: dict[str, Any], words: str
 ) -> None:
     response, requests = posted(path, **fields)
     body = response.json()
