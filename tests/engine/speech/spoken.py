@@ -1,6 +1,7 @@
 """Sentences as espeak-ng speaks them, from the package espeakng-loader."""
 
 import ctypes
+from functools import cache
 from io import BytesIO
 from typing import Any
 
@@ -23,8 +24,10 @@ Callback = ctypes.CFUNCTYPE(
 )
 
 
-def speak(texts: tuple[str, ...] = SENTENCES) -> tuple[NDArray[np.int16], int]:
-    """Samples, and their rate."""
+@cache
+def _library() -> tuple[Any, int, list[NDArray[np.int16]], Any]:
+    """The library, its rate, what it has spoken, and the callback that it goes on to use: begun a
+    second time in one process, it waits for ever."""
     library = ctypes.CDLL(espeakng_loader.get_library_path())
     data_path = espeakng_loader.get_data_path().encode()
     rate = library.espeak_Initialize(RETRIEVAL, 0, data_path, 0)
@@ -39,6 +42,13 @@ def speak(texts: tuple[str, ...] = SENTENCES) -> tuple[NDArray[np.int16], int]:
     library.espeak_SetSynthCallback(callback)
     library.espeak_SetVoiceByName(b"en-us")
     library.espeak_SetParameter(1, 140, 0)  # words a minute
+    return library, rate, parts, callback
+
+
+def speak(texts: tuple[str, ...] = SENTENCES) -> tuple[NDArray[np.int16], int]:
+    """Samples, and their rate."""
+    library, rate, parts, _ = _library()
+    parts.clear()
     for text in texts:
         data = text.encode()
         library.espeak_Synth(data, len(data) + 1, 0, 0, 0, UTF8, None, None)
