@@ -1,6 +1,6 @@
 """Time to the first token of a prompt with an image, and of the same prompt once more.
 
-    python -m tests.bench.images [--text 448] [--pictures 5]
+    python -m tests.bench.media.images [--text 448] [--pictures 5]
 
 A LLaVA of random weights: a tower of ViT-B/16's shape at 384 pixels, whose images are 576 tokens,
 before a language model of SmolLM-135M's. Requests go through the ingress, in this process.
