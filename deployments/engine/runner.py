@@ -28,7 +28,7 @@ from deployments.engine.tasks import batch_columns as columns
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import NullMailbox
 from deployments.engine.tasks.pooled import Pooled
-from deployments.engine.tasks.step_masks import begin_masks, late_masks
+from deployments.engine.tasks.step_masks import begin_row_masks, find_late_rows
 from deployments.engine.tasks.task import Task, make_task
 from deployments.outputs import Pooling, PoolParams
 from deployments.wire import GenerationRequest, TokenLogprob
@@ -186,7 +186,7 @@ class Runner:
         the step's `result` only.
         """
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
-        _begin_masks(batch, sampled_rows)
+        begin_row_masks(batch, sampled_rows)
         n_ahead = columns.n_drafted_before(sampled_rows)
         output_of = output_rows(batch, sampled_rows)
         step = self._inputs(batch, sampled_rows, n_ahead, n_scored, output_of=output_of)
@@ -198,7 +198,7 @@ class Runner:
             n_before = len(sampled_rows) + sum(n_scored.values())
             outputs = self._reader.launch(output_of, logits[n_before:], hidden, heard)
         sampled_logits = logits[: len(sampled_rows)].float()
-        late_rows = _late_rows(batch, sampled_rows)
+        late_rows = find_late_rows(batch, sampled_rows)
         rows, samples = self._sample(sampled_logits, batch, sampled_rows, n_ahead, late_rows)
         return PendingStep(batch, rows, samples, logprobs, late_rows, outputs=outputs)
 
@@ -215,7 +215,7 @@ class Runner:
         tasks = [batch.tasks[row] for row in rows]
         n_ahead = np.array([task.n_placeholders for task in tasks], dtype=np.int64)
         known, unknown = (n_ahead == 0).nonzero()[0], n_ahead.nonzero()[0]
-        _begin_masks(batch, [rows[i] for i in known])
+        begin_row_masks(batch, [rows[i] for i in known])
         newest_ids = self._samples_of(step, [tasks[i] for i in unknown])
         inputs = self._inputs(batch, rows, np.zeros_like(n_ahead), {}, newest_ids)
         with self._heard(batch):
@@ -258,8 +258,8 @@ class Runner:
             return replace(step, stale_rows=frozenset(stale.union(held).intersection(alive)))
         live = {*alive} - stale
         going_on = [row for row in step.sampled_rows if row in live]
-        _begin_masks(step.batch, going_on)
-        late = _late_rows(step.batch, going_on)
+        begin_row_masks(step.batch, going_on)
+        late = find_late_rows(step.batch, going_on)
         left_out = frozenset({*step.sampled_rows} - {*going_on}) | late
         n_ahead = np.zeros(len(step.sampled_rows), dtype=np.int64)
         rows, samples = self._sample(logits, step.batch, step.sampled_rows, n_ahead, left_out)
@@ -386,19 +386,3 @@ def _with_media(step: StepInputs, batch: Batch, offsets: IntArray) -> StepInputs
         vectors=torch.cat(vectors),
         spans=columns.bidirectional_spans(batch),
     )
-
-
-def _begin_masks(batch: Batch, rows: Sequence[int]) -> None:
-    tasks = [batch.tasks[row] for row in rows]
-    begin_masks({one: task.drafted for task in tasks if (one := task.active_grammar) is not None})
-
-
-def _late_rows(batch: Batch, sampled_rows: Sequence[int]) -> frozenset[int]:
-    """The rows to be sampled whose grammars do not know yet which tokens may follow."""
-    grammars = {
-        row: grammar
-        for row in sampled_rows
-        if (grammar := batch.tasks[row].active_grammar) is not None
-    }
-    late = late_masks([*grammars.values()]) if grammars else set()
-    return frozenset(row for row, grammar in grammars.items() if grammar in late)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
 
+from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.grammar_matcher import Grammar
 
 MASK_GRACE_S = 0.01  # that a step waits for masks when all else is computed
@@ -23,6 +24,22 @@ def begin_masks(drafted: Mapping[Grammar, Sequence[int]]) -> None:
             grammar.begin_mask(masked)
         for ahead, computed in zip(looking, begun[len(unmasked) :], strict=True):
             ahead.computed = computed
+
+
+def begin_row_masks(batch: Batch, rows: Sequence[int]) -> None:
+    tasks = [batch.tasks[row] for row in rows]
+    begin_masks({one: task.drafted for task in tasks if (one := task.active_grammar) is not None})
+
+
+def find_late_rows(batch: Batch, sampled_rows: Sequence[int]) -> frozenset[int]:
+    """The rows to be sampled whose grammars do not know yet which tokens may follow."""
+    grammars = {
+        row: grammar
+        for row in sampled_rows
+        if (grammar := batch.tasks[row].active_grammar) is not None
+    }
+    late = late_masks([*grammars.values()]) if grammars else set()
+    return frozenset(row for row, grammar in grammars.items() if grammar in late)
 
 
 def late_masks(grammars: Sequence[Grammar]) -> set[Grammar]:
