@@ -21,7 +21,13 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 RUFF = (("ruff", "format", "--check", "."), ("ruff", "check", "."))
 MYPY = ("mypy",)
-PYTEST = ("pytest", "--numprocesses=2", "--no-loadscope-reorder", "--instafail")
+PYTEST = (
+    "pytest",
+    "--numprocesses=2",
+    "--no-loadscope-reorder",
+    "--max-worker-restart=0",  # a new process would wait for ever for the tests of one that died
+    "--instafail",
+)
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # threads of two processes would wait for each other's cores
     "PYTHONDONTWRITEBYTECODE": "",  # each process of each server would compile the same modules
