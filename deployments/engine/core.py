@@ -72,6 +72,11 @@ class EngineCore:
         with one_thread() as threads:
             checked = None if draft is None else check_draft(draft, model)
             self.cache = build_cache(model, limits, ranks, checked)
+            self._hearing = hearing_of(model, self.cache.shape.max_tasks)
+            self._admission = Admission(limits.max_waiting)
+            self._scheduler = build_scheduler(
+                model, self.cache, self._admission, limits, threads, ranks, checked, self._hearing
+            )
         self.context_length = self.cache.shape.max_tokens
         self.outputs = outputs_of(model)
         self.vocab_size: int = model.config.get_text_config(decoder=True).vocab_size
@@ -80,17 +85,12 @@ class EngineCore:
         self._encoder = usable_encoder(model, ranks)
         self.media = None if self._encoder is None else self._encoder.rules
         self._grammars = GrammarCompiler(tokenizer_json, self.vocab_size, self.eos_token_ids)
-        self._admission = Admission(limits.max_waiting)
         self._streamed: set[Task] = set()
         # Admitted, and not with the scheduler yet; set for those that were aborted.
         self._opening: dict[Task, threading.Event] = {}
         self._limits = limits
         self._ranks = ranks
         self._numbers = itertools.count()
-        self._hearing = hearing_of(model, self.cache.shape.max_tasks)
-        self._scheduler = build_scheduler(
-            model, self.cache, self._admission, limits, threads, ranks, checked, self._hearing
-        )
         log.info("engine with %s, %s", self.cache.shape, model.dtype)
 
     async def stream(
