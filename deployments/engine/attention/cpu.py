@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.attention.cpu_rows import ChunkRows, DecodeRows, attend
@@ -149,39 +148,32 @@ def plan_cpu_attention(
     view = bind(storage, page_table, total_len, new_len, layer)
     decodes = chunks = None
     has_kernels = _has_kernels(storage)
-    by_torch = new_len > (MAX_DRAFTED_STEP_CPU if has_kernels else 0)
-    if len(spans):
-        by_torch[spans[:, 0]] = True
+    is_causal = np.full(len(new_len), has_kernels)
+    is_causal[spans[:, 0]] = False
     # Rows with drafts are decodes, too: their tokens then have the results of single tokens.
-    if has_kernels and len(rows := (~by_torch).nonzero()[0]):
+    is_decode = is_causal & (new_len <= MAX_DRAFTED_STEP_CPU)
+    is_chunk = is_causal & ~is_decode & (has_kernels and _has_chunk_kernel(storage))
+    if len(rows := is_decode.nonzero()[0]):
         # A row's new tokens become rows of their own. All keys are stored before they are read.
         rows = rows.repeat(new_len[rows])
         nth = np.arange(len(rows)) - np.searchsorted(rows, rows)
         context = total_len[rows] - new_len[rows] + 1 + nth
         decodes = DecodeRows(starts[rows] + nth, page_table[rows], context)
-    if has_kernels and by_torch.any() and _has_chunk_kernel(storage):
-        by_torch, is_long = _with_spans(by_torch, spans), by_torch
-        if len(rows := (is_long & ~by_torch).nonzero()[0]):
-            chunks = ChunkRows(starts[rows], page_table[rows], total_len[rows], new_len[rows])
-    padded, lengths = [], np.unique(new_len[by_torch]).tolist() if by_torch.any() else []
+    if len(rows := is_chunk.nonzero()[0]):
+        chunks = ChunkRows(starts[rows], page_table[rows], total_len[rows], new_len[rows])
+    padded, is_other = [], ~(is_decode | is_chunk)
+    lengths = np.unique(new_len[is_other]).tolist()
     if lengths:
         window = storage.groups[storage.group_of[layer]].window
         page_table, total_len = _within_window(storage, window, page_table, total_len, new_len)
     for n in lengths:
-        rows_of_length = (by_torch & (new_len == n)).nonzero()[0]
+        rows_of_length = (is_other & (new_len == n)).nonzero()[0]
         for rows in _split_by_context(rows_of_length, total_len, storage):
             tokens = (starts[rows, None] + np.arange(n)).ravel()
             row_view = bind_padded(storage, page_table[rows], total_len[rows], CONTEXT_MULTIPLE)
             token_index = torch.from_numpy(tokens).to(storage.device)
             padded.append(PaddedRows(row_view, token_index, n, _spans_of(rows, spans)))
     return CpuAttention(view, padded, decodes, chunks, has_kernels)
-
-
-def _with_spans(rows: NDArray[np.bool_], spans: IntArray) -> NDArray[np.bool_]:
-    """Those of some rows that have any."""
-    found = np.zeros_like(rows)
-    found[spans[:, 0]] = True
-    return found
 
 
 def _spans_of(rows: IntArray, spans: IntArray) -> IntArray:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.ingress.generation.answer import Answer, while_connected
-from deployments.ingress.generation.caller import CONVERSATION_ID, Sender, caller_of
+from deployments.ingress.generation.caller import CONVERSATION_ID, Caller, Sender, caller_of
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.generation.handler import ProtocolHandler
@@ -166,18 +166,32 @@ class Service:
                 connection,
                 lambda value: (operation.parse(value), caller_of(http, value, connection, owner)),
             )
-            handler = ProtocolHandler(
-                asked,
-                self.engine,
-                operation.builder(self._sender(http, _named(http), owner, connection, work)),
-                tokenizers=self.tokenizers,
-                guard=guard,
-                request_id=request_id_of(http),
-                caller=caller,
-                settings=self.settings,
-                body_work=work,
-            )
-            return await handler.begin(http.receive)
+            sender = self.sender(http, _named(http), owner, connection, work)
+            builder = operation.builder(sender)
+            return await self.begin(http, asked, builder, guard, caller, work)
+
+    async def begin(
+        self,
+        http: Request,
+        asked: RequestT,
+        builder: ResponseBuilder[RequestT],
+        guard: InflightGuard,
+        caller: Caller,
+        work: BodyWork,
+    ) -> Answer | DelayedAnswer:
+        """Raises Refused and ClientDisconnect."""
+        handler = ProtocolHandler(
+            asked,
+            self.engine,
+            builder,
+            tokenizers=self.tokenizers,
+            guard=guard,
+            request_id=request_id_of(http),
+            caller=caller,
+            settings=self.settings,
+            body_work=work,
+        )
+        return await handler.begin(http.receive)
 
     async def _parsed(
         self, http: Request, connection: str, parse: Callable[[object], ValueT]
@@ -204,7 +218,7 @@ class Service:
 
         async def prepared() -> tuple[Answering[BodyT], ModelCard]:
             card = await self.engine.card(asked.model)
-            sender = self._sender(http, http.headers, owner_of(http), connection, work)
+            sender = self.sender(http, http.headers, owner_of(http), connection, work)
             return await question.answer(sender, asked, card), card
 
         answer, card = await while_connected(prepared(), http.receive)
@@ -214,7 +228,7 @@ class Service:
             is_heavy=asked.is_heavy or not self.tokenizers.holds(card),
         )
 
-    def _sender(
+    def sender(
         self, http: Request, headers: Mapping[str, str], owner: str, client: str, work: BodyWork
     ) -> Sender:
         hold = hold_of(http, work)

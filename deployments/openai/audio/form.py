@@ -40,10 +40,11 @@ async def read_form(request: Request, settings: IngressSettings) -> Form:
     return await _parsed(request, body)
 
 
-async def _parsed(request: Request, body: bytes | bytearray) -> Form:
+async def _parsed(request: Request, body: bytearray) -> Form:
     async def chunks() -> AsyncGenerator[bytes, None]:
+        view = memoryview(body)
         for begin in range(0, len(body), CHUNK_BYTES):
-            yield bytes(body[begin : begin + CHUNK_BYTES])
+            yield bytes(view[begin : begin + CHUNK_BYTES])
             await asyncio.sleep(0)
 
     parser = MultiPartParser(

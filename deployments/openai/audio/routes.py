@@ -9,7 +9,6 @@ from starlette.types import ASGIApp
 from deployments.ingress.generation.answer import Answer, while_connected
 from deployments.ingress.generation.caller import caller_of
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
-from deployments.ingress.generation.handler import ProtocolHandler
 from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.clients import owner_of
 from deployments.ingress.http.openapi import DocumentedRoute
@@ -18,7 +17,6 @@ from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.off_loop import BodyWork
 from deployments.ingress.routes.service import Service, hold_of, nothing
 from deployments.media.file_types import FileKind
-from deployments.media.prompt_media import PromptMedia
 from deployments.media.source import Source
 from deployments.openai.audio.answer import FormatError, TranscriptAnswer
 from deployments.openai.audio.bodies import media_types
@@ -118,23 +116,13 @@ async def _spoken_chat(
     connection: str,
 ) -> Answer | DelayedAnswer:
     work = BodyWork(service.off_loop, form.n_bytes, connection)
-    hold = hold_of(http, work)
-
-    async def read_media(sources: Sequence[Source], card: ModelCard) -> PromptMedia:
-        return await service.media.read(sources, card, connection, hold)
-
-    handler = ProtocolHandler(
-        SpokenRequest(asked=asked, source=Source(kind=FileKind.AUDIO, path="file", file=form.file)),
-        service.engine,
-        SpokenChatBuilder(asked, read_media, format_error),
-        tokenizers=service.tokenizers,
-        guard=guard,
-        request_id=request_id_of(http),
-        caller=caller_of(http, {}, connection, owner_of(http)),
-        settings=service.settings,
-        body_work=work,
-    )
-    return await handler.begin(http.receive)
+    owner = owner_of(http)
+    caller = caller_of(http, {}, connection, owner)
+    sender = service.sender(http, http.headers, owner, connection, work)
+    source = Source(kind=FileKind.AUDIO, path="file", file=form.file)
+    builder = SpokenChatBuilder(asked, sender.read_media, format_error)
+    request = SpokenRequest(asked=asked, source=source)
+    return await service.begin(http, request, builder, guard, caller, work)
 
 
 async def _transcriber(

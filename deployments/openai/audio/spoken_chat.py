@@ -1,8 +1,9 @@
 """Transcripts of a language model that hears: it is asked for them in words, and has no times."""
 
+import re
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deployments.ingress.generation.abilities import transcribes, unable
 from deployments.ingress.generation.caller import ReadMedia
@@ -15,13 +16,15 @@ from deployments.openai.audio.answer import FormatError
 from deployments.openai.audio.bodies import TYPES, token_usage
 from deployments.openai.audio.schema import TranslationRequest
 from deployments.text.chat.conversation import Conversation, prepare_prompt
+from deployments.text.chat.media_parts import PARAM as MESSAGES
 from deployments.text.chat.media_parts import expand_text, placed_ids
 from deployments.text.chat.prompt import Prompt
 from deployments.text.dialects.parsing.pieces import Content
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, RequestError, SamplingParams, refused
+from deployments.wire import ModelCard, Refused, RequestError, SamplingParams, refused
 
+LANGUAGE = re.compile("[a-z]{2,3}")  # a code of ISO 639
 WITHOUT_TIMES = ("json", "text")
 TRANSCRIBE = "Write down what is said, word for word. Answer with that alone."
 TRANSLATE = "Say in English what is said. Answer with that alone."
@@ -70,6 +73,9 @@ class SpokenChatBuilder(ResponseBuilder[SpokenRequest]):
             name = "response_format"
             message = f"`{name}`: the model {card.name!r} hears no times: use json or text"
             raise refused(message, name)
+        spoken = request.asked.spoken
+        if spoken and not LANGUAGE.fullmatch(spoken):
+            raise refused("`language` must be a code of ISO 639, such as de", "language")
 
     async def recall(self, request: SpokenRequest, card: ModelCard) -> None:
         self._media = await self._read_media((request.source,), card)
@@ -78,7 +84,10 @@ class SpokenChatBuilder(ResponseBuilder[SpokenRequest]):
         self, request: SpokenRequest, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
         sound = self._media.text_of(request.source)
-        prompt = self._prompt(sound, card, tokenizer)
+        try:
+            prompt = self._prompt(sound, card, tokenizer)
+        except Refused as refusal:
+            raise _named(refusal, request.source.path) from refusal
         self._has_parser = prompt.parser() is not None
         seed = uuid.uuid4().int % (1 << SEED_BITS)
         plan = Plan(
@@ -146,6 +155,15 @@ def _instruction(asked: TranslationRequest) -> str:
     if asked.prompt.strip():
         parts.append(f"Before it was said: {asked.prompt.strip()}")
     return " ".join(parts)
+
+
+def _named(refusal: Refused, path: str) -> Refused:
+    """By the field that a form has in the place of messages."""
+    error = refusal.error
+    if error.param != MESSAGES:
+        return refusal
+    message = error.message.replace(f"`{MESSAGES}`", f"`{path}`")
+    return Refused(replace(error, message=message, param=path))
 
 
 def _usage(usage: Usage) -> object:

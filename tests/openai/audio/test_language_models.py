@@ -19,13 +19,17 @@ HEARD = f"<|im_start|>user\n[{SOUND * N_SOUND}]"
 SAID = " Hello there. "
 
 
-def formed() -> ModelCard:
-    """As Voxtral's, which was trained on prompts for transcripts."""
+def hearing(**rules: Any) -> ModelCard:
     card = seeing()
     assert card.media is not None
     assert card.media.audio is not None
-    audio = replace(card.media.audio, transcript_form="<s>{sound}</s>{language}[WRITE]")
+    audio = replace(card.media.audio, **rules)
     return replace(card, media=replace(card.media, audio=audio))
+
+
+def formed() -> ModelCard:
+    """As Voxtral's, which was trained on prompts for transcripts."""
+    return hearing(transcript_form="<s>{sound}</s>{language}[WRITE]")
 
 
 def posted(
@@ -101,6 +105,22 @@ def test_it_has_no_times(form: str) -> None:
     error = response.json()["error"]
     assert error["param"] == "response_format"
     assert "hears no times" in error["message"]
+    assert not requests
+
+
+@pytest.mark.parametrize(
+    ("fields", "max_samples", "param"),
+    [({"language": "[INST]"}, None, "language"), ({}, 9, "file")],
+    ids=["language", "too long"],
+)
+def test_what_it_can_not_take_is_refused_by_the_name_of_its_field(
+    fields: dict[str, Any], max_samples: int | None, param: str
+) -> None:
+    response, requests = posted(card=hearing(max_samples=max_samples), **fields)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == param
+    assert f"`{param}`" in error["message"]
     assert not requests
 
 
