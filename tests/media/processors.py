@@ -97,14 +97,15 @@ def qwen(name: str, patch: int, size: dict[str, int] | None = None) -> Processor
     )
 
 
-def gemma3() -> Processor:
+def gemma3(side: int = 96, n_ids: int = 256) -> Processor:
     return transformers.Gemma3Processor(
-        transformers.Gemma3ImageProcessorPil(size={"height": 96, "width": 96}),
+        transformers.Gemma3ImageProcessorPil(size={"height": side, "width": side}),
         tokenizer(
             boi_token="<start_of_image>",
             eoi_token="<end_of_image>",
             image_token="<image_soft_token>",
         ),
+        image_seq_length=n_ids,
     )
 
 
@@ -125,10 +126,10 @@ def gemma3n() -> Processor:
     )
 
 
-def gemma4() -> Processor:
+def gemma4(n_ids: int = 280) -> Processor:
     return transformers.Gemma4Processor(
         None,
-        transformers.Gemma4ImageProcessorPil(),
+        transformers.Gemma4ImageProcessorPil(max_soft_tokens=n_ids),
         tokenizer(
             boi_token="<|image>",
             eoi_token="<image|>",

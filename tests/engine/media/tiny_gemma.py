@@ -1,41 +1,12 @@
 """Tiny models of Gemma's, in which an image's tokens attend to each other both ways."""
 
-from typing import Any
-
 import transformers
 
-from tests.engine.media.tiny_family import N_PATCHES, SQUARE, TEXT, TOWER, Family
-from tests.media.processors import build, tokenizer
+from tests.engine.media.tiny_family import N_PATCHES, SIDE, TEXT, TOWER, Family
+from tests.media import processors
+from tests.media.processors import build
 
 LEAST_GEMMA4 = 70  # tokens that it scales an image up to, at least
-
-
-def gemma3() -> Any:
-    return transformers.Gemma3Processor(
-        transformers.Gemma3ImageProcessorPil(size=SQUARE),
-        tokenizer(
-            boi_token="<start_of_image>",
-            eoi_token="<end_of_image>",
-            image_token="<image_soft_token>",
-        ),
-        image_seq_length=N_PATCHES,
-    )
-
-
-def gemma4() -> Any:
-    return transformers.Gemma4Processor(
-        None,
-        transformers.Gemma4ImageProcessorPil(max_soft_tokens=LEAST_GEMMA4),
-        tokenizer(
-            boi_token="<|image>",
-            eoi_token="<image|>",
-            image_token="<|image|>",
-            boa_token="<|audio>",
-            eoa_token="<audio|>",
-            audio_token="<|audio|>",
-        ),
-        None,
-    )
 
 
 GEMMA = {
@@ -54,7 +25,7 @@ GEMMA = {
             mm_tokens_per_image=N_PATCHES,
             tie_word_embeddings=False,
         ),
-        gemma3,
+        lambda: processors.gemma3(SIDE, N_PATCHES),
         "<start_of_image>",
         whole=N_PATCHES,
     ),
@@ -84,7 +55,7 @@ GEMMA = {
             image_token_id=image_id,
             tie_word_embeddings=False,
         ),
-        lambda: build(gemma4),
+        lambda: build(lambda: processors.gemma4(LEAST_GEMMA4)),
         "<|image|>",
         whole=LEAST_GEMMA4,
     ),
