@@ -10,6 +10,7 @@ from typing import Any
 import anthropic
 import httpx
 import openai
+import pytest
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
@@ -156,6 +157,7 @@ def test_an_adapter_is_loaded_outlives_the_router_and_goes_without_disturbing_an
     assert pair.http.post(unload, json={"lora_name": "rude"}).status_code == 404
 
 
+@pytest.mark.exhaustive  # test_chaos.py has replicas that die
 def test_streams_go_on_with_their_adapters_when_a_replica_dies(pair: Server) -> None:
     jobs = [{**LONG, "model": name, "prompt": f"{n} " * 20} for n, name in enumerate(NAMES * 4)]
 

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.e2e.server import Server
 from tests.e2e.shared.models import PAGES
@@ -36,6 +37,7 @@ def test_a_stream_folds_to_the_unary_completion(server: Server) -> None:
     assert unary["generation_settings"]["seed"] == 3
 
 
+@pytest.mark.exhaustive  # tests/engine/sampling says it of each
 def test_every_sampler_makes_a_difference_and_repeats_with_its_seed(server: Server) -> None:
     repeating = {"prompt": "abc" * 5, "logit_bias": [[letter, 8.0] for letter in "abc"]}
     samplers: list[dict[str, object]] = [

@@ -102,3 +102,13 @@ def test_a_wrong_request_is_told_what_is_wrong(
     assert (answer.status_code, error["param"]) == (status, param)
     assert error["message"]
     assert client.models.list().data
+
+
+def test_a_generator_decides(client: openai.OpenAI) -> None:
+    answer = client.decisions.create(
+        model="tiny",
+        input="The kettle is on.",
+        questions=[{"type": "predicate", "instructions": "There will be tea."}],
+    )
+    assert answer.answers[0].type == "predicate"
+    assert 0 < answer.answers[0].probability < 1

@@ -12,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from tests import effort
 from tests.e2e.server import THROUGHPUT, Server
 from tests.e2e.shared.models import FLEET, LISTED, NAMES, PRESETS
 
@@ -110,13 +111,17 @@ def test_models_come_and_go_as_requests_need_them(fleet: Server) -> None:
             assert len(set(many)) == 1
             assert loads(fleet, "c") == 1
             assert await states(client) == {"a": "loaded", "b": "unloaded", "c": "loaded"}
+            await asyncio.to_thread(fleet.eventually, lambda: told[-1] == "unloaded")
+            if not effort.exhaustive:  # tests/router has models that come again
+                return told
             await client.post("/models/unload", body={"model": "c"}, cast_to=object)
             await asyncio.to_thread(fleet.eventually, lambda: state(fleet, "c") == "unloaded")
             assert await say(client, "b") == said[1]
         return told
 
     states_of_b = asyncio.run(talk())
-    wanted = ["unloaded", "loading", "ready", "unloading", "unloaded", "loading"]
+    wanted = ["unloaded", "loading", "ready", "unloading", "unloaded"]
+    wanted += ["loading"] if effort.exhaustive else []
     assert [one for one in states_of_b if one in wanted][: len(wanted)] == wanted
 
 

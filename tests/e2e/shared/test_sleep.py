@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.server import THROUGHPUT, Server
 from tests.e2e.shared.models import BIG_MB
 
@@ -61,6 +63,7 @@ def test_it_falls_asleep_looks_do_not_wake_it_and_a_request_does(server: Server)
     server.eventually(is_said_to_be_awake)
 
 
+@pytest.mark.exhaustive  # tests/model/test_failed_wakes.py says it of the replica
 def test_a_model_whose_folder_is_gone_while_it_sleeps_is_failed_until_it_is_back(
     server: Server, presets: Path
 ) -> None:

@@ -86,6 +86,7 @@ def test_the_compiler_would_find_a_wrong_answer(server: Server, project: Path) -
         run(project, "node_modules/.bin/tsc", *TSC, "wrong.ts")
 
 
+@pytest.mark.exhaustive  # test_protocols.py says it of Python's SDKs
 def test_the_sdks_accumulate_streams_to_the_unary_answers(server: Server, project: Path) -> None:
     told = json.loads(run(project, "node", "accumulate.mjs", server.url))
     for name, said in SAID.items():

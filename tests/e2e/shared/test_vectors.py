@@ -21,6 +21,9 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from tests.e2e.server import Server
 from tests.e2e.shared.models import MINILM
 
+# tests/engine/outputs/test_minilm.py has the vectors, tests/openai the shapes of all answers.
+pytestmark = pytest.mark.exhaustive
+
 Floats = NDArray[np.float32]
 CLOSE = 1e-5
 CATS = "A cat sits on the windowsill and watches the birds."
@@ -145,7 +148,6 @@ def test_coheres_and_jinas_clients_have_the_ranks_of_an_embedding_model(
     assert [text for text, _ in ranked_by_jina(server, "minilm")] == [CATS, KITTEN, BONDS]
 
 
-@pytest.mark.exhaustive  # tests/openai/ranking has the scores of cross-encoders
 def test_coheres_client_has_the_ranks_of_a_cross_encoder(
     server: Server, http: httpx.Client, scores: list[float]
 ) -> None:
@@ -157,18 +159,7 @@ def test_coheres_client_has_the_ranks_of_a_cross_encoder(
     assert [score for _, score in found] == pytest.approx([score for _, score in best], abs=CLOSE)
 
 
-@pytest.mark.exhaustive
 def test_jinas_client_has_them_too(server: Server, scores: list[float]) -> None:
     by_text = dict(zip(SENTENCES, scores, strict=True))
     for text, score in ranked_by_jina(server, "judge"):
         assert score == pytest.approx(by_text[text], abs=CLOSE)
-
-
-def test_a_generator_decides(client: openai.OpenAI) -> None:
-    answer = client.decisions.create(
-        model="tiny",
-        input="The kettle is on.",
-        questions=[{"type": "predicate", "instructions": "There will be tea."}],
-    )
-    assert answer.answers[0].type == "predicate"
-    assert 0 < answer.answers[0].probability < 1

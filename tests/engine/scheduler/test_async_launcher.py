@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ AHEAD = roomy(async_scheduling=True)
 HOT = SamplingParams(temperature=2.5, top_k=50, top_p=0.95, min_p=0.001, seed=11)
 IDS = random_ids(9, seed=6)
 MIROSTAT = MirostatParams(version=2, tau=3)
+OTHERS = [request(f"{i}", random_ids(5, seed=20 + i), HOT, max_tokens=100) for i in range(7)]
 THINKING = ThinkingBudget(tokens=9, start_ids=(3,), end_ids=(7, 8, 9), open=True)
 
 
@@ -48,6 +50,12 @@ def test_a_prefix_hit_is_no_hit(name: str) -> None:
     with engine(limits=AHEAD) as running:
         running.run(*requests(name))
         check(running.run(*requests(name)), name)
+
+
+@cache
+def alone() -> list[Outcome]:
+    """Of the others, which are the same beside each row."""
+    return [undisturbed(each) for each in OTHERS]
 
 
 @pytest.mark.parametrize(
@@ -74,13 +82,12 @@ def test_a_prefix_hit_is_no_hit(name: str) -> None:
     ids=lambda one: one.request_id,
 )
 def test_a_row_that_reads_what_was_drawn_stops_nobody(one: GenerationRequest) -> None:
-    others = [request(f"{i}", random_ids(5, seed=20 + i), HOT, max_tokens=100) for i in range(7)]
-    ends = frozenset(undisturbed(one).token_ids[:20])
-    one = replace(one, stop_token_ids=tuple(ends)) if one.min_tokens else one
-    expected = [undisturbed(each) for each in (one, *others)]
+    ends = frozenset(undisturbed(one).token_ids[:20]) if one.min_tokens else ()
+    one = replace(one, stop_token_ids=tuple(ends))
+    expected = [undisturbed(one), *alone()]
     with engine(limits=AHEAD) as running:
         ahead = counted(running)
-        outcomes = running.run_together(one, *others)
+        outcomes = running.run_together(one, *OTHERS)
     assert [each.token_ids for each in outcomes] == [each.token_ids for each in expected]
     check_logprobs(outcomes[0], expected[0], 0)
     assert len(ahead) >= 95

@@ -1,5 +1,6 @@
 """What was written is never overwritten: editing and asking again make branches."""
 
+import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.web.browser.driving.screen import Screen
@@ -60,6 +61,7 @@ def test_an_answer_is_asked_for_again_and_both_stay(screen: Screen) -> None:
     expect(screen.answers).to_contain_text("The first answer.")
 
 
+@pytest.mark.exhaustive  # as a question is
 def test_an_answer_can_be_edited_too(screen: Screen) -> None:
     screen.next_answer("What the model said.")
     screen.ask_and_wait("Say something")
@@ -89,6 +91,7 @@ def test_a_chat_is_forked_at_a_message(screen: Screen) -> None:
     expect(screen.page.get_by_text("Answer of the fork.")).to_have_count(0)
 
 
+@pytest.mark.exhaustive  # stores/conversations.test.ts says it
 def test_a_message_is_deleted_with_all_below_it(screen: Screen) -> None:
     for text in ("Answer one.", "Answer two."):
         screen.next_answer(text)

@@ -1,5 +1,6 @@
 """Many models: which there are, how far a load is, why one failed, and how another does."""
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.server import Server
@@ -37,6 +38,7 @@ def test_a_model_is_loaded_by_a_question_and_unloaded_on_the_fleets_page(
     expect(screen.button(f"Load {OTHER}")).to_be_visible(timeout=60_000)
 
 
+@pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py says why
 def test_why_a_model_could_not_be_loaded_is_said(screen: Screen, problems: Problems) -> None:
     problems.expect("status of 50[03]")
     screen.pick_model(BROKEN)

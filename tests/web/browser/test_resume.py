@@ -26,6 +26,7 @@ def test_an_answer_goes_on_after_a_reload(screen: Screen) -> None:
     expect(screen.questions).to_have_count(1)
 
 
+@pytest.mark.exhaustive  # services/resume.test.ts has what drops
 def test_an_answer_goes_on_after_the_connection_dropped(screen: Screen, problems: Problems) -> None:
     problems.expect(BROKEN_OFF)
     screen.next_answer(LONG)

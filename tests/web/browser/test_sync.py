@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.web.browser.driving.device import Device
@@ -111,6 +112,7 @@ def test_nothing_is_lost_where_both_write_while_one_is_offline(
     expect(mine.log).to_have_text(theirs.log.inner_text(), use_inner_text=True)
 
 
+@pytest.mark.exhaustive  # services/sync.test.ts says what stays
 def test_what_was_written_in_a_chat_that_was_deleted_elsewhere_stays(
     device: Device, problems: Problems
 ) -> None:
@@ -143,6 +145,7 @@ def test_chats_are_read_without_a_network(device: Device, problems: Problems) ->
     expect(theirs.answers).to_contain_text("Paris")
 
 
+@pytest.mark.exhaustive  # stores/conversations.test.ts has other tabs
 def test_tabs_of_one_browser_show_the_same(device: Device) -> None:
     one = device()
     other = Screen(one.page.context.new_page())
