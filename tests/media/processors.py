@@ -109,20 +109,22 @@ def gemma3(side: int = 96, n_ids: int = 256) -> Processor:
     )
 
 
-def gemma3n() -> Processor:
+def gemma3n(side: int = 96, **lengths: int) -> Processor:
+    """Its ids of texts come first, then those of images, then those of sounds, as in its models."""
     return transformers.Gemma3nProcessor(
         transformers.Gemma3nAudioFeatureExtractor(),
         transformers.CLIPImageProcessorPil(
-            size={"height": 96, "width": 96}, do_center_crop=False, default_to_square=True
+            size={"height": side, "width": side}, do_center_crop=False, default_to_square=True
         ),
         tokenizer(
             boi_token="<start_of_image>",
+            boa_token="<start_of_audio>",
             eoi_token="<end_of_image>",
             image_token="<image_soft_token>",
-            boa_token="<start_of_audio>",
             eoa_token="<end_of_audio>",
             audio_token="<audio_soft_token>",
         ),
+        **lengths,
     )
 
 

@@ -5,6 +5,7 @@ The fused form has the same weights. It multiplies them in fewer and larger oper
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
 from itertools import zip_longest
 from typing import Protocol
 
@@ -61,8 +62,10 @@ class PlainDecoder:
         self._embed: Module = model.get_input_embeddings()
         self._current = current_step(model)
         self._first_position = first_position(model)
-        # Gemma's: embeddings that each layer has of its own, of padding in the places of vectors.
+        # Gemma's: embeddings that each layer has of its own. Gemma 4 has those of padding in the
+        # places of vectors.
         self._has_inputs_by_layer = hasattr(self._base, "embed_tokens_per_layer")
+        self._pads_vectors = self._has_inputs_by_layer and takes_embeddings(self._base)
         self._pad_id: int = getattr(model.config, "pad_token_id", None) or 0
 
     def __call__(
@@ -90,18 +93,32 @@ class PlainDecoder:
         further = vectors.put(embedded[0])
         inputs: dict[str, object] = {"inputs_embeds": embedded}
         if self._has_inputs_by_layer:
-            text_ids = token_ids.index_fill(0, vectors.indices, self._pad_id)[None]
-            inputs["per_layer_inputs"] = self._base.get_per_layer_inputs(text_ids, embedded)
+            inputs["per_layer_inputs"] = self._inputs_by_layer(token_ids, vectors, embedded)
         if further:
             is_there = torch.zeros_like(token_ids, dtype=torch.bool)
             inputs["visual_pos_masks"] = is_there.index_fill_(0, vectors.indices, True)[None]
             inputs["deepstack_visual_embeds"] = further
         return inputs
 
+    def _inputs_by_layer(
+        self, token_ids: Tensor, vectors: InputVectors, embedded: Tensor
+    ) -> Tensor:
+        found: Tensor
+        if self._pads_vectors:
+            text_ids = token_ids.index_fill(0, vectors.indices, self._pad_id)
+            found = self._base.get_per_layer_inputs(text_ids[None], embedded)
+        else:
+            found = self._base.get_per_layer_inputs(token_ids[None])
+        return found
+
     def _hooked(self) -> AbstractContextManager[None]:
         if self._adapted is None or self._adapters is None or self._adapters.rows is None:
             return nullcontext()
         return self._adapted.hooked()
+
+
+def takes_embeddings(base: Module) -> bool:
+    return "inputs_embeds" in signature(base.get_per_layer_inputs).parameters
 
 
 def first_position(model: PreTrainedModel) -> int:

@@ -2,10 +2,13 @@
 
 import copy
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
+from torch.nn import Module
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
@@ -39,10 +42,21 @@ def as_language_model(model: PreTrainedModel, processor: Any) -> PreTrainedModel
     # As transformers names them now, and as files of before have them.
     remember_names(decoder, (f"model.{family.language}.", f"{family.language}.model."))
     setattr(base, family.language, None)
+    if family.embedding is not None:
+        _embed_by_towers(decoder, base, family.embedding)
     rules = None if processor is None else _rules(processor, family)
     if rules is not None:
         setattr(decoder, MEDIA_ENCODER, MediaEncoder(base, family, processor, rules))
     return decoder
+
+
+def _embed_by_towers(
+    decoder: PreTrainedModel, base: Any, embedding: Callable[[Any, Tensor, Tensor], Tensor]
+) -> None:
+    def embed(_: Module, given: tuple[Tensor], embedded: Tensor) -> Tensor:
+        return embedding(base, given[0], embedded)
+
+    decoder.get_input_embeddings().register_forward_hook(embed)
 
 
 def _with_head(

@@ -102,13 +102,14 @@ class Seeing:
         return tuple(found[0].tolist())
 
     def _inputs(self, text: str, shown: Sequence[Shown]) -> dict[str, Any]:
-        given: dict[str, Any]
-        if self.rules.audio is None:
-            given = {"images": list(shown) or None}
-        elif hasattr(self.processor, "_retrieve_input_features"):
+        if hasattr(self.processor, "_retrieve_input_features"):
             return self._inputs_of_voxtral(text, shown)
-        else:
-            given = {"audio": list(shown) or None, "sampling_rate": RATE}
+        given: dict[str, Any] = {}
+        if self.rules.images is not None:
+            given["images"] = [one for one in shown if isinstance(one, Image.Image)] or None
+        if self.rules.audio is not None:
+            given["audio"] = [one for one in shown if not isinstance(one, Image.Image)] or None
+            given["sampling_rate"] = RATE
         made = self.processor(text=[self._marked(text)], **given, return_tensors="pt")
         return dict(made)
 

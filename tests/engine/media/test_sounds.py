@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from deployments.wire import ErrorKind
 from tests.engine.drive import roomy
-from tests.engine.media.seeing import noise, seeing, seeing_engine
+from tests.engine.media.seeing import noise, picture, seeing, seeing_engine
 
 TEXT = "Before. <image> What is said?"
 
@@ -19,6 +19,18 @@ def test_a_long_sound_is_heard_window_by_window_between_steps() -> None:
         )
     assert outcomes[0].token_ids == one.expected(TEXT, (long,))
     assert outcomes[1].token_ids == one.expected(TEXT, (short,))
+
+
+def test_gemma_3n_sees_and_hears_in_one_prompt() -> None:
+    one = seeing("gemma3n")
+    text, media = "<image> and <audio_soft_token>. Which?", (picture(1), noise(1, 90))
+    other = (picture(1), noise(2, 90))
+    with seeing_engine("gemma3n", roomy(max_running=4, max_batch_tokens=16)) as running:
+        outcomes = running.run_together(
+            one.request("one", text, media), one.request("other", text, other)
+        )
+    assert outcomes[0].token_ids == one.expected(text, media)
+    assert outcomes[1].token_ids == one.expected(text, other) != outcomes[0].token_ids
 
 
 def test_a_sound_that_can_t_be_read_fails_its_request_alone() -> None:

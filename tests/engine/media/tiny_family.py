@@ -8,7 +8,8 @@ from transformers import PretrainedConfig
 
 from tests.models import SIZES
 
-TEXT = {**SIZES, "vocab_size": 512}
+VOCABULARY = 512
+TEXT = {**SIZES, "vocab_size": VOCABULARY}
 SIDE, PATCH = 32, 8
 TOWER = {
     "hidden_size": 24,

@@ -51,6 +51,8 @@ class MediaFamily:
     sound_vectors: base of the model, inputs of one part of a sound -> [its ids, hidden]
     sound_options: as `options`, of its feature extractor.
     sound_window: frames of the parts of a sound that are encoded one by one.
+    embedding: base, ids [...], what the language model embeds them as [..., hidden] -> the same,
+        with those ids that the towers embed.
     bidirectional: where the ids of an image attend to each other both ways, by the model's config.
     """
 
@@ -62,4 +64,5 @@ class MediaFamily:
     sound_vectors: Vectors | None = None
     sound_options: Callable[[Described], Mapping[str, object]] = _none
     sound_window: Callable[[Described], int] | None = None
+    embedding: Callable[[Module, Tensor, Tensor], Tensor] | None = None
     bidirectional: Callable[[Described], Bidirectional] = lambda _: Bidirectional.NOWHERE

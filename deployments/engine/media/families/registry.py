@@ -5,6 +5,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIMODAL_LM_MAPPI
 
 from deployments.engine.media.families.family import MediaFamily
 from deployments.engine.media.families.gemma3 import GEMMA3
+from deployments.engine.media.families.gemma3n import GEMMA3N
 from deployments.engine.media.families.gemma4 import GEMMA4
 from deployments.engine.media.families.idefics3 import IDEFICS3, SMOLVLM
 from deployments.engine.media.families.internvl import INTERNVL
@@ -25,7 +26,7 @@ from deployments.engine.media.families.whisper_audio import QWEN2_AUDIO, VOXTRAL
 _FAMILIES = (
     *(LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, MISTRAL3, IDEFICS3, SMOLVLM, INTERNVL),
     *(QWEN2_VL, QWEN2_5_VL, QWEN3_VL, QWEN3_VL_MOE, QWEN3_5, QWEN3_5_MOE),
-    *(LLAMA4, GEMMA3, GEMMA4, QWEN2_AUDIO, VOXTRAL),
+    *(LLAMA4, GEMMA3, GEMMA3N, GEMMA4, QWEN2_AUDIO, VOXTRAL),
 )
 MEDIA_FAMILIES = {family.class_name: family for family in _FAMILIES}
 
