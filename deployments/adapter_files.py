@@ -18,6 +18,15 @@ from kv.content import DIGEST_BYTES
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 MATRIX_NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
+# The last parts of the names of layers that adapters may change.
+ADAPTED = frozenset(
+    {
+        *("q_proj", "k_proj", "v_proj", "o_proj", "out_proj", "qkv_proj"),
+        *("gate_proj", "up_proj", "down_proj", "gate_up_proj", "fc1", "fc2"),
+        *("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"),
+    }
+)
+EXPERTS = "experts"  # a part of the names of their layers, each of which has some of the tokens
 DIGEST = b"manta adapter"  # keeps digests of adapters apart from other hashes
 MAX_CONFIG_BYTES = 1 << 20
 MAX_HEADER_BYTES = 16 << 20  # of the file with the matrices

@@ -15,6 +15,7 @@ from typing import Any
 import ray
 from safetensors import SafetensorError, safe_open
 
+from deployments.adapter_files import ADAPTED, EXPERTS
 from deployments.engine.limits import CPU_KV_GIB
 from deployments.engine.loading.weight_files import weight_files
 from deployments.model.application import cpus_of_rank, node_cpus
@@ -42,7 +43,7 @@ CONFIG_ERRORS = (OSError, ValueError, LookupError, TypeError, AttributeError, Ar
 def model_needs(settings: ModelSettings) -> Resources:
     """With autoscaling, of the fewest replicas that serve: more come only if there is room."""
     replicas = _replicas(settings)
-    size = replicas * (weight_bytes(settings) + _kv_bytes(settings))
+    size = replicas * (weight_bytes(settings) + _kv_bytes(settings) + _slot_bytes(settings))
     return Resources(
         cpus=cpu_needs(settings, node_cpus),
         gpus=replicas * settings.tensor_parallel * (settings.num_gpus or 0),
@@ -106,8 +107,32 @@ def _bytes_of(name: str, tensor: Any, settings: ModelSettings) -> float:
     is_linear = len(shape) == 2 and not any(part in name for part in UNQUANTIZED)
     if settings.quantization != "none" and is_linear:
         return numbers * QUANTIZED_BYTES[settings.quantization]
+    return numbers * _number_bytes(tensor, settings)
+
+
+def _slot_bytes(settings: ModelSettings) -> int:
+    """Of the slots of adapters of one replica, as far as files of safetensors tell it."""
+    limits, total = settings.limits, 0.0
+    with suppress(OSError, ValueError, SafetensorError):
+        for file in _weight_files(settings.path) if limits.max_loras else ():
+            with safe_open(file, "np") as tensors:
+                slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
+                total += sum(_bytes_a_rank(name, one, settings) for name, one in slices.items())
+    return round(limits.max_loras * limits.max_lora_rank * total)
+
+
+def _bytes_a_rank(name: str, tensor: Any, settings: ModelSettings) -> float:
+    """Of a rank of an adapter, which has a row for all inputs and a column for all outputs."""
+    *above, layer, kind = ["", *name.split(".")]
+    if kind != "weight" or layer not in ADAPTED or EXPERTS in above:
+        return 0.0
+    shape: list[int] = tensor.get_shape()
+    return sum(shape) * _number_bytes(tensor, settings)
+
+
+def _number_bytes(tensor: Any, settings: ModelSettings) -> float:
     chosen = settings.dtype or ("bfloat16" if settings.num_gpus else None)
-    return numbers * (DTYPE_BYTES[chosen] if chosen else STORED_BYTES.get(tensor.get_dtype(), 1.0))
+    return DTYPE_BYTES[chosen] if chosen else STORED_BYTES.get(tensor.get_dtype(), 1.0)
 
 
 def _folder(path: str) -> Path:

@@ -46,6 +46,20 @@ def test_weights_count_as_what_they_are_loaded_as(
     assert weight_bytes(made) == n_bytes
 
 
+def test_slots_of_adapters_have_room_for_each_layer_that_takes_some(tmp_path: Path) -> None:
+    tensors = {
+        "model.layers.0.self_attn.q_proj.weight": np.zeros((6, 4), np.float16),
+        "model.layers.0.self_attn.q_proj.bias": np.zeros(6, np.float16),
+        "model.layers.0.mlp.experts.0.up_proj.weight": np.zeros((8, 4), np.float16),
+        "model.embed_tokens.weight": np.zeros((9, 4), np.float16),
+    }
+    save_file(tensors, tmp_path / "model.safetensors")
+    made = ModelSettings(name="m", path=str(tmp_path), num_cpus=2, limits=EngineLimits(n_pages=1))
+    limits = replace(made.limits, max_loras=3, max_lora_rank=32)
+    more = model_needs(replace(made, limits=limits)).cpu_bytes - model_needs(made).cpu_bytes
+    assert more == 3 * 32 * (6 + 4) * 2
+
+
 def test_mxfp4_counts_as_the_weights_that_it_becomes(tmp_path: Path) -> None:
     blocks, scales = np.zeros((2, 3, 16), np.uint8), np.zeros((2, 3), np.uint8)
     save_file({"up_blocks": blocks, "up_scales": scales}, tmp_path / "model.safetensors")

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from deployments.adapter_files import AdapterInfo
+from deployments.adapter_files import ADAPTED, EXPERTS, AdapterInfo
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.gpu_target import GpuTarget, padded_rank
 from deployments.engine.forward.adapters.module_names import own_name
@@ -23,16 +23,7 @@ from deployments.engine.forward.fusing import heads_of, is_fused
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import find_mixers
 
-# The last parts of the names of layers that adapters may change.
-NAMES = frozenset(
-    {
-        *("q_proj", "k_proj", "v_proj", "o_proj", "out_proj", "qkv_proj"),
-        *("gate_proj", "up_proj", "down_proj", "gate_up_proj", "fc1", "fc2"),
-        *("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"),
-    }
-)
 QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
-EXPERTS = "experts"  # a part of the names of their layers, each of which has some of the tokens
 Matrices = Mapping[str, LoraLayerWeights]  # of one adapter, by the modules' names
 
 
@@ -115,7 +106,7 @@ def adapter_bytes(model: PreTrainedModel, n_slots: int, max_rank: int) -> int:
 def _refusal(name: str) -> str:
     if EXPERTS in name.split("."):
         return "the layers of experts take no adapter"
-    if name.rpartition(".")[2] in NAMES:
+    if name.rpartition(".")[2] in ADAPTED:
         return "the model has no such layer that takes an adapter"
     return "such layers take no adapter"
 
@@ -145,7 +136,7 @@ def _single_layers(model: PreTrainedModel) -> Iterator[Layer]:
     mixers = set(chain.from_iterable(mixer.modules() for mixer in find_mixers(model)))
     for name, module in model.named_modules():
         *above, last = name.split(".")
-        if last in NAMES and EXPERTS not in above and module not in mixers and is_linear(module):
+        if last in ADAPTED and EXPERTS not in above and module not in mixers and is_linear(module):
             yield name, [name], module.in_features, (module.out_features,)
 
 
