@@ -149,7 +149,7 @@ class EngineCore:
     def abort(self, request_id: str) -> None:
         """Ends every sequence of this request that has not ended. An unknown id has none."""
         for task, is_aborted in [*self._opening.items()]:
-            if task.has_name(request_id):
+            if request_id in task.names:
                 is_aborted.set()
         self._scheduler.end(request_id, is_complete=False)
 

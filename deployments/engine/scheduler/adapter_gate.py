@@ -27,7 +27,7 @@ Key = tuple[Adapter, ...]  # what one slot holds
 class _Parked:
     """Tasks that wait for the same adapters. `loads` is empty until these are asked for."""
 
-    tasks: list[Task] = field(default_factory=list)
+    tasks: dict[Task, None] = field(default_factory=dict)  # in the order in which they came
     loads: "list[Future[LoadedAdapter]]" = field(default_factory=list)
 
     @property
@@ -92,7 +92,7 @@ class AdapterGate:
         if key not in self._parked:
             ready = self._ready.pop(key, None)
             self._parked[key] = _Parked(loads=[] if ready is None else ready.loads)
-        self._parked[key].tasks.append(task)
+        self._parked[key].tasks[task] = None
         self._begin_loads()
 
     def remove(self, task: Task) -> bool:
@@ -100,7 +100,7 @@ class AdapterGate:
         parked = self._parked.get(task.adapters)
         if parked is None or task not in parked.tasks:
             return False
-        parked.tasks.remove(task)
+        del parked.tasks[task]
         if not parked.tasks:
             del self._parked[task.adapters]
             self._begin_loads()

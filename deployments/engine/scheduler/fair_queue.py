@@ -6,9 +6,10 @@ of its client's last task. It finishes as much later as it has tokens. The lowes
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import inf
+from typing import TypeVar
 
 from deployments.engine.tasks.task import Order, Task
 from kv.cache import KVCache
@@ -38,6 +39,7 @@ class BlockedHead:
 
 Heap = list[tuple[Order, Task]]
 Own = list[tuple[int, int, Task]]  # a heap, by own priority and arrival
+Entry = TypeVar("Entry", tuple[Order, Task], tuple[int, int, Task])
 
 
 class FairQueue:
@@ -88,18 +90,19 @@ class FairQueue:
                 self._virtual_time, min(self._virtual_time + cost(task) / n_clients, following)
             )
 
-    def remove(self, task: Task) -> None:
-        """A task that was not served costs its client nothing."""
-        if self._is_first(task):
-            self._take(task)
-            if follower := self._shift(task):
-                self._start(follower)
-        elif (task.order, task) in self._due:
-            self._take(task)
-        else:
-            own = self._by_client[task.request.client]
-            own.remove((task.request.own_priority, task.arrival, task))
-            heapq.heapify(own)
+    def remove(self, tasks: Set[Task]) -> None:
+        """Tasks that were not served cost their clients nothing. Takes as long for many as for one:
+        a client may leave thousands at once."""
+        for heap in (self._new, self._due):
+            _keep(heap, [entry for entry in heap if entry[-1] not in tasks])
+        for client in {task.request.client for task in tasks} & self._by_client.keys():
+            own = self._by_client[client]
+            first = own[0][-1]
+            _keep(own, [entry for entry in own if entry[-1] not in tasks])
+            if not own:
+                del self._by_client[client]
+            elif own[0][-1] is not first:
+                self._start(own[0][-1])
 
     def _is_first(self, task: Task) -> bool:
         own = self._by_client.get(task.request.client)
@@ -143,6 +146,12 @@ class FairQueue:
             heapq.heappush(self._due, (follower.order, follower))
 
 
+def _keep(heap: list[Entry], kept: list[Entry]) -> None:
+    if len(kept) < len(heap):
+        heap[:] = kept
+        heapq.heapify(heap)
+
+
 class WaitingQueue:
     """All waiting tasks. Iterates over them in no order; `head` is the next to run."""
 
@@ -173,12 +182,19 @@ class WaitingQueue:
     def pop(self) -> Task:
         task = self.head
         self._queues[task.request.priority].pop()
-        self._drop(task)
+        del self._tasks[task]
+        self._retire(task.request.priority)
         return task
 
-    def remove(self, task: Task) -> None:
-        self._queues[task.request.priority].remove(task)
-        self._drop(task)
+    def remove(self, tasks: Iterable[Task]) -> None:
+        by_priority: dict[int, set[Task]] = {}
+        for task in tasks:
+            by_priority.setdefault(task.request.priority, set()).add(task)
+        for priority, leaving in by_priority.items():
+            self._queues[priority].remove(leaving)
+            for task in leaving:
+                del self._tasks[task]
+            self._retire(priority)
 
     def reset(self) -> None:
         """Forgets what clients were served. Nothing may be waiting or running."""
@@ -193,9 +209,8 @@ class WaitingQueue:
             self._queues[priority] = self._idle.pop(priority) if is_idle else FairQueue()
         return self._queues[priority]
 
-    def _drop(self, task: Task) -> None:
-        del self._tasks[task]
-        priority = task.request.priority
+    def _retire(self, priority: int) -> None:
+        """Keeps a queue without tasks apart."""
         if self._queues[priority].head is None:
             self._idle[priority] = self._queues.pop(priority)
             if len(self._idle) > MAX_IDLE_PRIORITIES:

@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -214,7 +214,11 @@ class InferenceScheduler:
         if is_idle and not self._waiting:
             self._waiting.reset()
         must_wait = self._must_wait or (is_idle and not self._waiting.has_next)
+        endings: dict[str, bool] = {}
         for message in self._inbox.messages(wait=must_wait):
+            if isinstance(message, Task) and endings:  # it may have a name of theirs again
+                self._end(endings)
+                endings = {}
             if message is Signal.STOP:
                 self._stopping = True
             elif message is Signal.WAKE:
@@ -229,15 +233,24 @@ class InferenceScheduler:
                 message.arrival = next(self._arrivals)
                 self._waiting.push(message)
             else:
-                self._end(*message)
+                endings[message.name] = message.is_complete
+        self._end(endings)
 
-    def _end(self, name: str, is_complete: bool) -> None:
-        for task in [task for task in self._running if task.has_name(name)]:
-            self._stats.aborted_requests += not is_complete
+    def _end(self, endings: Mapping[str, bool]) -> None:
+        """Ends tasks by their names and those of their requests, all at once: a client that leaves
+        may have had thousands. Each name says whether its tasks are complete."""
+        if not endings:
+            return
+
+        def named(tasks: Iterable[Task]) -> dict[Task, bool]:
+            return {task: endings[name] for task in tasks for name in task.names & endings.keys()}
+
+        running, waiting = named(self._running), named(self._waiting)
+        self._stats.aborted_requests += [*running.values(), *waiting.values()].count(False)
+        for task in running:
             self._committer.finish(task, ABORTED)
-        for task in [task for task in self._waiting if task.has_name(name)]:
-            self._stats.aborted_requests += not is_complete
-            self._waiting.remove(task)
+        self._waiting.remove(waiting)
+        for task in waiting:
             self._end_waiting(task, ABORTED)
 
     def _end_waiting(self, task: Task, event: TokenEvent) -> None:

@@ -5,7 +5,7 @@ while enough of them run: what is behind them goes on.
 """
 
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from deployments.engine.scheduler.adapter_gate import AdapterGate
@@ -115,9 +115,9 @@ class WaitingRoom:
         self._gate.preempt(task)
         self._queue.put_back(task)
 
-    def remove(self, task: Task) -> None:
-        if not (self._gate.remove(task) or self._texts.remove(task)):
-            self._queue.remove(task)
+    def remove(self, tasks: Iterable[Task]) -> None:
+        parked = self._gate, self._texts
+        self._queue.remove(one for one in tasks if not any(gate.remove(one) for gate in parked))
 
     def reset(self) -> None:
         """Forgets what clients were served. Nothing may be waiting or running."""

@@ -140,9 +140,10 @@ class Task:
         """Of `cached` tokens those of the prompt that it did not compute itself."""
         return min(cached, self.max_cached, self.n_prompt)
 
-    def has_name(self, name: str) -> bool:
-        """Whether `name` is the task's id or its request's."""
-        return name in (self.id, self.request.request_id)
+    @property
+    def names(self) -> frozenset[str]:
+        """The task's id and its request's."""
+        return frozenset((self.id, self.request.request_id))
 
     def append(self, token_id: int) -> None:
         """Makes a sampled token the last known one."""
