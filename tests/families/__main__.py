@@ -29,6 +29,17 @@ in float32: their greedy tokens and log-probabilities beside those of `model.gen
 batch and in chunks, after prefix hits and after preemptions.
 `python -m tests.families --write {path}` makes this page.
 
+The table is about decoders. The usual files of encoder-decoder types (`bart`, `marian`, `pegasus`
+and others) are refused. Those of `bert` and its relatives make [vectors](embeddings.md), unless
+their config says `is_decoder: true`. Whisper writes [transcripts](audio.md).
+
+| says | means |
+|---|---|
+| row by row | slower with many requests ([why](models.md#which-models)) |
+| as by passes ... | transformers gives other tokens with its cache: it is compared without |
+| refused | the model does not load |
+| no reference | transformers could not run the tiny model here, so that nothing is known |
+
 {counts}.
 
 | type | | why |

@@ -138,8 +138,8 @@ class LimitOptions(StrictOptions):
         default=LIMITS.media_cache_mib,
         ge=0,
         description=(
-            "Memory of the device for what a model that sees makes of images, so that one which "
-            "comes again is not encoded again, in MiB"
+            "Memory of the device, in MiB, for encoded images and sounds. One that comes again is "
+            "not encoded again"
         ),
     )
     max_waiting: int = Field(

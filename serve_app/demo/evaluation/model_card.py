@@ -17,8 +17,8 @@ CARD = """\
 # Manta demo model
 
 A tiny Llama ({parameters:,} parameters, bfloat16) trained from scratch on text that
-`serve_app/demo/corpus/` generates: no foreign weights, no foreign data. It is there so that a
-fresh Manta answers at once, with nothing to download. It is no model to work with.
+`serve_app/demo/training/corpus/` generates: no foreign weights, no foreign data. It is there so
+that a fresh Manta answers at once, with nothing to download. It is no model to work with.
 
 ## How it was made
 
