@@ -19,6 +19,15 @@ class MediaSizeError(ValueError):
     """The model can't take a medium of this size; the message says why."""
 
 
+def check_ratio(width: int, height: int, most: int) -> None:
+    """Raises MediaSizeError for an image of which a side is more than `most` times the other."""
+    if max(width, height) > most * min(width, height):
+        raise MediaSizeError(
+            f"is {width} x {height} pixels; for this model no side may be more than {most} times "
+            "the other"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Expansion:
     """The text of one medium in a prompt. It has the model's placeholder once for each of `runs`,

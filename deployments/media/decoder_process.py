@@ -22,11 +22,18 @@ from deployments.media_rules import MediaKind
 COMMAND = (sys.executable, "-m", "deployments.media.decoder")
 MAX_ANSWER_BYTES = 64 << 20  # of a line: the texts of a document
 MAX_MEDIA_BYTES = 64 << 20  # that come back of one file: images of pages
+# NumPy's OpenBLAS reserves memory for each of its threads, of which there are as many as cores.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+TOO_LARGE = f"has more than {MAX_MEDIA_BYTES >> 20} MiB as images of pages: send fewer pages"
 BROKEN = "can't be decoded: it breaks the decoder, or needs too much memory"
 
 
 class DecodingError(Exception):
     """The file is refused; the message says why."""
+
+
+class TooLargeError(Exception):
+    """The decoder has more to send than may come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,9 @@ class DecoderProcess:
         timer.start()
         try:
             return list(_exchange(process, job.line(self._settings, len(data)), data))
+        except TooLargeError:
+            self.close()
+            raise DecodingError(TOO_LARGE) from None
         except (OSError, EOFError, ValueError):
             self.close()
             limit_s = self._settings.decode_timeout_s
@@ -97,7 +107,7 @@ class DecoderProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={"PYTHONPATH": path, "PATH": os.defpath},
+            env={"PYTHONPATH": path, "PATH": os.defpath, **ONE_THREAD},
         )
         self._end = weakref.finalize(self, _end, process)
         return process
@@ -128,7 +138,7 @@ def _exchange(process: subprocess.Popen[bytes], line: bytes, data: bytes) -> Ite
     if "error" in answer:
         raise DecodingError(answer["error"])
     if sum(one["n_bytes"] or 0 for one in answer["media"] if one) > MAX_MEDIA_BYTES:
-        raise ValueError("the decoder sends too much")
+        raise TooLargeError
     for text, described in zip(answer["texts"], answer["media"], strict=True):
         yield Piece(text, None if described is None else _medium(described, data, answers))
 

@@ -106,7 +106,10 @@ class Fetcher:
         try:
             with on_late.aborting(connection):
                 connection.request("GET", _path(target.url), headers=_headers(target))
-                return self._read(connection.getresponse())
+                found = self._read(connection.getresponse())
+                if on_late.is_late:  # and what was read is cut off
+                    raise TimeoutError
+                return found
         except (OSError, HTTPException, ValueError) as error:
             if on_late.is_late:
                 raise FetchError(f"takes more than {self._timeout_s:g} seconds") from None
@@ -199,6 +202,7 @@ class _Connection(HTTPConnection):
     def __init__(self, target: Target, timeout_s: float) -> None:
         super().__init__(target.host, target.port, timeout=timeout_s)
         self._target = target
+        self._socket: socket.socket | None = None  # which `sock` forgets once an answer begins
 
     def connect(self) -> None:
         address = (self._target.address, self._target.port)
@@ -207,11 +211,13 @@ class _Connection(HTTPConnection):
         if self._target.url.scheme == "https":
             context = ssl.create_default_context()
             self.sock = context.wrap_socket(plain, server_hostname=self._target.host)
+        self._socket = self.sock
 
     def abort(self) -> None:
-        if self.sock is not None:
+        opened = self._socket or self.sock
+        if opened is not None:
             with suppress(OSError):
-                self.sock.shutdown(socket.SHUT_RDWR)
+                opened.shutdown(socket.SHUT_RDWR)
 
 
 class Aborts:

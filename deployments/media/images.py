@@ -25,11 +25,23 @@ def open_image(data: bytes, max_pixels: int | None = None) -> Image.Image:
         with Image.open(BytesIO(data), formats=FORMATS) as opened:
             _check_size(opened, max_pixels)
             opened.load()
-            return ImageOps.exif_transpose(opened).convert("RGB")
+            return _in_rgb(ImageOps.exif_transpose(opened))
     except UnreadableError:
         raise
     except Exception as error:  # decoders raise what they like
         raise UnreadableError(f"can't be decoded: {_reason(error)}") from error
+
+
+def _in_rgb(image: Image.Image) -> Image.Image:
+    """What is transparent stands on white, as on a page. Pillow would cut 16 bits off at 255."""
+    if image.has_transparency_data:
+        seen = image.convert("RGBA")
+        ground = Image.new("RGB", seen.size, "white")
+        ground.paste(seen, mask=seen)
+        return ground
+    if image.mode.startswith("I"):
+        return image.convert("I").point(lambda value: value / 256).convert("L").convert("RGB")
+    return image.convert("RGB")
 
 
 def _check_size(opened: Image.Image, max_pixels: int | None) -> None:

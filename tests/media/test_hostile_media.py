@@ -18,8 +18,8 @@ from deployments.media.file_types import FileKind
 from deployments.media.settings import MediaSettings
 from deployments.media.source import Source
 from deployments.wire import Refused
-from tests.media.files import DOCUMENTS, IMAGES, SOUNDS, image
-from tests.media.serving import seeing
+from tests.media.files import DOCUMENTS, IMAGES, SOUNDS, image, pdf
+from tests.media.serving import blind, seeing
 
 PATH = "messages[0].content[0]"
 MAX_BYTES = 4 << 20
@@ -168,6 +168,13 @@ class Hostile(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
 
+    def send_drips(self) -> None:
+        """The same of the body, behind a head that takes the socket from its connection."""
+        self.send_response(200)
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.send_drops()
+
 
 @contextmanager
 def hostile_server() -> Iterator[str]:
@@ -186,7 +193,10 @@ def hostile_server() -> Iterator[str]:
 
 
 def test_hostile_urls_are_refused() -> None:
-    answers = ("private", "localhost", "file", "loop", "missing", "short", "endless", "drops")
+    answers = (
+        *("private", "localhost", "file", "loop", "missing", "short", "endless"),
+        *("drops", "drips"),
+    )
     with hostile_server() as host:
         reader = MediaReader(settings(None, host, "*"))
         urls = [
@@ -303,6 +313,33 @@ def test_a_client_that_waits_for_its_file_delays_no_other_one() -> None:
             asyncio.run(both(reader, host))
         finally:
             reader.close()
+
+
+def test_a_client_that_leaves_has_its_turn_until_its_thread_ends() -> None:
+    async def leave(reader: MediaReader, host: str) -> None:
+        source = linked(f"http://{host}/silent")
+        waiting = asyncio.ensure_future(
+            reader.read([source], seeing(), "client", lambda n_bytes: None)
+        )
+        await asyncio.to_thread(Hostile.waiting.wait, 30)
+        waiting.cancel()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        Hostile.over.set()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    with hostile_server() as host:
+        asyncio.run(leave(MediaReader(MediaSettings(hosts=(host,), fetch_timeout_s=60)), host))
+
+
+def test_the_texts_of_a_document_count_among_what_is_held() -> None:
+    held: list[int] = []
+    reader = MediaReader(MediaSettings())
+    source = sent(FileKind.DOCUMENT, pdf(3, "A page of text."))
+    asyncio.run(reader.read([source], blind(), "client", held.append))
+    reader.close()
+    assert held[-1] > 3 * len("A page of text.")
 
 
 def test_a_file_that_takes_too_long_is_refused_and_the_next_one_is_read() -> None:

@@ -157,10 +157,21 @@ def test_a_sound_that_the_model_would_cut_off_is_refused_with_the_number() -> No
         expand("<|AUDIO|>", known(processor), [sound(31 * RATE)], "messages")
 
 
-def test_an_image_that_qwen_can_not_resize_is_refused() -> None:
-    processor = build(SEEING["qwen3_vl"])
-    with pytest.raises(Refused, match="no side may be more than 200 times the other"):
-        expand("<|image_pad|>", known(processor), [image(2001, 10)], "messages")
+@pytest.mark.parametrize(
+    ("family", "marker", "size", "problem"),
+    [
+        ("qwen3_vl", "<|image_pad|>", (2001, 10), "no side may be more than 200 times the other"),
+        ("llava", "<image>", (1, 101), "no side may be more than 100 times the other"),
+        ("mistral3", "[IMG]", (1, 20_000), "1 x 20000 pixels, of which this model would see no"),
+        ("mistral3", "[IMG]", (20_000, 1), "20000 x 1 pixels, of which this model would see no"),
+    ],
+)
+def test_an_image_that_can_not_be_resized_is_refused(
+    family: str, marker: str, size: tuple[int, int], problem: str
+) -> None:
+    processor = build(SEEING[family])
+    with pytest.raises(Refused, match=problem):
+        expand(marker, known(processor), [image(*size)], "messages")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from deployments.ingress.settings import DEFAULTS
+from deployments.media.images import as_png, open_image
 from deployments.media.settings import MediaSettings
 from deployments.media_rules import MediaKind
 from deployments.wire import GenerationRequest, MediumFile
@@ -165,6 +166,15 @@ def test_an_image_of_low_detail_is_scaled_down() -> None:
     others = [picture(large, detail=detail) for detail in ("auto", "high", "original")]
     request = only(ask(CHAT, chat(*others), seeing())[1])
     assert [one.data for one in request.media] == [large] * 3
+
+
+def test_what_is_transparent_is_white_and_grey_of_16_bits_is_grey() -> None:
+    clear, deep = Image.new("RGBA", (2, 1)), Image.new("I;16", (2, 1))
+    clear.putpixel((0, 0), (10, 20, 30, 255))
+    deep.putpixel((0, 0), 200 << 8)
+    found = [open_image(as_png(one)) for one in (clear, deep)]
+    pixels = [[one.getpixel((x, 0)) for x in range(2)] for one in found]
+    assert pixels == [[(10, 20, 30), (255, 255, 255)], [(200, 200, 200), (0, 0, 0)]]
 
 
 def test_a_sound_is_in_the_prompt_where_it_was() -> None:

@@ -5,6 +5,7 @@ for a model that can't use it. Clients take turns, and what one sends is decoded
 """
 
 import asyncio
+import sys
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -121,7 +122,7 @@ class MediaReader:
             data = source.file
         elif source.is_inline:
             hold(_n_bytes(source))
-            declared, data = await self._run(partial(_from_base64, source))
+            declared, data = await asyncio.to_thread(_from_base64, source)
         else:
             async with self._fetches.turn(client):
                 data = await self._run(partial(self._fetch, source))
@@ -152,6 +153,7 @@ class MediaReader:
         async with self._decoding.turn(client):
             pieces = await self._run(partial(self._decode, source, job, data))
         hold(sum(len(one.medium.data) for one in pieces if one.medium and one.medium.data != data))
+        hold(sum(sys.getsizeof(one.text) for one in pieces if one.text))
         if source.kind is FileKind.DOCUMENT and not any(one.text or one.medium for one in pieces):
             _refuse(source, f"has no text, and the model {card.name!r} reads only text")
         return pieces
@@ -166,11 +168,19 @@ class MediaReader:
             self._idle.append(process)
 
     async def _run(self, work: Callable[[], ValueT]) -> ValueT:
-        """In a thread. Decoders end when there was nothing to do for a while."""
+        """In a thread. Decoders end when there was nothing to do for a while.
+
+        A thread can't be stopped: where the client has left, its turn lasts until the thread ends.
+        """
         self._n_jobs += 1
         loop = asyncio.get_running_loop()
+        working = loop.run_in_executor(self._threads, work)
         try:
-            return await loop.run_in_executor(self._threads, work)
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await asyncio.wait([working])
+            working.exception()  # which is nobody's any more
+            raise
         finally:
             loop.call_later(IDLE_S, self._end_if_idle, self._n_jobs)
 

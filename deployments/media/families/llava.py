@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 
-from deployments.media.families.described import Described, fixed_size, image_fields
-from deployments.media_rules import Expansion, ImageRules, MediaRules
+from deployments.media.families.described import Described, edge_of, fixed_size, image_fields
+from deployments.media_rules import Expansion, ImageRules, MediaRules, check_ratio
+
+# Of an image's sides, where the shorter one is resized and the rest then cut off: of a line of one
+# pixel the processor would make gigabytes.
+MAX_RATIO = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +17,11 @@ class FixedImageRules(ImageRules):
     n_ids: int
     before: str = ""
     after: str = ""
+    is_cropped: bool = False
 
     def expand(self, width: int, height: int) -> Expansion:
+        if self.is_cropped:
+            check_ratio(width, height, MAX_RATIO)
         return Expansion(f"{self.before}{self.placeholder}{self.after}", (self.n_ids,))
 
 
@@ -28,4 +35,7 @@ def llava_rules(processor: Described) -> MediaRules:
     height, width = fixed_size(processor.image_processor)
     patch = processor.patch_size
     n_ids = (height // patch) * (width // patch) + n_selected(processor)
-    return MediaRules(images=FixedImageRules(**image_fields(processor), n_ids=n_ids))
+    is_cropped = edge_of(processor.image_processor.size, "shortest_edge") is not None
+    return MediaRules(
+        images=FixedImageRules(**image_fields(processor), n_ids=n_ids, is_cropped=is_cropped)
+    )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 from deployments.media.families.described import Described, edge_of, image_fields
-from deployments.media_rules import Expansion, ImageRules, MediaRules
+from deployments.media_rules import Expansion, ImageRules, MediaRules, MediaSizeError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +20,18 @@ class RowImageRules(ImageRules):
     def expand(self, width: int, height: int) -> Expansion:
         ratio = max(height / self.max_height, width / self.max_width)
         if ratio > 1:
-            width, height = floor(width / ratio), floor(height / ratio)
+            width, height = _scaled(width, height, ratio)
         columns, rows = ceil(width / self.square), ceil(height / self.square)
         row = f"{self.placeholder}{self.row_end}"
         text = row * (rows - 1) + f"{self.placeholder}{self.end}"
         return Expansion(text, (columns,) * rows)
+
+
+def _scaled(width: int, height: int, ratio: float) -> tuple[int, int]:
+    found = floor(width / ratio), floor(height / ratio)
+    if 0 in found:
+        raise MediaSizeError(f"is {width} x {height} pixels, of which this model would see no line")
+    return found
 
 
 def pixtral_rules(processor: Described) -> MediaRules:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, floor, sqrt
 
 from deployments.media.families.described import Described, image_fields
-from deployments.media_rules import Expansion, ImageRules, MediaRules, MediaSizeError
+from deployments.media_rules import Expansion, ImageRules, MediaRules, check_ratio
 
 MAX_RATIO = 200  # of an image's sides
 
@@ -21,12 +21,7 @@ class MergedPatchImageRules(ImageRules):
     max_pixels: int
 
     def expand(self, width: int, height: int) -> Expansion:
-        long, short = max(width, height), min(width, height)
-        if long / short > MAX_RATIO:
-            raise MediaSizeError(
-                f"is {width} x {height} pixels; for this model no side may be more than "
-                f"{MAX_RATIO} times the other"
-            )
+        check_ratio(width, height, MAX_RATIO)
         columns, rows = self._grid(width, height)
         return Expansion(self.placeholder, (columns * rows,), columns)
 

@@ -56,7 +56,7 @@ async def _parsed(request: Request, body: bytearray) -> Form:
     )
     try:
         form = await parser.parse()
-    except (MultiPartException, KeyError, UnicodeDecodeError, LookupError) as error:
+    except (MultiPartException, LookupError, UnicodeError) as error:
         reason = getattr(error, "message", None) or "it has no boundary, or can't be decoded"
         raise refused(f"The body is no form: {reason}") from error
     fields: dict[str, list[str]] = {}

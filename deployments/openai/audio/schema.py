@@ -108,12 +108,13 @@ def parse_translation(fields: Mapping[str, Sequence[str]]) -> TranslationRequest
 def _values(fields: Mapping[str, Sequence[str]]) -> dict[str, object]:
     """Lists have names with brackets, or come several times."""
     values: dict[str, object] = {}
+    lists: dict[str, list[str]] = {}
     for given, texts in fields.items():
         name = given.removesuffix("[]")
         if name in LISTS:
-            values[name] = [*texts]
+            lists.setdefault(name, []).extend(texts)
         elif len(texts) > 1:
             raise refused(f"The form holds {given!r} more than once", given)
         else:
             values[given] = texts[0]
-    return values
+    return {**values, **lists}

@@ -12,6 +12,7 @@ import pytest
 
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import ON_CPU
+from deployments.openai.audio.schema import parse_transcription
 from tests.engine.speech.spoken import wav
 from tests.engine.speech.tiny_whisper import WINDOW, noise, tiny_tokenizer, tiny_whisper
 from tests.ingress.engines import ScriptedEngine, says
@@ -258,3 +259,20 @@ def test_each_endpoint_says_which_models_it_is_for(engine: InferenceEngine) -> N
 def test_silence_says_nothing_and_ends(engine: InferenceEngine) -> None:
     response = posted(played(engine), file=wav(np.zeros(WINDOW, dtype=np.int16), RATE))
     assert isinstance(json.loads(response.text)["text"], str)
+
+
+def test_a_form_in_no_encoding_is_refused() -> None:
+    async def ask() -> httpx.Response:
+        async with http(served(ScriptedEngine(says("x")))) as client:
+            kind = "multipart/form-data; charset=undefined; boundary=x"
+            body = b'--x\r\ncontent-disposition: form-data; name="model"\r\n\r\nm\r\n--x--\r\n'
+            return await client.post(PATH, content=body, headers={"content-type": kind})
+
+    assert "can't be decoded" in error_of(asyncio.run(ask()))["message"]
+
+
+def test_a_list_may_have_both_of_its_names() -> None:
+    name = "timestamp_granularities"
+    fields = {name: ["word"], f"{name}[]": ["segment"], "response_format": ["verbose_json"]}
+    made = parse_transcription(fields)
+    assert (made.has_words, made.has_segments) == (True, True)
