@@ -123,6 +123,8 @@ def _adapters(
         raise UnsupportedModelError("max_loras: ranks that share a model take no adapters")
     if hears(model):
         raise UnsupportedModelError("max_loras: a model that transcribes takes no adapters")
+    if is_encoder(model):
+        raise UnsupportedModelError("max_loras: an encoder takes no adapters of requests")
     slots = AdapterSlots(model, limits.max_loras, limits.max_lora_rank)
     return slots, AdapterLoader(slots.misfit, int(limits.lora_cache_mib * MIB))
 

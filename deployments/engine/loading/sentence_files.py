@@ -166,7 +166,9 @@ def _score_tokens(config: Mapping[str, Any]) -> tuple[int, ...]:
     yes, no = config.get("true_token_id"), config.get("false_token_id")
     if not isinstance(yes, int):
         raise UnsupportedModelError("its LogitScore does not name a token")
-    return (yes,) if no is None else (yes, no)
+    if not isinstance(no, int):
+        raise UnsupportedModelError("its LogitScore names no token that stands for no")
+    return yes, no
 
 
 def _max_input_tokens(path: str) -> int | None:

@@ -85,7 +85,7 @@ class FairQueue:
             n_clients = len(self._by_client) + 1
             self._virtual_time = max(self._virtual_time, task.virtual_start)
             self._finish(task)
-            following = self._due[0][0][1] if self._due else inf
+            following = self._due[0][-1].virtual_start if self._due else inf
             self._virtual_time = max(
                 self._virtual_time, min(self._virtual_time + cost(task) / n_clients, following)
             )

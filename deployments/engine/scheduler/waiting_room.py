@@ -1,11 +1,13 @@
 """The tasks that do not run, and which of them run next.
 
-A task that has to wait for its adapters is parked beside the queue, and so are texts for vectors
-while enough of them run: what is behind them goes on.
+A task that has to wait for its adapters is parked beside the queue: what is behind it goes on.
+Texts for vectors have a queue of their own, because one request may have thousands, and no more of
+them run than a step can compute: each that runs holds a place and pages, and every step looks at
+it. Where both kinds wait, they have the places in turn.
 """
 
 from bisect import insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from deployments.engine.scheduler.adapter_gate import AdapterGate
@@ -14,58 +16,6 @@ from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue
 from deployments.engine.tasks.task import Task
 from deployments.wire import TokenEvent
 from kv.cache import KVCache
-
-MAX_PARKED_AT_ONCE = 32  # so that many texts that come together hold up no step
-
-
-class TextGate:
-    """Lets no more texts run whose answers are vectors than a step can compute.
-
-    One request may have thousands. Running, each would hold a place and pages, and every step would
-    look at it. Iterates over those that are parked.
-    """
-
-    def __init__(self, max_tokens: int) -> None:
-        """`max_tokens` are those of a step."""
-        self._max_tokens = max_tokens
-        self._parked: dict[Task, None] = {}  # in the order in which they came
-
-    def __iter__(self) -> Iterator[Task]:
-        return iter(self._parked)
-
-    def __bool__(self) -> bool:
-        return bool(self._parked)
-
-    def admits(self, task: Task, running: Sequence[Task]) -> bool:
-        """Whether the task may run. Else it is to be parked."""
-        return task.pooled is None or self._room(running) > 0
-
-    def park(self, task: Task) -> None:
-        self._parked[task] = None
-
-    def remove(self, task: Task) -> bool:
-        """Whether it was parked."""
-        was_parked = task in self._parked
-        self._parked.pop(task, None)
-        return was_parked
-
-    def release(self, running: Sequence[Task]) -> list[Task]:
-        """Those that may be tried again, which are parked no more."""
-        room = self._room(running)
-        released: list[Task] = []
-        for task in self._parked:
-            if room <= 0:
-                break
-            released.append(task)
-            room -= task.n_tokens
-        for task in released:
-            del self._parked[task]
-        return released
-
-    def _room(self, running: Sequence[Task]) -> int:
-        """Tokens of a step that no running text has."""
-        held = sum(task.n_uncomputed for task in running if task.pooled is not None)
-        return self._max_tokens - held
 
 
 @dataclass(slots=True)
@@ -91,16 +41,17 @@ class WaitingRoom:
         self._cache = cache
         self._borders = borders
         self._gate = gate
-        self._texts = TextGate(max_batch_tokens)
         self._max_running = max_running
-        self._queue = WaitingQueue()
+        self._max_batch_tokens = max_batch_tokens
+        self._queue, self._texts = WaitingQueue(), WaitingQueue()
+        self._is_texts_turn = False
         self._blocked: BlockedHead | None = None
 
     def __iter__(self) -> Iterator[Task]:
-        return iter((*self._queue, *self._gate, *self._texts))
+        return iter((*self._queue, *self._texts, *self._gate))
 
     def __bool__(self) -> bool:
-        return bool(self._queue or self._gate or self._texts)
+        return bool(self._queue or self._texts or self._gate)
 
     @property
     def has_next(self) -> bool:
@@ -108,24 +59,26 @@ class WaitingRoom:
         return bool(self._queue or self._texts) or self._gate.has_loaded
 
     def push(self, task: Task) -> None:
-        self._queue.push(task)
+        self._queue_of(task).push(task)
 
     def put_back(self, task: Task) -> None:
         """One that was preempted."""
         self._gate.preempt(task)
-        self._queue.put_back(task)
+        self._queue_of(task).put_back(task)
 
     def remove(self, tasks: Iterable[Task]) -> None:
-        parked = self._gate, self._texts
-        self._queue.remove(one for one in tasks if not any(gate.remove(one) for gate in parked))
+        queued = [task for task in tasks if not self._gate.remove(task)]
+        for queue in (self._queue, self._texts):
+            queue.remove(task for task in queued if self._queue_of(task) is queue)
 
     def reset(self) -> None:
         """Forgets what clients were served. Nothing may be waiting or running."""
         self._queue.reset()
+        self._texts.reset()
 
     def close(self) -> None:
         self._gate.stop()
-        self._queue = WaitingQueue()
+        self._queue, self._texts = WaitingQueue(), WaitingQueue()
 
     def refill(self, running: list[Task]) -> Refilled:
         """Admits tasks to those that run, in order, while their known tokens fit beside those of
@@ -133,37 +86,46 @@ class WaitingRoom:
         refilled = Refilled()
         if self._gate:
             released, refilled.failed = self._gate.take_loaded(running)
-            self._put_back(released)
-        if self._texts:
-            self._put_back(self._texts.release(running))
-        if self._queue and len(running) < self._max_running:
+            for task in released:
+                self._queue_of(task).put_back(task)
+        if (self._queue or self._texts) and len(running) < self._max_running:
             self._admit_all(running, refilled.admitted)
         return refilled
 
-    def _put_back(self, tasks: list[Task]) -> None:
-        for task in tasks:
-            self._queue.put_back(task)
+    def _queue_of(self, task: Task) -> WaitingQueue:
+        return self._queue if task.pooled is None else self._texts
+
+    def _next(self, n_text_tokens: int) -> WaitingQueue | None:
+        """The queue whose head is next, where `n_text_tokens` of texts may still run."""
+        if not self._texts or n_text_tokens <= 0:
+            return self._queue or None
+        if not self._queue:
+            return self._texts
+        own, texts = self._queue.head.request.priority, self._texts.head.request.priority
+        is_texts_turn = self._is_texts_turn if own == texts else texts < own
+        return self._texts if is_texts_turn else self._queue
 
     def _admit_all(self, running: list[Task], admitted: list[Task]) -> None:
         spare = self._cache.missing_in_all(
             [task.id for task in running], [task.n_tokens + 1 for task in running]
         )
-        n_parked = 0
-        while self._queue and len(running) < self._max_running and n_parked < MAX_PARKED_AT_ONCE:
-            task = self._queue.head
-            if not self._texts.admits(task, running):
-                self._texts.park(self._queue.pop())
-                n_parked += 1
-                continue
+        n_text_tokens = self._max_batch_tokens - sum(
+            task.n_uncomputed for task in running if task.pooled is not None
+        )
+        while len(running) < self._max_running and (queue := self._next(n_text_tokens)):
+            task = queue.head
             if not self._gate.admits(task, running):
-                self._gate.park(self._queue.pop())
+                self._gate.park(queue.pop())
                 continue
             if not self._admit(task, spare):
                 return
             task.n_computed = self._cache.cached_tokens(task.id)
             self._borders.find_branch(task, running)
             spare += self._cache.missing(task.id, task.n_tokens + 1)
-            self._queue.pop()
+            queue.pop()
+            if queue is self._texts:
+                n_text_tokens -= task.n_uncomputed
+            self._is_texts_turn = queue is self._queue
             insort(running, task, key=lambda task: task.order)
             admitted.append(task)
 

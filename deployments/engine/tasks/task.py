@@ -24,7 +24,7 @@ from deployments.wire import (
 from kv.content import Adapter
 from kv.hashing import page_hash
 
-Order = tuple[int, float, int]  # priority, virtual start, arrival
+Order = tuple[int, bool, float, int]  # priority, whether it is a text, virtual start, arrival
 
 
 @dataclass(slots=True, eq=False)
@@ -107,8 +107,10 @@ class Task:
 
     @property
     def order(self) -> Order:
-        """The task with the lowest order runs first."""
-        return self.request.priority, self.virtual_start, self.arrival
+        """The task with the lowest order runs first. A text for a vector is behind what is
+        streamed, and has its virtual start among texts alone.
+        """
+        return self.request.priority, self.pooled is not None, self.virtual_start, self.arrival
 
     @property
     def n_unscored(self) -> int:

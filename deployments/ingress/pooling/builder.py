@@ -31,6 +31,9 @@ class PooledRequest(ApiRequest, Protocol):
     def cache_salt(self) -> str | None: ...
     @property
     def priority(self) -> int | None: ...
+    @property
+    def request_id(self) -> str | None:
+        """How the client knows the answer, behind the prefix of its id."""
 
 
 RequestT = TypeVar("RequestT", bound=PooledRequest, contravariant=True)
@@ -70,14 +73,16 @@ class PooledBuilder(ResponseBuilder[RequestT]):
     def prepare(
         self, request: RequestT, card: ModelCard, tokenizer: TextTokenizer
     ) -> Sequence[Generation]:
-        self._request, self._card = request, card
+        self._request, self._card, unique = request, card, self._id
+        if request.request_id:
+            self._id = f"{self.prefix}-{request.request_id}"
         adapters = contents(chosen_adapters(card, lora=None))
         content = Content(self._tenant or request.cache_salt or "", adapters)
         return [
             Generation(
                 request=GenerationRequest(
-                    request_id=f"{self._id}-{index}",
-                    response_id=self._id,
+                    request_id=f"{unique}-{index}",
+                    response_id=unique,
                     prompt_ids=text.ids,
                     max_tokens=0,
                     content=content,

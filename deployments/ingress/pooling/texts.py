@@ -9,6 +9,7 @@ from deployments.text.tokens.framing import Cut, Framed
 from deployments.text.tokens.tokenizer import COUNTED_LIMITS, TextTokenizer
 from deployments.wire import ErrorKind, ModelCard, Refused, refused
 
+MAX_REPEATED_CHARACTERS = 4 << 20  # of what a request has once, in all texts that it makes of it
 QUERY_NAMES = ("query", "search_query", "retrieval.query", "queries")
 DOCUMENT_NAMES = ("document", "passage", "search_document", "retrieval.passage", "documents")
 ROLE_NAMES = {
@@ -127,6 +128,16 @@ class TextEncoder:
             f"{about}{n_tokens}; a request may have it cut"
         )
         raise Refused(ContextError(ErrorKind.CONTEXT_LENGTH, message, param, n_tokens, self._limit))
+
+
+def check_repeated(n_characters: int, param: str, of_each: str) -> None:
+    """`of_each` says what makes many long texts of a short request. Raises Refused."""
+    if n_characters > MAX_REPEATED_CHARACTERS:
+        raise refused(
+            f"`{param}`: {of_each}, which repeats {n_characters} characters; at most "
+            f"{MAX_REPEATED_CHARACTERS} are served",
+            param,
+        )
 
 
 def max_input_tokens(card: ModelCard) -> int:

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from itertools import islice, product
 from string import ascii_uppercase
 
-from deployments.ingress.pooling.texts import PooledText, TextEncoder
+from deployments.ingress.pooling.texts import PooledText, TextEncoder, check_repeated
 from deployments.ingress.pooling.vectors import numbers
 from deployments.openai.ranking.activations import softmax
 from deployments.outputs import LabelParams, Vectors
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, refused
 
-# Characters of all prompts of a request: each has the whole input.
-MAX_PROMPT_CHARACTERS = 4 << 20
 REPLY = "Reply with nothing but the label of the one answer that fits best."
 NEAR_END = 4096  # characters, in which a template's last mark is
 
@@ -85,14 +83,11 @@ class QuestionEncoder:
 
     def encode(self, about: str, questions: Sequence[Question]) -> list[PooledText]:
         """Raises Refused."""
-        n_characters = sum(len(about) + _length(question) for question in questions)
-        if n_characters > MAX_PROMPT_CHARACTERS:
-            message = (
-                f"`questions`: each is asked with the whole input, which makes {n_characters} "
-                f"characters in all; at most {MAX_PROMPT_CHARACTERS} are served"
-            )
-            raise refused(message, "questions")
-        end = self._render("x")[-NEAR_END:]
+        template = self._render("x")
+        of_all = len(about) + len(template)
+        n_characters = sum(of_all + _length(question) for question in questions)
+        check_repeated(n_characters, "questions", "each is asked with the whole input")
+        end = template[-NEAR_END:]
         return [self._encode(about, question, end) for question in questions]
 
     def _encode(self, about: str, question: Question, end: str) -> PooledText:

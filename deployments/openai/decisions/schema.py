@@ -191,6 +191,7 @@ class DecisionRequest(Strict):
     cache_salt: Salt | None = None
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     instructions: ClassVar[str] = ""
+    request_id: ClassVar[str | None] = None
     template_kwargs: ClassVar[dict[str, object]] = {}
 
     @property

@@ -27,6 +27,13 @@ class EmbeddingBuilder(PooledBuilder[EmbeddingFields]):
             check_classifies(card)
             return
         check_embeds(card, request.named_pooling)
+        pooling = request.named_pooling or card.answers.pooling
+        if pooling is Pooling.TOKEN and not request.may_be_of_tokens:
+            message = (
+                f"`model`: {card.name!r} makes a vector for each token, which POST /embedding and "
+                "POST /pooling answer with"
+            )
+            raise refused(message, "model")
         size = card.answers.embedding_size
         if request.size is not None and request.size > size:
             name = request.size_param

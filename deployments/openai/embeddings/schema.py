@@ -50,6 +50,11 @@ class EmbeddingFields(PooledFields, ABC):
         return None
 
     @property
+    def may_be_of_tokens(self) -> bool:
+        """Whether its answer has a place for a vector for each token."""
+        return False
+
+    @property
     def frames(self) -> bool:
         """Whether texts get the model's special tokens."""
         return True
@@ -102,6 +107,13 @@ class PromptFields(EmbeddingFields):
         return named_prompt(card, self.prompt_name, "prompt_name")
 
     @model_validator(mode="after")
+    def _ids_have_no_prompt(self) -> Self:
+        for name in ("prompt_name", "input_type"):
+            if getattr(self, name) is not None and not all(isinstance(x, str) for x in self.texts):
+                raise refused(f"`{name}` is for texts: token ids are taken as they are", name)
+        return self
+
+    @model_validator(mode="after")
     def _one_prompt(self) -> Self:
         if self.prompt_name is not None and self.input_type is not None:
             raise refused("`prompt_name` cannot be combined with `input_type`", "prompt_name")
@@ -152,6 +164,10 @@ class PoolingRequest(InputFields):
     def named_pooling(self) -> Pooling | None:
         return Pooling.TOKEN if self.task == "token_embed" else self.pooling
 
+    @property
+    def may_be_of_tokens(self) -> bool:
+        return self.task != "embed"
+
     @model_validator(mode="after")
     def _task_agrees(self) -> Self:
         is_of_tokens = self.task == "token_embed"
@@ -183,6 +199,10 @@ class NativeRequest(PromptFields):
     param: ClassVar[str] = "content"
     content: NativeInput = Field(validation_alias=AliasChoices("content", "input"))
     embd_normalize: Annotated[int, Field(ge=-1, le=MAX_NORM)] | None = None
+
+    @property
+    def may_be_of_tokens(self) -> bool:
+        return True
 
     @property
     def texts(self) -> list[Text]:

@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from deployments.ingress.pooling.texts import PooledText, TextEncoder, Truncation, role_prompt
+from deployments.ingress.pooling.texts import (
+    PooledText,
+    TextEncoder,
+    Truncation,
+    check_repeated,
+    role_prompt,
+)
 from deployments.ingress.pooling.vectors import numbers
 from deployments.openai.ranking.activations import activated, activation_of, sigmoid
 from deployments.openai.ranking.templates import Frame, frame_of, knows_pairs
@@ -50,6 +56,13 @@ class Scorer(ABC):
     def texts(self) -> Sequence[PooledText]:
         """Raises Refused."""
 
+    def check_repeated(self) -> None:
+        """Of pairs that are read together. Raises Refused."""
+        pairs, (first, second) = self._pairs, self._pairs.params
+        of_all, firsts = len(pairs.instruction or ""), [*map(len, pairs.firsts)]
+        n_characters = sum(of_all + firsts[of_pair] for of_pair, _ in pairs.order) - sum(firsts)
+        check_repeated(n_characters, second, f"each is read with its `{first}`")
+
     @abstractmethod
     def scores(self, vectors: Sequence[Vectors], use_activation: bool | None) -> list[float]:
         """In the order of the pairs. `vectors` are in the order of the texts."""
@@ -81,6 +94,7 @@ class Scorer(ABC):
 class HeadScorer(Scorer):
     def texts(self) -> Sequence[PooledText]:
         output, pairs = PoolParams(use_head=True), self._pairs
+        self.check_repeated()
         if knows_pairs(self._card):
             return self._framed(output)
         if pairs.instruction is not None or pairs.template_kwargs:
@@ -101,6 +115,7 @@ class YesNoScorer(Scorer):
     """The score is the probability of yes among yes and no, or the logarithm of its odds."""
 
     def texts(self) -> Sequence[PooledText]:
+        self.check_repeated()
         return self._framed(LabelParams(token_ids=self._card.answers.score_token_ids))
 
     def scores(self, vectors: Sequence[Vectors], use_activation: bool | None) -> list[float]:

@@ -85,6 +85,11 @@ class AdapterCommands:
             # A presets file may have been read meanwhile.
             if refusal := self._refuse(entry, name, replaces):
                 return refusal
+            chosen = [one for one in entry.adapters.table.adapters if one.default_scale]
+            if any(one.name == name for one in chosen):
+                ranks = [adapter.rank, *(one.rank for one in chosen if one.name != name)]
+                if refusal := _refuse_ranks(entry, ranks, "lora_path"):
+                    return refusal
             log.info("model %s has the adapter %s from %s", entry.name, name, adapter.path)
             entry.adapters.load(adapter)
             await self._keep(entry)
@@ -119,7 +124,11 @@ class AdapterCommands:
                     return refused(message, f"[{index}].id").error
             if len([scale for _, scale in scales if scale]) > MAX_CHOSEN:
                 return refused(f"At most {MAX_CHOSEN} adapters may have a scale but 0").error
-            entry.adapters.set_defaults(dict(scales))
+            chosen = dict(scales)
+            ranks = [one.rank for one in entry.adapters.table.adapters if chosen.get(one.id)]
+            if refusal := _refuse_ranks(entry, ranks, "scale"):
+                return refusal
+            entry.adapters.set_defaults(chosen)
             await self._keep(entry)
         return None
 
@@ -168,6 +177,18 @@ class AdapterCommands:
             if one.is_loaded and (folder is None or not Path(one.path).is_relative_to(folder)):
                 log.warning("the adapter %s is not in `adapters_dir`, and was unloaded", one.name)
                 entry.adapters.unload(one.name)
+
+
+def _refuse_ranks(entry: ModelEntry, ranks: Sequence[int], param: str) -> RequestError | None:
+    """Of adapters that requests get which choose none: all of these would be refused."""
+    most = entry.preset.settings.limits.max_lora_rank
+    if sum(ranks) <= most:
+        return None
+    message = (
+        f"The adapters with a scale but 0 have rank {sum(ranks)} together, and `max-lora-rank` is "
+        f"{most}"
+    )
+    return refused(message, param).error
 
 
 def read_inside(folder: str, name: str, path: str) -> NamedAdapter | RequestError:

@@ -110,6 +110,14 @@ def test_what_is_not_known_is_refused(
         load_model(str(tmp_path))
 
 
+def test_a_score_needs_a_token_for_no_as_well(tmp_path: Path) -> None:
+    save_bert(tmp_path)
+    write_modules(tmp_path, "Transformer", "LogitScore")
+    write(tmp_path, "1_LogitScore/config.json", {"true_token_id": 5})
+    with pytest.raises(UnsupportedModelError, match="no token that stands for no"):
+        load_model(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("model", "task", "pooling"),
     [

@@ -1,32 +1,79 @@
-"""Many texts whose answers are vectors hold no more places and pages than a step's worth."""
+"""Texts for vectors, of which one request may have thousands, and everybody else."""
 
-from tests.encoders import texts, tiny_embedder
-from tests.engine.drive import GREEDY, random_ids, request, roomy
-from tests.engine.outputs.drive import answers, ask, embedder
+from dataclasses import replace
+from itertools import count
+from queue import SimpleQueue
 
-LIMITS = roomy(max_batch_tokens=64, max_running=32)
-TEXTS = [one for one in texts(400, 30) if len(one) > 20][:40]
-MOST = 4  # of so many tokens, to fill a step of 64
+from deployments.engine.scheduler.adapter_gate import AdapterGate
+from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
+from deployments.engine.scheduler.waiting_room import WaitingRoom
+from deployments.engine.tasks.mailbox import ThreadMailbox
+from deployments.engine.tasks.pooled import Pooled
+from deployments.engine.tasks.task import Task, make_task
+from deployments.outputs import Pooling
+from kv.cache import CacheShape, KVCache
+from kv.layout import alike
+from tests.engine.drive import request
 
-
-def test_as_many_run_as_fill_a_step_and_what_is_behind_them_passes() -> None:
-    asked = [ask(f"{n}", one) for n, one in enumerate(TEXTS)]
-    chat = request("chat", random_ids(40), GREEDY, max_tokens=4)
-    with embedder(tiny_embedder("qwen3"), limits=LIMITS) as running:
-        ended = []
-        for index, event in running.core.run([*asked, chat]):
-            assert running.core.stats().active_requests <= MOST + 1
-            if event.finish_reason is not None:
-                ended.append(index)
-    assert sorted(ended) == list(range(len(asked) + 1))
-    assert ended.index(len(asked)) < len(asked) / 2
+STEP, TEXT = 64, 30  # tokens
 
 
-def test_those_that_wait_can_be_aborted() -> None:
-    with embedder(tiny_embedder("qwen3"), limits=LIMITS) as running:
-        events = running.core.run(ask(f"{n}", one) for n, one in enumerate(TEXTS))
-        next(events)
-        events.close()
-        answers(running.core, ask("behind them", TEXTS[0]))
-        assert running.core.stats().waiting_requests == 0
-        running.check_idle()
+class Place:
+    """A room of eight places. Whatever runs has ended when it is asked again who runs."""
+
+    def __init__(self) -> None:
+        shape = CacheShape(
+            layout=alike(1, 1, 8), n_pages=100, page_size=4, max_tasks=8, max_tokens=200
+        )
+        self._cache = KVCache(shape)
+        self._room = WaitingRoom(
+            self._cache,
+            CheckpointBorders(self._cache, 1024),
+            AdapterGate(None, None, lambda: None),
+            max_running=8,
+            max_batch_tokens=STEP,
+        )
+        self._numbers = count()
+        self._running: list[Task] = []
+
+    def come(self, client: str, *, is_text: bool = True, priority: int = 0) -> Task:
+        n = next(self._numbers)
+        asked = replace(request(f"{n}", (1,) * TEXT, priority=priority), client=client)
+        pooled = Pooled(Pooling.MEAN) if is_text else None
+        task = make_task(f"{n}", asked, ThreadMailbox(0, SimpleQueue()), frozenset(), 200, pooled)
+        task.arrival = n
+        self._room.push(task)
+        return task
+
+    def next_running(self) -> list[Task]:
+        for task in self._running:
+            self._cache.free(task.id)
+        self._running = []
+        self._room.refill(self._running)
+        return self._running
+
+
+def test_no_more_texts_run_than_fill_a_step() -> None:
+    place = Place()
+    for _ in range(8):
+        place.come("a")
+    assert len(place.next_running()) == 3  # of which the last fits in part
+
+
+def test_a_text_waits_for_no_more_than_one_of_each_other_client() -> None:
+    place = Place()
+    for _ in range(300):
+        place.come("a")
+    place.next_running()
+    newcomer, urgent = place.come("b"), place.come("a", priority=-1)
+    assert place.next_running()[:2] == [urgent, newcomer]
+
+
+def test_texts_and_all_else_have_the_places_in_turn() -> None:
+    place = Place()
+    for _ in range(100):
+        place.come("a")
+        place.come("a", is_text=False)
+    running = place.next_running()
+    assert [task.pooled is None for task in running] == [True] * 5 + [False] * 3
+    assert running == sorted(running, key=lambda task: task.order)

@@ -212,3 +212,6 @@ def test_and_names_what_is_wrong(question: object, param: str) -> None:
     body = {"state": "x", "questions": {"q": {"type": "noul"}}, **thinking}
     error = decided(body, SYSTEM_ONE).refusal()
     assert error["param"] == "chat_template_kwargs.enable_thinking"
+    many = {f"{n}": {"type": "noul"} for n in range(300)}
+    body = {"state": "x", "instructions": "x" * 15_000, "questions": many}
+    assert decided(body, SYSTEM_ONE).refusal()["param"] == "questions"

@@ -147,6 +147,8 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"truncation_side": "left"}, "truncation_side"),
     ({"prompt_name": "poem"}, "prompt_name"),
     ({"prompt_name": "query", "input_type": "query"}, "prompt_name"),
+    ({"prompt_name": "query", "input": [[5, 6]]}, "prompt_name"),
+    ({"input_type": "query", "input": [5, 6]}, "input_type"),
     ({"pooling": "none"}, "pooling"),
     ({"pooling": "max"}, "pooling"),
     ({"embed_dtype": "float16"}, "embed_dtype"),
@@ -161,6 +163,24 @@ def test_what_is_wrong_is_named(fields: dict[str, object], param: str) -> None:
     error = asked(EMBEDDINGS, {"input": "Hello", **fields}, MODEL).refusal()
     assert error["param"] == param
     assert param.split("[")[0] in error["message"]
+
+
+def test_a_model_with_a_vector_for_each_token_has_no_place_where_one_is_wanted() -> None:
+    model = known(replace(EMBEDS, pooling=Pooling.TOKEN))
+    for path, body in (
+        (EMBEDDINGS, {"input": "x"}),
+        ("/embed", {"inputs": "x"}),
+        ("/pooling", {"input": "x", "task": "embed"}),
+    ):
+        assert asked(path, body, model).refusal()["param"] == "model"
+    assert asked("/pooling", {"input": [5, 6]}, model).json["data"]
+
+
+def test_an_answer_is_known_by_the_name_that_its_client_gave() -> None:
+    got = asked(EMBEDDINGS, {"input": [[5], [6]], "request_id": "job-7"}, MODEL)
+    assert got.json["id"] == "embd-job-7"
+    assert len({one.request_id for one in got.requests}) == 2
+    assert not any("job-7" in one.request_id for one in got.requests)
 
 
 def test_a_generator_embeds_once_it_is_said_how() -> None:

@@ -100,6 +100,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"documents": ["x", 5]}, "documents[1]"),
     ({"documents": [{"title": "x"}]}, "documents[0].text"),
     ({"documents": ["x"] * 8192}, "documents"),
+    ({"query": "x" * 60_000, "documents": ["x"] * 100}, "documents"),
     ({"top_n": 0}, "top_n"),
     ({"max_tokens_per_doc": -1}, "max_tokens_per_doc"),
     ({"instruction": "be strict"}, "instruction"),

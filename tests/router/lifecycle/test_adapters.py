@@ -245,3 +245,19 @@ def test_a_scale_of_no_adapter_is_refused(folder: Path) -> None:
     assert refusal is not None
     assert refusal.param == "[1].id"
     assert router.registry["a"].adapters.table.adapters[0].default_scale == 0
+
+
+def test_scales_are_refused_with_which_every_plain_request_would_be(folder: Path) -> None:
+    router = Router(folder)
+    save_small_adapter(folder / "wide", rank=6)
+    router.load("x", "one")
+    router.load("y", "two")
+    both, all_three = [(0, 1.0), (1, 1.0)], [(0, 1.0), (1, 1.0), (2, 1.0)]
+    refusal = asyncio.run(router.commands.scale(router.registry["a"], all_three))
+    assert refusal is not None
+    assert "rank 12 together, and `max-lora-rank` is 8" in refusal.message
+    assert asyncio.run(router.commands.scale(router.registry["a"], both)) is None
+    refusal = router.load("x", "wide", replaces=True)
+    assert refusal is not None
+    assert refusal.param == "lora_path"
+    assert router.load("y", "wide", replaces=True) is None
