@@ -26,7 +26,7 @@ from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.draft_check import DraftModel
 from deployments.engine.loading.encoder_check import find_encoder_way, max_text_tokens
 from deployments.engine.loading.loader import replace_attention
-from deployments.engine.media.encoder import media_encoder
+from deployments.engine.media.encoder import STEPS_AHEAD, media_encoder
 from deployments.engine.outputs.model_outputs import is_encoder
 from kv.cache import CacheShape
 from kv.layout import NOTHING, Layout, within
@@ -156,9 +156,9 @@ def _sized(
         budget = kv_budget(memory, limits.gpu_memory_utilization)
         budget -= adapter_bytes(model, limits.max_loras, limits.max_lora_rank)
         if is_alone and media_encoder(model) is not None:
-            budget -= limits.media_cache_mib * MIB
-        if shape.has_states:
-            shape, budget = with_room_for_states(shape, budget)
+            budget -= limits.media_cache_mib * MIB + _ahead_bytes(model, shape)
+    if shape.has_states and model.device.type == "cuda":
+        shape, budget = with_room_for_states(shape, budget)
     if hears(model):
         shape, budget = _with_room_for_sounds(model, limits, shape, setting, budget)
     max_useful = shape.max_tasks * shape.pages_held(shape.max_tokens)
@@ -169,6 +169,13 @@ def _sized(
             f"{page_bytes} bytes"
         )
     return replace(shape, n_pages=n_pages)
+
+
+def _ahead_bytes(model: PreTrainedModel, shape: CacheShape) -> int:
+    """Of the vectors of media that running tasks have before their steps."""
+    hidden: int = model.config.get_text_config(decoder=True).hidden_size
+    n_bytes: int = STEPS_AHEAD * shape.max_new_tokens * hidden * model.dtype.itemsize
+    return n_bytes
 
 
 def with_room_for_states(shape: CacheShape, budget: int) -> tuple[CacheShape, int]:

@@ -157,6 +157,8 @@ class Runner:
     def stop(self) -> None:
         """No step may follow. After it ranks can part."""
         self._forward.drop_graphs()
+        if self._hearing is not None:
+            self._hearing.stop()
 
     def probe(self, n_tokens: int = 1) -> None:
         """Computes one step of a prompt of `n_tokens`, whose result nobody needs.

@@ -105,7 +105,13 @@ class Hearing:
         self._extractor = extractor_of(model.config)
         self._kept: OrderedDict[bytes, CrossStates] = OrderedDict()
         self._rows: HeardRows | None = None
-        whole.model.decoder.register_forward_pre_hook(self._give_rows, with_kwargs=True)
+        decoder = whole.model.decoder
+        self._hook = decoder.register_forward_pre_hook(self._give_rows, with_kwargs=True)
+
+    def stop(self) -> None:
+        """The model may be kept for another engine: it forgets this one, and its sounds."""
+        self._hook.remove()
+        self._kept.clear()
 
     @property
     def max_bytes(self) -> int:

@@ -24,6 +24,7 @@ MEDIA_ENCODER = "media_encoder"  # a model's attribute, where it sees
 TOWER_ATTENTION = "sdpa"
 SOUND_INPUTS = "input_features"  # that no image has
 LARGEST_SIDE = 4096  # pixels
+STEPS_AHEAD = 2  # whose tokens may have their vectors
 
 
 class MediaEncoder:

@@ -89,6 +89,10 @@ class Committer:
         self._cache.free(task.id)
         task.free_sound()
 
+    def forget(self, task: Task) -> None:
+        """Of a task that has ended while it waited, after it was preempted."""
+        self._held.pop(task, None)
+
     def _finish_not_finite(self, task: Task) -> None:
         # The pages that it was computed from may be broken too: nobody may find them.
         self._cache.forget(task.id)

@@ -2,7 +2,8 @@
 
 Files are decoded on threads. The tower runs on the engine's thread between steps, for as many ids
 as a step may have, and for one medium at least. A task waits before the first medium whose vectors
-are not there, and others go on.
+are not there, and others go on. All tasks together have vectors for as many tokens as two steps
+have, and the first task has what it needs: more would be memory that nothing bounds.
 """
 
 import logging
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.engine.media.encoder import MediaEncoder
+from deployments.engine.media.encoder import STEPS_AHEAD, MediaEncoder
 from deployments.engine.media.encoder_cache import EncoderCache
 from deployments.engine.media.families.family import Bidirectional, Inputs
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
@@ -29,7 +30,6 @@ from kv.content import Medium
 log = logging.getLogger(__name__)
 
 THREADS = 2
-STEPS_AHEAD = 2  # whose tokens have their vectors
 NOUNS = {MediaKind.IMAGE: "an image", MediaKind.AUDIO: "a sound"}
 
 
@@ -63,6 +63,8 @@ class MediaStage:
         self._pool = ThreadPoolExecutor(
             THREADS, "media", initializer=lambda: torch.set_num_threads(1)
         )
+        self._held: dict[bytes, int] = {}  # vectors that running tasks have, by their media
+        self._is_entitled = True
         self._n_left = 0
         self.n_encoded = self.n_hits = 0
         self.is_behind = False  # whether it has decoded media left for the next step
@@ -72,7 +74,12 @@ class MediaStage:
         of tasks whose media can't be read."""
         self._n_left, self.is_behind = self._max_ids, False
         self._wanted = set()
-        for task in [task for task in running if _has_media_left(task)]:
+        self._held = {
+            one.medium.digest: len(one.vectors) for task in running for one in task.media_vectors
+        }
+        for nth, task in enumerate([task for task in running if _has_media_left(task)]):
+            # The first one gets what it needs in any case, so that some task goes on.
+            self._is_entitled = nth == 0
             try:
                 self._advance(task)
             except _MediumError as error:
@@ -114,11 +121,17 @@ class MediaStage:
         for one in task.media_vectors:
             if one.medium == medium:
                 return one
+        has_room = sum(self._held.values()) < STEPS_AHEAD * self._max_ids
+        if not (has_room or self._is_entitled or medium.digest in self._held):
+            return None
         if (vectors := self._cache.get(medium.digest)) is not None:
             self.n_hits += 1
         else:
             vectors = self._encoded(task, medium.digest)
-        return None if vectors is None else self._placed(task, medium, vectors)
+        if vectors is None:
+            return None
+        self._held[medium.digest] = len(vectors)
+        return self._placed(task, medium, vectors)
 
     def _placed(self, task: Task, medium: Medium, vectors: Tensor) -> MediaVectors:
         ids = task.tokens[medium.first : medium.end]
@@ -141,15 +154,14 @@ class MediaStage:
             return None
         parts = self._parts.setdefault(digest, [])
         try:
-            is_whole = self._encode(decoding, parts, _file(task, digest).kind)
+            vectors = self._encode(decoding, parts, _file(task, digest).kind)
         except _MediumError:
             self._forget(digest)
             raise
-        if not is_whole:
+        if vectors is None:
             self.is_behind = True
             return None
         self._forget(digest)
-        vectors = parts[0] if len(parts) == 1 else torch.cat(parts)
         self.n_encoded += 1
         self._cache.put(digest, vectors)
         return vectors
@@ -161,14 +173,16 @@ class MediaStage:
 
     def _encode(
         self, decoding: "Future[Sequence[Inputs]]", made: list[Tensor], kind: MediaKind
-    ) -> bool:
-        """Adds vectors of further parts to those that are made. Whether all are."""
+    ) -> Tensor | None:
+        """Adds vectors of further parts to those that are made. Returns them once all are."""
         try:
             parts = decoding.result()
             while len(made) < len(parts) and self._n_left > 0:
                 made.append(self._encoder.encode(parts[len(made)]))
                 self._n_left -= len(made[-1])
-            return len(made) == len(parts)
+            if len(made) < len(parts):
+                return None
+            return made[0] if len(made) == 1 else torch.cat(made)
         except UnreadableError as error:
             message = f"{NOUNS[kind]} {error}"
             raise _MediumError(TokenEvent.failed(message, ErrorKind.INVALID_REQUEST)) from error

@@ -124,7 +124,10 @@ class Planner:
         prompts = [task for task in tasks if task.n_uncomputed > 1]
         left_for_pooled = left
         if any(task.pooled is not None for task in prompts):
-            left_for_pooled = self._pacer.max_pooled_tokens(n_decodes, left)
+            has_prompts = any(task.pooled is None for task in prompts)
+            left_for_pooled = self._pacer.max_pooled_tokens(
+                n_decodes, left, has_prompts=has_prompts
+            )
         is_first = True
         for task, share in divide(prompts, left):
             if left <= 0:

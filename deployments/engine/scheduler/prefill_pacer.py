@@ -54,10 +54,12 @@ class PrefillPacer:
         left = self._target_s - constant - per_row * n_decodes
         return min(budget, max(self._min_tokens, int(left / per_token)))
 
-    def max_pooled_tokens(self, n_decodes: int, budget: int) -> int:
+    def max_pooled_tokens(self, n_decodes: int, budget: int, *, has_prompts: bool) -> int:
         """How many tokens of texts whose answers are vectors such a step may have: there may be
-        thousands of them, and no stream should notice."""
-        return budget if n_decodes == 0 else min(budget, self._texts.max_tokens(n_decodes))
+        thousands of them, and no stream should notice. `has_prompts`: of others, too."""
+        if n_decodes == 0:
+            return budget
+        return min(budget, self._texts.max_tokens(n_decodes, has_prompts=has_prompts))
 
     def _fit(self) -> tuple[float, float, float]:
         """Seconds for a step, a row and a token; the last is above 0."""
@@ -82,9 +84,12 @@ class TextShare:
         self._offered = 0  # of the step that is planned; 0 where it has no such text
         self._share, self._growth = 0.0, FIRST_GROWTH
 
-    def max_tokens(self, n_decodes: int) -> int:
-        """0 where a step without prompts is to be timed."""
-        if not self._alone or self._since_alone >= REFRESH_STEPS:
+    def max_tokens(self, n_decodes: int, *, has_prompts: bool) -> int:
+        """0 where a step without prompts is to be timed, which one with prompts of others is not
+        in any case."""
+        if not self._alone:
+            return MIN_POOLED_TOKENS if has_prompts else 0
+        if self._since_alone >= REFRESH_STEPS and not has_prompts:
             return 0
         wanted = int(self._share * self._seconds_alone(n_decodes))
         self._offered = max(MIN_POOLED_TOKENS, wanted)

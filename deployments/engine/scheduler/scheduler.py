@@ -256,6 +256,7 @@ class InferenceScheduler:
     def _end_waiting(self, task: Task, event: TokenEvent) -> None:
         """Ends a task that has left the queue."""
         task.has_ended = True
+        self._committer.forget(task)
         self._admission.leave(task)
         self._outbox.post(task, event)
 
@@ -300,7 +301,8 @@ class InferenceScheduler:
 
     def _wake_when_ready(self) -> None:
         for task in self._running:
-            if task.grammar is not None:
+            is_readable = task.n_readable > task.n_computed  # else its medium wakes
+            if task.grammar is not None and is_readable:
                 task.grammar.when_free(self._inbox.wake)
 
     def _step(self, batch: Batch) -> None:

@@ -103,9 +103,13 @@ class Grammar:
         return any(not future.done() for future in self.begun)
 
     def when_free(self, callback: Callable[[], object]) -> None:
-        """Calls back, on any thread, when nothing of what is in progress is left."""
-        for future in self.begun:
+        """Calls back, on any thread, when something of what is in progress is done: at once, where
+        nothing is."""
+        in_progress = [future for future in self.begun if not future.done()]
+        for future in in_progress:
             future.add_done_callback(lambda _: callback())
+        if not in_progress:
+            callback()
 
     @property
     def begun(self) -> "list[Future[None]]":

@@ -17,7 +17,7 @@ from deployments.engine.loading.media_models import as_language_model
 from deployments.engine.media.encoder import LARGEST_SIDE, media_encoder
 from deployments.wire import ErrorKind, GenerationRequest, MediumFile
 from tests.engine.drive import Engine, Outcome, roomy
-from tests.engine.media.seeing import Shown, medium, seeing, seeing_engine, shown
+from tests.engine.media.seeing import Shown, medium, picture, seeing, seeing_engine, shown
 from tests.engine.media.tiny_families import FAMILIES
 
 # Of these the check tries every law; of the rare ones none, and of the others one that has most of
@@ -256,3 +256,15 @@ def test_who_leaves_while_an_image_is_decoded_leaves_nothing() -> None:
     with seeing_engine() as running:
         asyncio.run(leave(running))
         check(running.run_together(*requests("llava")), "llava")
+
+
+def test_images_of_many_wait_for_those_that_have_room_for_their_vectors() -> None:
+    text = "<image> and <image>."
+    all_shown = [(picture(seed), picture(seed + 1)) for seed in range(0, 20, 2)]
+    one, limits = seeing(), roomy(max_running=10, max_batch_tokens=20)
+    with seeing_engine(limits=limits) as running:
+        outcomes = running.run_together(
+            *(one.request(f"r{n}", text, images) for n, images in enumerate(all_shown))
+        )
+    expected = [one.expected(text, images) for images in all_shown]
+    assert [outcome.token_ids for outcome in outcomes] == expected

@@ -108,14 +108,14 @@ def test_texts_for_vectors_make_no_step_of_streams_twice_as_long(
     chance = random.Random(seed)
     for i in range(60):
         rows = chance.randint(1, 8)
-        tokens = pace.max_pooled_tokens(rows, BUDGET) if i % 2 else 0
+        tokens = pace.max_pooled_tokens(rows, BUDGET, has_prompts=False) if i % 2 else 0
         if tokens > LEAST:
             assert step_s(rows, tokens) <= 2 * step_s(rows, 0)
         pace.observe(rows, tokens, step_s(rows, tokens))
 
 
 def test_texts_for_vectors_have_all_of_a_step_without_streams() -> None:
-    assert PrefillPacer(None, LEAST).max_pooled_tokens(0, BUDGET) == BUDGET
+    assert PrefillPacer(None, LEAST).max_pooled_tokens(0, BUDGET, has_prompts=False) == BUDGET
 
 
 def test_texts_for_vectors_fill_what_a_dear_first_token_leaves_of_a_step() -> None:
@@ -124,7 +124,16 @@ def test_texts_for_vectors_fill_what_a_dear_first_token_leaves_of_a_step() -> No
 
     pace, given = PrefillPacer(None, LEAST), []
     for _ in range(300):
-        given.append(pace.max_pooled_tokens(2, BUDGET))
+        given.append(pace.max_pooled_tokens(2, BUDGET, has_prompts=False))
         pace.observe(2, given[-1], step_s(given[-1]))
     assert max(map(step_s, given)) < 2 * step_s(0)
     assert sum(given[100:]) / len(given[100:]) > 20
+
+
+def test_texts_for_vectors_go_on_beside_prompts_that_never_end() -> None:
+    pace = PrefillPacer(None, LEAST)
+    given = []
+    for _ in range(300):
+        given.append(pace.max_pooled_tokens(2, BUDGET, has_prompts=True))
+        pace.observe(2, 100 + given[-1], 0.05)
+    assert min(given) > 0

@@ -161,3 +161,12 @@ def test_a_sound_longer_than_the_window_is_refused(engine: InferenceEngine) -> N
     [(_, event)] = engine.core.run([request_of(engine, noise(0, WINDOW + 1))])
     assert event.error is not None
     assert "32000 bytes" in event.error.message
+
+
+def test_a_model_that_is_kept_forgets_the_engines_that_it_had() -> None:
+    model: Any = as_decoder(tiny_whisper())
+    for _ in range(2):
+        core = EngineCore(model, frozenset(), ON_CPU)
+        assert len(model.model.decoder._forward_pre_hooks) == 1
+        core.shutdown()
+    assert not model.model.decoder._forward_pre_hooks

@@ -1,10 +1,11 @@
 """A grammar is compiled beside whatever else goes on; what can't be is refused; all is bounded."""
 
 import asyncio
+import queue
 import sys
 import threading
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import llguidance
@@ -26,6 +27,7 @@ from tests.engine.drive import (
     request,
     roomy,
 )
+from tests.models import VOCAB
 
 PROMPTS = (random_ids(13, seed=1), random_ids(5, seed=2), random_ids(21, seed=3))
 WORDS = SamplingParams(temperature=2.5, seed=11)
@@ -221,3 +223,27 @@ def test_a_fault_that_passes_is_not_taken_for_the_grammars(monkeypatch: pytest.M
             with pytest.raises(MemoryError):
                 say(running, grammar)
         assert say(running, grammar).finish_reason is FinishReason.STOP
+
+
+def test_who_waits_for_a_grammar_is_called_once_it_has_read_a_token_and_not_before() -> None:
+    compiler = matching.GrammarCompiler(ascii_tokenizer, VOCAB, frozenset({VOCAB - 1}))
+    grammar = compiler.open(
+        request("r", PROMPTS[0], grammar=from_regex("a+", "regex")), frozenset()
+    )
+    held, called = threading.Event(), queue.SimpleQueue[None]()
+    masked: Future[None] = Future()
+    masked.set_result(None)  # of the mask by which the token was sampled
+    grammar.begin_mask(masked)
+
+    def hold() -> None:
+        held.wait(PATIENCE_S)
+
+    grammar.worker.begin_long(hold, 0.0)
+    grammar.begin_advance(ord("a"))
+    grammar.when_free(lambda: called.put(None))
+    assert called.empty()
+    held.set()
+    called.get(timeout=PATIENCE_S)
+    grammar.when_free(lambda: called.put(None))
+    assert called.get(block=False) is None
+    compiler.stop()
