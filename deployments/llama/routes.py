@@ -103,7 +103,7 @@ def openai_aliases(service: Service, store: ResponseStore) -> list[Route]:
         path="/chat/completions",
         body=LlamaChatRequest,
         parse=parse_chat,
-        builder=lambda sender: ChatBuilder(sender.headers, sender.read_media),
+        builder=lambda sender: ChatBuilder(sender.headers, sender.read_media, sender.hold),
     )
     chat_count, count = chat_input_tokens(), responses_input_tokens(store, cipher)
     return [

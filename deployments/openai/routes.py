@@ -45,14 +45,14 @@ CHAT = Operation(
     path="/v1/chat/completions",
     body=ChatRequest,
     parse=parse_chat,
-    builder=lambda sender: OpenAIResponseBuilder(sender.headers, sender.read_media),
+    builder=lambda sender: OpenAIResponseBuilder(sender.headers, sender.read_media, sender.hold),
 )
 COMPLETIONS = Operation(
     name="completions",
     path="/v1/completions",
     body=CompletionRequest,
     parse=parse_completion,
-    builder=lambda sender: CompletionsResponseBuilder(sender.headers),
+    builder=lambda sender: CompletionsResponseBuilder(sender.headers, sender.hold),
 )
 
 UNSUPPORTED = {

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -24,6 +25,7 @@ ValueT = TypeVar("ValueT")
 
 EVENT_HEADERS = [(name.encode(), value.encode()) for name, value in EVENT_STREAM.items()]
 SPACE = b" "
+MAX_SCORED_ON_LOOP = 256  # tokens of prompts, whose log-probabilities are formatted on the loop
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -106,7 +108,9 @@ class Answer:
             await probe.send_if_due()
         folded = [fold(choices[choice]) for choice in sorted(choices)]
         await self._builder.finish(folded, self._deltas.usage)
-        body = self._builder.format_response(folded, self._deltas.usage)
+        work = partial(self._builder.format_response, folded, self._deltas.usage)
+        n_scored = sum(len(one.prompt_logprobs or ()) for one in folded)
+        body = await asyncio.to_thread(work) if n_scored > MAX_SCORED_ON_LOOP else work()
         self._guard.mark_ok()
         return body
 

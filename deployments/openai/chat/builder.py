@@ -1,7 +1,7 @@
 """Chat completions: makes a prompt of a conversation, and OpenAI's chunks or body of choices."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -23,6 +23,7 @@ from deployments.openai.chat.schema import ChatRequest
 from deployments.openai.choices.chunk_encoder import ChunkEncoder, error_events, trailing_fields
 from deployments.openai.choices.logprobs import Logprobs
 from deployments.openai.choices.nvext_annotations import NvextOutput
+from deployments.openai.choices.prompt_scores import PromptScores, holds_nothing
 from deployments.openai.choices.vllm_choice_fields import VllmChoiceFields
 from deployments.openai.fields.sampling import plan
 from deployments.openai.request_headers import read_headers
@@ -52,9 +53,13 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     like_llama_server: ClassVar[bool] = False
 
     def __init__(
-        self, headers: Mapping[str, str] = NO_HEADERS, read_media: ReadMedia = reads_none
+        self,
+        headers: Mapping[str, str] = NO_HEADERS,
+        read_media: ReadMedia = reads_none,
+        hold: Callable[[int], None] = holds_nothing,
     ) -> None:
         self._headers = read_headers(headers)
+        self._scores = PromptScores(hold)
         self._read_media = read_media
         self._media = NO_MEDIA
 
@@ -81,6 +86,9 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         self._texts = [TimedText(one.text) for one in generations]
         self._final_timings = {}
         return [replace(one, text=text) for one, text in zip(generations, self._texts, strict=True)]
+
+    def check_size(self, generations: Sequence[Generation]) -> None:
+        self._scores.hold(generations)
 
     def _format_as(self, response_id: str, card: ModelCard, tokenizer: TextTokenizer) -> None:
         request, choices = self._request, self._request.n or 1

@@ -182,6 +182,13 @@ def test_every_choice_has_its_prompts_scores() -> None:
     assert all(one["prompt_logprobs"][0] is None for one in choices)
 
 
+def test_scores_of_prompts_count_for_the_bytes_of_their_client() -> None:
+    fields = {"prompt": [[66] * 30] * 8, "n": 128, "prompt_logprobs": 20, "max_tokens": 1}
+    refused = answer(scoring(says("x")), COMPLETIONS, fields)
+    assert refused.status_code == 413, refused.text
+    assert answer(scoring(says("x")), COMPLETIONS, {**fields, "n": 1}).status_code == 200
+
+
 def test_an_echo_and_scores_ask_for_what_the_hungrier_wants() -> None:
     fields = {"prompt": "ab", "echo": True, "logprobs": 1, "prompt_logprobs": 3}
     assert [one.prompt_logprobs for one in asked(**fields)] == [3]
