@@ -15,13 +15,19 @@ def create_detached_task(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[Val
     return asyncio.get_running_loop().create_task(work, context=Context())
 
 
+def create_shared_task(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[ValueT]":
+    """As `create_detached_task`, for work that several wait for, each of whom may leave."""
+    task = create_detached_task(work)
+    task.add_done_callback(_look_at)
+    return task
+
+
 async def to_its_end(work: Coroutine[Any, Any, ValueT]) -> ValueT:
     """The result of work that goes on when its client leaves: a connection in the midst of a
     statement could not be used again. The request ends with it, so that all that it holds counts
     for its client until then.
     """
-    task = create_detached_task(work)
-    task.add_done_callback(_look_at)
+    task = create_shared_task(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

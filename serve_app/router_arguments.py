@@ -136,7 +136,9 @@ class RouterArguments(ModelOptions):
         """Raises ValueError for a model or a file that cannot exist."""
         return Sources(
             argument=self._argument(),
-            overrides=self._options(OPTIONS - OF_ONE_MODEL - {"model"}),
+            overrides=with_absolute_paths(
+                self._options(OPTIONS - OF_ONE_MODEL - {"model"}), Path.cwd()
+            ),
             presets=_whole(self.presets),
             folder=_whole(self.models_dir),
             downloads=_whole(self.downloads_dir),

@@ -23,7 +23,7 @@ from deployments.anthropic.tools_schema import (
     ToolChoice,
     ToolList,
 )
-from deployments.ingress.http.schema import MAX_STOPS, Items, StopString, Strict, Switch
+from deployments.ingress.http.schema import MAX_NAME, MAX_STOPS, Items, StopString, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.wire import refused
 
@@ -94,7 +94,7 @@ class Metadata(Strict):
 class PromptFields(Strict):
     """The fields that a prompt depends on."""
 
-    model: Annotated[str, Field(min_length=1)]
+    model: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
     messages: Annotated[Items[Message], Field(min_length=1)]
     system: str | Items[PlainText] | None = None
     tools: ToolList | None = None
@@ -193,6 +193,7 @@ class PromptFields(Strict):
             or any(
                 isinstance(block, ThinkingBlock) and is_held(block.thinking, block.signature)
                 for message in self.messages
+                if isinstance(message.content, list)
                 for block in message.content
             )
         )

@@ -5,6 +5,7 @@ interpreter, and together they would need too much memory.
 """
 
 import asyncio
+import os
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -63,7 +64,8 @@ class Turns:
 class OffLoop:
     """The threads of a process beside its event loop."""
 
-    turns: Turns = field(default_factory=Turns)
+    turns: Turns = field(default_factory=Turns)  # of large bodies
+    light_turns: Turns = field(default_factory=lambda: Turns(os.cpu_count() or 1))
     large: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="large-body")
     )
@@ -86,7 +88,8 @@ class BodyWork:
             async with self.off_loop.turns.turn(self.client):
                 return await self._run_large(work)
         if self.n_bytes > OFF_LOOP_BYTES or is_heavy:
-            return await asyncio.to_thread(work)
+            async with self.off_loop.light_turns.turn(self.client):
+                return await asyncio.to_thread(work)
         return work()
 
     async def _run_large(self, work: Callable[[], ValueT]) -> ValueT:

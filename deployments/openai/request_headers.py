@@ -21,7 +21,10 @@ class RequestHeaders:
     received_at: float = field(default_factory=time.monotonic)
 
     def salted(self, planned: Plan) -> Plan:
-        return replace(planned, cache_salt=self.tenant) if self.tenant else planned
+        """A salt that nobody else has stays: the prompt is to be found by nobody."""
+        if not self.tenant or planned.has_own_salt:
+            return planned
+        return replace(planned, cache_salt=self.tenant)
 
 
 def read_headers(headers: Mapping[str, str]) -> RequestHeaders:

@@ -172,6 +172,8 @@ class Router:
             message = f"The model {model!r} is not removable: it was not downloaded here"
             return RequestError(ErrorKind.INVALID_REQUEST, message, "model")
         if not entry.is_removed:
+            if refusal := await self._lifecycle.reload():
+                return refusal  # nothing could be taken from the list
             await self._downloads.delete(entry.preset.settings.path)
         return await self._lifecycle.reload()
 

@@ -25,5 +25,5 @@ def weight_files(folder: Path) -> list[Path]:
 def _shard_names(index: Path) -> list[str]:
     try:
         return [str(name) for name in json.loads(index.read_text())["weight_map"].values()]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{index} is no index of weights") from error

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from deployments.detached_tasks import create_detached_task
+from deployments.detached_tasks import create_shared_task
 from deployments.ingress.fleet.cluster import UP_STATES
 from deployments.ingress.fleet.model_waits import ModelWaits
 from deployments.ingress.fleet.retries import Retries
@@ -149,7 +149,7 @@ class CardCache:
     async def _fetch(self, name: str) -> ModelCard:
         """Fetches a card once, however many requests wait for it."""
         if name not in self._fetching:
-            self._fetching[name] = create_detached_task(self._fetch_now(name))
+            self._fetching[name] = create_shared_task(self._fetch_now(name))
             self._fetching[name].add_done_callback(lambda _: self._fetching.pop(name))
         try:
             async with asyncio.timeout(self._patience_s):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from deployments.channel_protocol import count_fitting
-from deployments.detached_tasks import create_detached_task
+from deployments.detached_tasks import create_detached_task, create_shared_task
 from deployments.ingress.fleet.serve_handles import (
     CONTROL_TIMEOUT_S,
     UNREACHABLE,
@@ -90,7 +90,7 @@ class RouterClient:
         """The last known one if it is not older, or a new one for all callers. Raises Refused."""
         if self._clock() - self._statuses_at >= max_age_s:
             if self._status_task is None or self._status_task.done():
-                self._status_task = create_detached_task(self.statuses())
+                self._status_task = create_shared_task(self.statuses())
             await asyncio.shield(self._status_task)
         return next((status for status in self.last_statuses if status.name == model), None)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -65,10 +66,12 @@ class ServeHandles:
         self, application: str, deployment: str, method: str, *args: object
     ) -> list[object]:
         """The answers of those replicas of a deployment that gave one in time."""
+        began = time.monotonic()
         try:
             async with asyncio.timeout(CONTROL_TIMEOUT_S):
                 handle = await self.get(application, deployment)
-                answers = await _answers(handle, method, *args)
+            left_s = CONTROL_TIMEOUT_S - (time.monotonic() - began)
+            answers = await _answers(handle, left_s, method, *args)
         except UNREACHABLE as error:
             if application not in self._unreachable:  # it may not even be meant to be there
                 self._unreachable.add(application)
@@ -113,7 +116,8 @@ class ServeHandles:
         request_ids = self._to_abort.pop(model)
         try:
             async with asyncio.timeout(CONTROL_TIMEOUT_S):
-                await _answers(await self.model(model), "abort", *request_ids)
+                handle = await self.model(model)
+            await _answers(handle, CONTROL_TIMEOUT_S, "abort", *request_ids)
         except UNREACHABLE as error:
             log.warning("%s could not be aborted: %r", ", ".join(request_ids), error)
 
@@ -129,13 +133,21 @@ class ServeHandles:
             raise RayServeException(message) from error
 
 
-async def _answers(handle: DeploymentHandle, method: str, *args: object) -> list[object]:
+async def _answers(
+    handle: DeploymentHandle, timeout_s: float, method: str, *args: object
+) -> list[object]:
+    """Also exceptions. Ray's own collection gives none where one replica is late."""
     with cancelled_elsewhere():
         responses = handle.broadcast(method, *args)
-        answers: list[object] = await responses.results_async(
-            timeout_s=CONTROL_TIMEOUT_S, return_exceptions=True
-        )
-    return answers
+        async with asyncio.timeout(timeout_s):
+            results = await responses._fetch_replica_results_async()
+        asked = [asyncio.ensure_future(result.get_async()) for result in results]
+        if not asked:
+            return []
+        done, late = await asyncio.wait(asked, timeout=timeout_s)
+        for one in late:
+            one.cancel()
+        return [one.exception() or one.result() for one in asked if one in done]
 
 
 async def call_result(response: DeploymentResponse) -> Any:

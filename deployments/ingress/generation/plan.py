@@ -54,6 +54,7 @@ class Plan:
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     cache_salt: str = ""
+    has_own_salt: bool = False  # which no other request has
     lora: LoraScales | None = None  # None leaves the adapters to the name of the model
     prompt_logprobs: int | None = None
     priority: int = 0

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.ingress.http.access_log import log_request
+from deployments.ingress.http.access_log import CLIENT_LEFT, log_request
 from deployments.ingress.http.auth import Auth, PublicFolder
 from deployments.ingress.http.body_budget import BodyBudget
 from deployments.ingress.http.cors import cors
@@ -262,10 +262,19 @@ def exception_handlers(envelope: ErrorFormat) -> Mapping[type[Exception], Handle
         headers = {**(failure.headers or {}), **_allowed(request, failure)}
         return error_response(error, envelope, request_id_of(request), headers)
 
+    async def on_left(request: Request, failure: Exception) -> Response:
+        """For the log: there is nobody to answer."""
+        return Response(status_code=CLIENT_LEFT)
+
     async def on_failure(request: Request, failure: Exception) -> Response:
         return error_response(internal_error(failure), envelope, request_id_of(request))
 
-    return {Refused: on_refused, HTTPException: on_http, Exception: on_failure}
+    return {
+        Refused: on_refused,
+        HTTPException: on_http,
+        ClientDisconnect: on_left,
+        Exception: on_failure,
+    }
 
 
 def _routing_error(request: Request, failure: HTTPException) -> RequestError:

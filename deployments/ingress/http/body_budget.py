@@ -20,7 +20,7 @@ FREE_BYTES = 64 << 10
 
 
 class BodyAccount:
-    """What one request holds of the budget."""
+    """What one request holds of the budget, until all that work on it have closed it."""
 
     def __init__(self, shares: FairShare, client: Callable[[], str]) -> None:
         self._shares = shares
@@ -28,7 +28,11 @@ class BodyAccount:
         self._body = 0
         self._recalled = 0
         self._held = 0
-        self._is_closed = False
+        self._n_open = 1
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._n_open == 0
 
     @cached_property
     def _client(self) -> str:
@@ -68,9 +72,13 @@ class BodyAccount:
         self._shares.acquire(self._client, due)
         self._held += due
 
+    def share(self) -> None:
+        """Another one works on the request, and closes it too."""
+        self._n_open += 1
+
     def close(self) -> None:
-        self._is_closed = True
-        if self._held:
+        self._n_open -= 1
+        if self._is_closed and self._held:
             self._shares.release(self._client, self._held)
             self._held = 0
 
@@ -96,7 +104,11 @@ class BodyBudget:
 
 
 def account_of(request: Request) -> BodyAccount | None:
-    account: BodyAccount | None = request.scope.get("state", {}).get(ACCOUNT_STATE)
+    return account_in(request.scope)
+
+
+def account_in(scope: Scope) -> BodyAccount | None:
+    account: BodyAccount | None = scope.get("state", {}).get(ACCOUNT_STATE)
     return account
 
 

@@ -32,7 +32,12 @@ Value = TypeVar("Value")
 Items = Annotated[list[ItemT], Field(fail_fast=True)]
 Switch = bool | None
 # "" names no model: clients that know one model only send it.
-ModelName = Annotated[str | None, BeforeValidator(lambda name: None if name == "" else name)]
+MAX_NAME = 1024  # characters of a model's
+ModelName = Annotated[
+    str | None,
+    Field(max_length=MAX_NAME),
+    BeforeValidator(lambda name: None if name == "" else name),
+]
 TokenId = Annotated[int, Field(ge=0)]
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 

@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.body import parse_json, read_command
+from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
 from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.sse import EVENT_STREAM
@@ -31,7 +32,8 @@ def management_routes(
     feed = StatusFeed(cluster, settings.keep_alive_s)
 
     async def follow(request: Request) -> Response:
-        return StreamingResponse(feed.watch(), headers=EVENT_STREAM)
+        client = connection_of(request, sees_peers=settings.sees_peers)
+        return StreamingResponse(feed.watch(client), headers=EVENT_STREAM)
 
     return [
         _command_route(f"{prefix}/load", "load_model", cluster.load, settings),

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from deployments.detached_tasks import create_detached_task
+from deployments.fair_share import FairShare
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.sse import KEEP_ALIVE
 from deployments.ingress.routes.model_status import status_events
@@ -20,20 +21,21 @@ class StatusFeed:
     def __init__(self, cluster: Cluster, keep_alive_s: float) -> None:
         self._cluster = cluster
         self._keep_alive_s = keep_alive_s
-        self._watchers: set[asyncio.Event] = set()
+        self._watchers: dict[asyncio.Event, str] = {}
+        self._shares = FairShare(MAX_WATCHERS)
         self._statuses: Sequence[ModelStatus] = ()
         self._known = False
         self._polling: asyncio.Task[None] | None = None
 
-    def watch(self) -> AsyncIterator[bytes]:
+    def watch(self, client: str) -> AsyncIterator[bytes]:
         """Events: first all states, then changes. Raises Refused for too many watchers."""
-        if len(self._watchers) >= MAX_WATCHERS:
+        if self._shares.is_full or self._shares.is_used_up(client):
             raise Refused.of_kind(ErrorKind.OVERLOADED, "Too many clients watch the models")
-        return self._events()
+        return self._events(client)
 
-    async def _events(self) -> AsyncIterator[bytes]:
+    async def _events(self, client: str) -> AsyncIterator[bytes]:
         changed = asyncio.Event()
-        self._enter(changed)
+        self._enter(changed, client)
         seen: Sequence[ModelStatus] = ()
         try:
             while True:
@@ -50,13 +52,14 @@ class StatusFeed:
         finally:
             self._leave(changed)
 
-    def _enter(self, changed: asyncio.Event) -> None:
-        self._watchers.add(changed)
+    def _enter(self, changed: asyncio.Event, client: str) -> None:
+        self._watchers[changed] = client
+        self._shares.acquire(client)
         if self._polling is None:
             self._polling = create_detached_task(self._poll())
 
     def _leave(self, changed: asyncio.Event) -> None:
-        self._watchers.discard(changed)
+        self._shares.release(self._watchers.pop(changed))
         if not self._watchers and self._polling is not None:
             self._polling.cancel()
             self._polling = None

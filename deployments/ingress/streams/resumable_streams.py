@@ -19,6 +19,7 @@ from deployments.ingress.generation.answer import EVENT_HEADERS, Answer, run_whi
 from deployments.ingress.generation.caller import CONVERSATION_ID
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.http.app import PRINTABLE
+from deployments.ingress.http.body_budget import BodyAccount, account_in
 from deployments.ingress.http.clients import owner_of
 from deployments.ingress.http.errors import internal_error
 from deployments.ingress.streams.peers import StreamKey, StreamPeers, StreamState
@@ -122,7 +123,10 @@ class ResumableStreams:
         self._make_room(client)
         kept = self._kept[key] = KeptStream(key, client, ReplayBuffer(self.limits.capacity))
         self._shares.acquire(client)
-        self._spawn(self._run(kept, answer, scope))
+        account = account_in(scope)
+        if account is not None:  # the stream has the body for as long as it runs
+            account.share()
+        self._spawn(self._run(kept, answer, scope, account))
         if self.peers is not None:
             self._spawn(self.peers.stop(key, kept.began))
         return kept
@@ -159,7 +163,9 @@ class ResumableStreams:
             if not kept.readers and not kept.replay.is_done:
                 self._end_after(self.limits.idle_s, kept)
 
-    async def _run(self, kept: KeptStream, answer: ASGIApp, scope: Scope) -> None:
+    async def _run(
+        self, kept: KeptStream, answer: ASGIApp, scope: Scope, account: BodyAccount | None
+    ) -> None:
         async def send(message: Message) -> None:
             if message["type"] == "http.response.body":
                 kept.replay.append(message["body"])
@@ -177,6 +183,8 @@ class ResumableStreams:
             logger.exception("a resumable stream")
             failure = internal_error(error)
         finally:
+            if account is not None:
+                account.close()
             kept.replay.finish(failure)
             _cancel_timer(kept)
             # A stream without a byte is not kept.

@@ -56,6 +56,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         self._ends = ends
         self._read_media = read_media
         self._media = NO_MEDIA
+        self._prompt_texts: dict[tuple[int, ...], str] = {}
 
     async def recall(self, request: FieldsT, card: ModelCard) -> None:
         self._media = await self._read_media(request.sources, card)
@@ -146,7 +147,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
             "tokens_predicted": delta.output_tokens,
             "tokens_evaluated": prompt_tokens,
             "generation_settings": {**self._settings, "seed": generation.sampling.seed},
-            "prompt": self._tokenizer.decode(generation.prompt_ids, skip_special_tokens=False),
+            "prompt": self._prompt_text(generation.prompt_ids),
             "has_new_line": self._texts[choice].has_new_line,
             "truncated": self._is_truncated(choice, delta),
             "stop_type": stop_type(delta),
@@ -157,6 +158,12 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         if delta.logprobs:
             result["completion_probabilities"] = self._probabilities(delta)
         return select_fields(self._fields.response_fields, result)
+
+    def _prompt_text(self, ids: tuple[int, ...]) -> str:
+        """Decoded once for all choices of a prompt."""
+        if ids not in self._prompt_texts:
+            self._prompt_texts[ids] = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return self._prompt_texts[ids]
 
     def _is_truncated(self, choice: int, delta: TextDelta) -> bool:
         """Whether the answer ended because the context was full."""

@@ -73,6 +73,7 @@ def plan(
         ignore_eos=bool(fields.ignore_eos),
         skip_special_tokens=fields.skip_special_tokens is not False,
         cache_salt=cache_salt(fields),
+        has_own_salt=fields.cache_prompt is False,
         lora=fields.lora_scales,
         priority=fields.priority or 0,
     )

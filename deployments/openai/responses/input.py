@@ -35,6 +35,7 @@ from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ErrorKind, ModelCard, Refused, refused
 
 EFFORT = "reasoning.effort"
+ANSWER_PART = 4  # of the context that truncation leaves, where the request does not say how much
 KEPT_ROLES = ("system", "developer")  # roles whose messages are never truncated
 Message = dict[str, object]
 ItemWithPath = tuple[str, Item]  # with the path that errors name
@@ -301,16 +302,20 @@ def _check_logprobs(request: ResponsesRequest, prompt: ChatPrompt) -> None:
 def _prompt_that_fits(
     request: ResponsesRequest, talk: Conversation, card: ModelCard, tokenizer: TextTokenizer
 ) -> ChatPrompt:
-    """The prompt. With truncation it has as many of the last turns as fit the context."""
+    """The prompt. With truncation it has as many of the last turns as fit the context and leave
+    room for an answer.
+    """
     prompt = prepare_prompt(talk, card, tokenizer)
-    if request.truncation != "auto" or len(prompt.ids) < card.context_length:
+    wanted = request.max_output_tokens or card.context_length // ANSWER_PART
+    longest = card.context_length - min(wanted, card.context_length // 2)
+    if request.truncation != "auto" or len(prompt.ids) <= longest:
         return prompt
     cuts = _cuts(talk.messages)
     low, high = 0, len(cuts) - 1  # the last is used even if it does not fit
     while low < high:
         middle = (low + high) // 2
         prompt = prepare_prompt(_cut(talk, cuts[middle]), card, tokenizer)
-        low, high = (low, middle) if len(prompt.ids) < card.context_length else (middle + 1, high)
+        low, high = (low, middle) if len(prompt.ids) <= longest else (middle + 1, high)
     return prepare_prompt(_cut(talk, cuts[low]), card, tokenizer) if cuts else prompt
 
 

@@ -156,7 +156,7 @@ class Downloads:
 
     async def _fetch(self, download: Download, revision: str | None, part: Path) -> str:
         """Why it failed; "" if it did not."""
-        used = await asyncio.to_thread(self._make_room_for, part)
+        await asyncio.to_thread(part.mkdir, parents=True)
         loop = asyncio.get_running_loop()
         failures: list[str] = []
 
@@ -167,7 +167,7 @@ class Downloads:
                     failures.append(error)
                 case {"total": int(total)}:
                     download.total = total
-                    failures.extend(self._shortage(download, used))
+                    failures.extend(self._shortage(download))
                 case {"done": int(done)}:
                     download.done = done
             if failures and download.process is not None:
@@ -186,8 +186,9 @@ class Downloads:
             return failures[0]
         return f"its process ended with {code}" if code else ""
 
-    def _shortage(self, download: Download, used: int) -> list[str]:
-        """Why so much may not come; empty if it may. `used` is of complete models."""
+    def _shortage(self, download: Download) -> list[str]:
+        """Why so much may not come; empty if it may. Others that are under way count whole."""
+        used = size_of(self._folder) - size_of(self._folder / PARTIAL)
         rest = (one for one in self._downloads.values() if one is not download)
         others = sum(one.total for one in rest if not one.failure)
         left = max(0, self._max_bytes - used - others)
@@ -200,13 +201,17 @@ class Downloads:
         whole = self._folder / folder_name(download.model)
         await asyncio.to_thread(os.rename, part, whole)
         error = await self._reload()
-        if error is None and not download.is_cancelled:
-            self._downloads.pop(download.model, None)
-            return ""
-        await asyncio.to_thread(shutil.rmtree, whole, ignore_errors=True)
-        if error is None:
+        if error is not None and not download.is_cancelled:
+            await asyncio.to_thread(os.rename, whole, part)
+            if await self._reload() is None:
+                return error.message  # of this model alone
+            await asyncio.to_thread(os.rename, part, whole)
+            log.warning("model %s is listed once this is right: %s", download.model, error.message)
+        elif download.is_cancelled:
+            await asyncio.to_thread(shutil.rmtree, whole, ignore_errors=True)
             await self._reload()
-        return "" if error is None else error.message
+        self._downloads.pop(download.model, None)
+        return ""
 
     def _forget(self, download: Download) -> None:
         del self._downloads[download.model]
@@ -216,11 +221,6 @@ class Downloads:
         failed = [one for one in self._downloads.values() if one.failure]
         for one in failed[:-MAX_FAILED]:
             self._forget(one)
-
-    def _make_room_for(self, part: Path) -> int:
-        """Makes a folder. Returns the bytes of complete models."""
-        part.mkdir(parents=True)
-        return size_of(self._folder) - size_of(self._folder / PARTIAL)
 
     def _clean(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

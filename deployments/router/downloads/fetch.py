@@ -56,7 +56,6 @@ def fetch(model: str, revision: str | None, folder: Path) -> None:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
-        HfHubHTTPError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
@@ -81,7 +80,7 @@ def fetch(model: str, revision: str | None, folder: Path) -> None:
         raise FetchError(f"the hub has no revision {revision!r} of it") from error
     except RepositoryNotFoundError as error:
         raise FetchError("the hub has no such model, or none that anybody may read") from error
-    except (HfHubHTTPError, OSError) as error:
+    except Exception as error:  # also of the HTTP client's own
         raise FetchError(f"{type(error).__name__}: {error}") from error
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # what huggingface_hub noted
     _check_files(files, folder)

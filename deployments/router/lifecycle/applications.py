@@ -25,7 +25,13 @@ from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, is_model
 log = logging.getLogger("ray.serve")
 
 UNREACHABLE = (RayError, RayServeException, TimeoutError)
-ANSWERING_STATES = {ReplicaState.RUNNING, ReplicaState.UPDATING, ReplicaState.PENDING_MIGRATION}
+# RECOVERING: it runs, and a controller that was restarted does not know it yet.
+ANSWERING_STATES = {
+    ReplicaState.RUNNING,
+    ReplicaState.UPDATING,
+    ReplicaState.RECOVERING,
+    ReplicaState.PENDING_MIGRATION,
+}
 
 
 Applications = Mapping[str, Mapping[str, Any]]  # as Serve describes them

@@ -37,7 +37,10 @@ DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 QUANTIZED_BYTES = {"int8": 1.0, "fp8": 1.0, "int4": 0.5 + 4 / 64}  # int4 has scale and zero for 64
 UNQUANTIZED = ("embed", "lm_head")
 # Errors of reading the config of a model that the engine does not serve.
-CONFIG_ERRORS = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+CONFIG_ERRORS = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    RecursionError,
+)
 
 
 def model_needs(settings: ModelSettings) -> Resources:

@@ -36,7 +36,6 @@ log = logging.getLogger("ray.serve")
 POLL_S = 0.5
 QUIET_POLL_S = 1.5  # while nothing changes
 OPERATOR = "the operator"  # the lessee of models that are loaded without a request
-OPERATOR_LEASE_S = 60.0
 BEING_REPLACED = RequestError(ErrorKind.UNAVAILABLE, "The router is being replaced; try again soon")
 
 
@@ -130,7 +129,7 @@ class Lifecycle:
             message = f"There is no room for {entry.name!r}: all that is loaded is in use"
             return RequestError(ErrorKind.OVERLOADED, message)
         entry.clear_failure()
-        self._enqueue(entry, OPERATOR, now + OPERATOR_LEASE_S)
+        self._enqueue(entry, OPERATOR, float("inf"))
         return None
 
     def unload(self, entry: ModelEntry) -> RequestError | None:
@@ -268,16 +267,27 @@ class Lifecycle:
             return
         self.capacity.limits = await asyncio.to_thread(cluster_limits, self._settings)
         nodes = await asyncio.to_thread(node_cpus)
+        came_up = []
         for entry in self.registry:
             deployed = found.pop(entry.application, None)
             if asked.get(entry.name) == entry.commands:
+                was_up = entry.phase is Phase.UP
                 self._observe(entry, deployed)
+                if entry.phase is Phase.UP and not was_up:
+                    came_up.append(entry)
         self._update_cpu_needs(nodes)
         self._orphans = set(found)
         for name, deployed in found.items():
             if deployed.status is not ApplicationStatus.DELETING:
                 log.info("deleting %s, which no model owns now", name)
                 self._commands.delete_application(name)
+        for entry in came_up:
+            await self._weigh(entry)
+
+    async def _weigh(self, entry: ModelEntry) -> None:
+        """A model of the hub weighed nothing before its files were here."""
+        needs = await asyncio.to_thread(model_needs, entry.preset.settings)
+        entry.needs = entry.needs._replace(cpu_bytes=needs.cpu_bytes, gpu_bytes=needs.gpu_bytes)
 
     def _update_cpu_needs(self, nodes: Sequence[float]) -> None:
         """Of models that are not loaded: their CPUs depend on the nodes there are now."""

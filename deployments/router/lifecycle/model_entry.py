@@ -21,6 +21,7 @@ from deployments.router.settings import Preset
 from deployments.routing import RoutingDecision
 from deployments.wire import LoadProgress, ModelState, ModelStatus
 
+DEPLOY_GRACE_S = 10.0  # for Serve to tell of an application that was just deployed
 BUSY_GRACE_S = 1.0  # a model is not idle so long after a replica was busy
 FIRST_REPORT_GRACE_S = 5.0  # for the replicas of a model that has come up to say how busy they are
 SCALE_UP_GRACE_S = 120.0  # for the first replica of a model that a request found without any
@@ -206,7 +207,9 @@ class ModelEntry:
     def observe(self, deployed: DeployedApplication | None, now: float) -> None:
         """Serve's state of its application; None without one."""
         if deployed is None:
-            self._set_gone(now)
+            is_new = self.phase is Phase.STARTING and self._deployed is None
+            if not (is_new and now - self._since < DEPLOY_GRACE_S):
+                self._set_gone(now)
         elif deployed.status is ApplicationStatus.DELETING:
             self._set_stopping(now)
         elif self.phase is not Phase.STOPPING:
@@ -253,6 +256,8 @@ class ModelEntry:
     def _is_idle(self, now: float) -> bool:
         if self.phase is not Phase.UP or self.replicas.busy or now < self._not_idle_until:
             return False
+        if not self._running and self._deployed is not None and self._deployed.target > 0:
+            return False  # one is coming, perhaps for those who wait
         return now - self._since >= FIRST_REPORT_GRACE_S or self._running <= set(
             self.replicas.replicas
         )

@@ -65,11 +65,13 @@ class Sources:
         folders, downloaded = self._folders(), self._downloaded()
         for one in sections:
             location, options = f"{self.presets}:{one.line}", one.options.over(defaults)
-            folder = folders.pop(one.name, None)
+            download = downloaded.pop(one.name, None)
+            folder = folders.pop(one.name, None) or download
             if options.model is None and folder is None:
                 raise PresetError(f"{location}: [{one.name}] {self._without_model(one.name)}")
-            yield FoundModel(one.name, "preset", location, options, folder)
-            downloaded.pop(one.name, None)
+            is_download = options.model is None and folder is download
+            source = "download" if is_download else "preset"
+            yield FoundModel(one.name, source, location, options, folder)
         for source, left in (("folder", folders), ("download", downloaded)):
             for name, path in left.items():
                 yield FoundModel(name, source, str(path), defaults, path)

@@ -253,10 +253,13 @@ class _Broadcast:
     def __init__(self, meeting: asyncio.Barrier | None) -> None:
         self._meeting = meeting
 
-    async def results_async(self, *, timeout_s: float, return_exceptions: bool) -> list[object]:
+    async def _fetch_replica_results_async(self) -> "list[_Broadcast]":
+        return [self]
+
+    async def get_async(self) -> object:
         if self._meeting is not None:
             await self._meeting.wait()
-        return [0]
+        return 0
 
 
 def _given(answer: RoutingDecision | BaseException) -> RoutingDecision:

@@ -157,5 +157,8 @@ class Response:
 
 
 class Broadcast:
-    async def results_async(self, *, timeout_s: float, return_exceptions: bool) -> list[object]:
-        return [0]
+    async def _fetch_replica_results_async(self) -> "list[Broadcast]":
+        return [self]
+
+    async def get_async(self) -> object:
+        return 0

@@ -134,3 +134,14 @@ def test_what_no_request_may_recall_is_refused_before_it_is_held() -> None:
     assert refused.value.error.kind is ErrorKind.BODY_TOO_LARGE
     assert shares.n_held == 0
     account.recall(shares.most)
+
+
+def test_what_several_work_on_is_held_until_the_last_one_ends() -> None:
+    shares = FairShare(1 << 30)
+    account = BodyAccount(shares, lambda: "a")
+    account.grow(10 * FREE_BYTES)
+    account.share()
+    account.close()
+    assert shares.n_held == 9 * FREE_BYTES
+    account.close()
+    assert shares.n_held == 0

@@ -103,7 +103,7 @@ def test_the_openai_sdk_alone_unloads_a_model_and_sees_it() -> None:
 def test_who_watches_sees_what_is_and_what_changes() -> None:
     async def asks() -> list[Any]:
         engine = two()
-        events = StatusFeed(engine, keep_alive_s=60).watch()
+        events = StatusFeed(engine, keep_alive_s=60).watch("client")
         first = await anext(events)
         await engine.unload("other")
         second = await anext(events)
@@ -132,7 +132,7 @@ def test_what_is_asked_for_all_who_watch_does_not_end_with_the_first_of_them() -
 
         engine.changes = noted  # type: ignore[method-assign]
         of_request.set(1)
-        events = StatusFeed(engine, keep_alive_s=60).watch()
+        events = StatusFeed(engine, keep_alive_s=60).watch("client")
         await anext(events)
         await events.aclose()  # type: ignore[attr-defined]
         return asked_in
@@ -143,15 +143,15 @@ def test_what_is_asked_for_all_who_watch_does_not_end_with_the_first_of_them() -
 def test_silence_is_filled_with_comments_and_the_number_of_watchers_is_bounded() -> None:
     async def asks() -> bytes:
         feed = StatusFeed(two(), keep_alive_s=0.01)
-        watching = [feed.watch() for _ in range(MAX_WATCHERS)]
+        watching = [feed.watch("client") for _ in range(MAX_WATCHERS)]
         firsts = [await anext(one) for one in watching]
         assert len(set(firsts)) == 1
         with pytest.raises(Refused):
-            feed.watch()
+            feed.watch("client")
         comment = await anext(watching[0])
         for one in watching:
             await one.aclose()  # type: ignore[attr-defined]
-        feed.watch()
+        feed.watch("client")
         return comment
 
     assert asyncio.run(asks()).startswith(b":")

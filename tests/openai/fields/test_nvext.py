@@ -170,16 +170,19 @@ def test_several_choices_have_the_fields_that_they_share() -> None:
 
 
 def test_a_tenants_header_goes_before_every_salt() -> None:
-    async def salt() -> str:
+    async def salts() -> list[str]:
         engine = ScriptedEngine(says("x"))
         async with http(served(engine)) as client:
             headers = {"x-tenant-id": "first"}
             await client.post(CHAT, json={**HELLO, "cache_salt": "second"}, headers=headers)
+            await client.post(CHAT, json={**HELLO, "cache_prompt": False}, headers=headers)
             refusal = await client.post(CHAT, json=HELLO, headers={"x-tenant-id": "x" * 1025})
-        assert (refusal.status_code, len(engine.requests)) == (400, 1)
-        return engine.requests[0].content.salt
+        assert (refusal.status_code, len(engine.requests)) == (400, 2)
+        return [one.content.salt for one in engine.requests]
 
-    assert asyncio.run(salt()) == "first"
+    tenants, nobodys = asyncio.run(salts())
+    assert tenants == "first"
+    assert nobodys not in {"", "first"}
 
 
 @pytest.mark.parametrize(

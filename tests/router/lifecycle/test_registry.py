@@ -13,6 +13,7 @@ from deployments.router.lifecycle.capacity import Resources
 from deployments.router.lifecycle.change_feed import ChangeFeed
 from deployments.router.lifecycle.model_entry import (
     BUSY_GRACE_S,
+    DEPLOY_GRACE_S,
     FIRST_REPORT_GRACE_S,
     SCALE_UP_GRACE_S,
     ModelEntry,
@@ -50,6 +51,21 @@ def test_a_model_goes_through_its_states() -> None:
         ModelState.UNLOADING,
         ModelState.UNLOADED,
     ]
+
+
+def test_what_was_just_deployed_is_not_gone_where_serve_does_not_tell_of_it_yet() -> None:
+    model = entry()
+    model.start(0)
+    for now, state in ((1, ModelState.LOADING), (DEPLOY_GRACE_S, ModelState.UNLOADED)):
+        model.observe(None, now)
+        assert model.state is state
+
+
+def test_a_model_whose_replica_is_to_come_is_not_idle_however_long_it_takes() -> None:
+    model = loaded()
+    for target, is_idle in ((1, False), (0, True)):
+        model.observe(replace(RUNNING, running=frozenset(), target=target), 2)
+        assert model.holder(10_000).idle is is_idle
 
 
 def test_a_change_that_fails_leaves_the_replicas_that_answer() -> None:

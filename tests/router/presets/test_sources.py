@@ -9,6 +9,7 @@ import pytest
 from deployments.adapter_files import read_adapter_info
 from deployments.engine.limits import ON_CPU, ON_GPU
 from deployments.model.settings import Adapter, Autoscaling
+from deployments.router.presets.hub_names import SEPARATOR
 from deployments.router.presets.ini_file import PresetError, parse_presets
 from deployments.router.presets.option_types import ScalingOptions
 from deployments.router.presets.options import ModelOptions
@@ -140,6 +141,16 @@ def test_the_argument_model_comes_first_and_takes_no_part_in_the_file(base: Path
     found = Sources(argument=argument("x"), presets=given.presets).read()
     assert [preset.settings.name for preset in found] == ["x", "a"]
     assert found[0] == argument("x")
+
+
+def test_a_section_sets_options_of_a_downloaded_model(base: Path) -> None:
+    (base / "downloads" / f"owner{SEPARATOR}name").mkdir(parents=True)
+    (base / "downloads" / f"owner{SEPARATOR}name" / "config.json").write_text("{}")
+    given = sources(base, "[owner/name]\nc = 512\n")
+    [found] = replace(given, downloads=str(base / "downloads")).read()
+    assert found.source == "download"
+    assert found.settings.limits.context_length == 512
+    assert found.settings.path == str(base / "downloads" / f"owner{SEPARATOR}name")
 
 
 def test_sources_travel_and_are_read_again(base: Path) -> None:
