@@ -76,7 +76,7 @@ def _is_combined(schema: Schema) -> bool:
     if combining == ["allOf"] and isinstance(parts, list) and len(parts) > 1:
         return True
     is_several = len(combining) > 1 or combining[0] in ("if", "then", "else", "not")
-    return is_several or any(name in schema for name in NAMING)
+    return is_several or any(name in schema for name in (*NAMING, "required", "minProperties"))
 
 
 def _can_be_closed(schema: Schema) -> bool:

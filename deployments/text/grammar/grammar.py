@@ -19,6 +19,8 @@ from deployments.text.grammar.json_schema import (
     filter_keywords,
     has_inexact_integer,
     inexact_integers,
+    most_combined_patterns,
+    n_pattern_properties,
     unsupported_min_properties,
 )
 from deployments.text.grammar.reasons import reason_in_words, regex_reason
@@ -27,6 +29,7 @@ from deployments.wire import ErrorKind, Refused
 T = TypeVar("T")
 
 MAX_GRAMMAR_BYTES = 256 << 10
+MAX_COMBINED_PATTERNS, MAX_PATTERN_PROPERTIES = 7, 64
 MAX_MESSAGE_CHARACTERS = 400  # llguidance quotes whole grammars
 TOO_DEEP = "it is nested too deeply"
 # What may stand between two tokens of JSON. It is bounded, because a model could fill its context
@@ -164,10 +167,23 @@ def _filtered_schema(schema: object, param: str, keeps: KeywordFilter) -> Mappin
     try:
         filtered = filter_keywords(schema, keeps)
         if isinstance(filtered, Mapping):
+            _check_patterns(filtered, param)
             return with_closed_objects(filtered)
     except RecursionError as failure:
         raise _refused(TOO_DEEP, param) from failure
     raise _refused("a JSON Schema must be an object or a boolean", param)
+
+
+def _check_patterns(schema: Mapping[str, object], param: str) -> None:
+    """llguidance's time and memory double with each pattern that a string has to match as well, and
+    grow with the fourth power of the number of patterns of names.
+    """
+    if (n := most_combined_patterns(schema)) > MAX_COMBINED_PATTERNS:
+        message = f"a string has to match {n} patterns at once; at most {MAX_COMBINED_PATTERNS} may"
+        raise _refused(message, param)
+    if (n := n_pattern_properties(schema)) > MAX_PATTERN_PROPERTIES:
+        message = f"patternProperties have {n} names; at most {MAX_PATTERN_PROPERTIES} are allowed"
+        raise _refused(message, param)
 
 
 def _is_expressible(name: str, value: object) -> bool:

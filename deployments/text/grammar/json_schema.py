@@ -1,6 +1,7 @@
 """Filters the keywords of JSON Schemas: llguidance gets only those that constrain a value."""
 
 from collections.abc import Callable, Iterator, Mapping
+from urllib.parse import unquote
 
 KeywordFilter = Callable[[str, object], bool]
 
@@ -33,6 +34,7 @@ SCHEMAS = frozenset(
 NAMED_SCHEMAS = frozenset(
     {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 )
+CONDITIONS = ("if", "then", "else", "not")  # of the same value
 LITERALS = frozenset({"const", "enum"})
 MAX_EXACT = 1 << 53  # the integers up to here are exact in float64
 DATA = frozenset({"const", "default", "enum", "example", "examples"})  # their values are data
@@ -104,6 +106,48 @@ def _inexact_in(value: object) -> Iterator[int]:
                 found.extend(several)
             case dict(named):
                 found.extend(named.values())
+
+
+def most_combined_patterns(schema: Mapping[str, object]) -> int:
+    """The most `pattern`s that one string has to match at once."""
+    counted: dict[int, int] = {}
+    return max((_n_combined(part, schema, counted) for part in _all_schemas(schema)), default=0)
+
+
+def _n_combined(part: object, whole: Mapping[str, object], counted: dict[int, int]) -> int:
+    """`counted` has those of parts by their ids; a part within itself counts nothing."""
+    if not isinstance(part, Mapping):
+        return 0
+    if id(part) not in counted:
+        counted[id(part)] = 0
+        all_of, reference = part.get("allOf"), part.get("$ref")
+        together = [*(all_of if isinstance(all_of, list) else ()), *map(part.get, CONDITIONS)]
+        if isinstance(reference, str):
+            together.append(_target(whole, reference))
+        n = int("pattern" in part)
+        n += sum(_n_combined(one, whole, counted) for one in together)
+        for name in ("anyOf", "oneOf"):
+            either = part.get(name)
+            parts = either if isinstance(either, list) else ()
+            n += max((_n_combined(one, whole, counted) for one in parts), default=0)
+        counted[id(part)] = n
+    return counted[id(part)]
+
+
+def _target(whole: Mapping[str, object], reference: str) -> object:
+    found: object = whole
+    for name in unquote(reference).removeprefix("#").strip("/").split("/"):
+        key = name.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def n_pattern_properties(schema: Mapping[str, object]) -> int:
+    named = (part.get("patternProperties") for part in _all_schemas(schema))
+    return sum(len(one) for one in named if isinstance(one, Mapping))
 
 
 def _all_schemas(schema: Mapping[str, object]) -> Iterator[Mapping[str, object]]:

@@ -63,6 +63,8 @@ LOOKALIKE = {
     "additionalProperties": False,
 }
 MARKS = pytest.mark.parametrize("marks", ["text", "tokens"])
+# Their grammars have compact lists, one call a message, and JSON's constants.
+ONE_OF_SEVERAL_WAYS = frozenset({"command", "harmony", "pythonic"})
 
 
 @cache
@@ -297,6 +299,22 @@ def test_text_may_stand_in_the_frame_that_its_model_has_for_it() -> None:
     assert len(said) < len("Yes.") + 3
     assert not reply.grammar.has_begun
     assert held.heard(said) == Reply("Yes.", "", ())
+
+
+@BY_DIALECT
+@MARKS
+def test_two_calls_may_be_written_as_their_family_writes_them(table: Table, marks: str) -> None:
+    if table.dialect in ONE_OF_SEVERAL_WAYS or (table.dialect, marks) == ("mistral", "text"):
+        return
+    talked, (_, reads, _) = talk(table, marks), reader(marked(table.dialect, marks))
+    held, ids = HeldReply(talked.prompt, talked.tokenizer), list[int]()
+    left = table.write([("ping", {"at": None}), ("search", {})]).encode()
+    while left:
+        possible = tempted(talked.tokenizer, left, [*held.allowed()])
+        assert possible, left
+        ids.append(next(one for one in possible if held.say(one)))
+        left = left[len(reads.token_bytes(ids[-1])) :]
+    assert [call.name for call in talked.heard(ids).calls] == ["ping", "search"]
 
 
 @BY_DIALECT

@@ -75,3 +75,10 @@ def test_an_object_has_the_properties_that_are_named(name: str, write: Any) -> N
 def test_an_object_is_open_where_its_schema_says_so_or_is_one_of_several(name: str) -> None:
     schema, allowed = OPEN[name]
     assert allows(lenient_json_schema(schema, "schema"), json.dumps(allowed))
+
+
+def test_what_is_required_beside_alternatives_may_be_in_none_of_them() -> None:
+    cat, dog = ({"properties": {one: {}}, "required": [one]} for one in ("cat", "dog"))
+    schema = {"type": "object", "required": ["id"], "anyOf": [cat, dog]}
+    grammar = from_json_schema(schema, "field")
+    assert all(allows(grammar, text) for text in ('{"cat": 1, "id": 2}', '{"dog": 1, "id": 2}'))

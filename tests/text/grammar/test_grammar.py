@@ -78,6 +78,15 @@ def test_json_beside_its_schema_is_not_allowed(text: str) -> None:
         ({"enum": []}, "no value"),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "minLength"),
         ({"x-guidance": {"lenient": True}, "uniqueItems": True}, "uniqueItems"),
+        ({"allOf": [{"pattern": f"a{n}"} for n in range(8)]}, "8 patterns at once"),
+        (
+            {
+                "$defs": {"a": {"pattern": "a", "allOf": [{"pattern": "b"}] * 3}},
+                "properties": {"x": {"$ref": "#/$defs/a", "allOf": [{"$ref": "#/$defs/a"}]}},
+            },
+            "8 patterns at once",
+        ),
+        ({"patternProperties": {f"^x{n}": {} for n in range(65)}}, "65 names"),
         (False, "false"),
         ("{}", "object"),
         (None, "object"),

@@ -58,6 +58,7 @@ class DeepSeek(MarkedBlocks):
     openings = ((CALLS, block),)
     thought_breaks = (CALLS,)
     opening = CALLS
+    between = r'"\n"'  # two calls, in Lark
 
     @classmethod
     def matches_template(cls, template: str) -> bool:
@@ -69,7 +70,7 @@ class DeepSeek(MarkedBlocks):
             call = f"{mark(CALL)} {before} {rule}_arguments {after} {mark(CALL_END)}"
             return f"{call}\n{arguments_rule(tool, rule)}"
 
-        listed = call_sequence("call", r'"\n"', parallel)
+        listed = call_sequence("call", self.between, parallel)
         return call_rules(f"{listed} {mark(CALLS_END)}", tools, body)
 
     def _around(self, name: str, separator: str) -> tuple[str, str]:
@@ -80,6 +81,7 @@ class DeepSeek(MarkedBlocks):
 
 class DeepSeek31(DeepSeek):
     name = "deepseek_v31"
+    between = ""
 
     @classmethod
     def matches_template(cls, template: str) -> bool:

@@ -18,6 +18,7 @@ CALL = CallTags(
     key=("<arg_key>", "</arg_key>"),
     value=("<arg_value>", "</arg_value>"),
     end=CLOSE,
+    newline=r'("\n")?',  # GLM 4.5 has one, GLM 4.7 none
 )
 
 

@@ -9,6 +9,7 @@ thought is open.
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import ClassVar
 
 from deployments.grammar_triggers import TriggerMode
@@ -105,7 +106,13 @@ def _compact_marks(context: ReplyContext) -> MarkSet | None:
     """The compact openings of a reply whose calls have a grammar."""
     if context.openings is None:
         return None
-    return MarkSet(one.mark for one in context.openings if one.compact)
+    return _mark_set(tuple(one.mark for one in context.openings if one.compact))
+
+
+@lru_cache(maxsize=4)
+def _mark_set(marks: tuple[str, ...]) -> MarkSet:
+    """One for all choices: of hundreds of tools it is large."""
+    return MarkSet(marks)
 
 
 class BlockReader:

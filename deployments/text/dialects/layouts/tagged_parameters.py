@@ -34,6 +34,8 @@ class CallTags:
 
     Without `name_end` a name ends at the first key or at the end of the call. With `wrapped` values
     are on lines of their own, and the newlines around them are not part of them.
+
+    newline: Lark of what is between the parts of a call.
     """
 
     start: str
@@ -42,6 +44,7 @@ class CallTags:
     value: tuple[str, str]
     end: str
     wrapped: bool = False
+    newline: str = r'"\n"'
 
     def read(self, reader: ReplyReader) -> Incremental[None]:
         """Reads one call from behind the mark of its start."""
@@ -118,16 +121,17 @@ class CallTags:
             ]
             ended = mark(self.name_end) if self.name_end else ""
             head = f"{literal(tool.name)} {ended}"
-            return "\n".join([rf'{head} "\n" {" ".join(given)} {mark(self.end)}', *lines])
+            body = f"{head} {self.newline} {' '.join(given)} {mark(self.end)}"
+            return "\n".join([body, *lines])
 
         return write
 
     def _parameter(self, rule: str, parameter: Parameter, mark: WriteMark) -> list[str]:
         value, lines = text_value(rule, parameter, self.value[1], self.wrapped, mark)
         key = f"{mark(self.key[0])} {literal(parameter.name)} {mark(self.key[1])}"
-        start = rf'"\n" {mark(self.value[0])}' if self.value[0] else ""
+        start = f"{self.newline} {mark(self.value[0])}" if self.value[0] else ""
         wrap = r'"\n"' if self.wrapped else ""
-        return [rf'{rule}: {key} {start} {wrap} {value} "\n"', *lines]
+        return [f"{rule}: {key} {start} {wrap} {value} {self.newline}", *lines]
 
 
 def read_tagged_calls(opening: str, tags: CallTags, closing: str) -> CallReader:
@@ -162,10 +166,17 @@ def tagged_calls_lark(
     parallel: bool,
     mark: WriteMark,
 ) -> str:
-    """The grammar of `read_tagged_calls`: tags if they can express the schemas, else JSON."""
-    written = tags.can_write(tools)
-    start = mark(tags.start) if written else ""
-    opens = written and tags.start == opening
-    one = "call" if opens else rf'"\n" {start} call "\n" {mark(closing)}'
-    listed = call_sequence(one, rf'"\n" {mark(opening)}', parallel)
-    return call_rules(listed, tools, tags.body(mark) if written else json_call_body())
+    """The grammar of `read_tagged_calls`: tags if they can express the schemas, else JSON. Several
+    calls may be in one block, or in one each.
+    """
+    another = rf'"\n" {mark(opening)}'
+    if not tags.can_write(tools):
+        one = rf'"\n" call "\n" {mark(closing)}'
+        return call_rules(call_sequence(one, another, parallel), tools, json_call_body())
+    if tags.start == opening:
+        listed = call_sequence("call", f"{tags.newline} {mark(opening)}", parallel)
+    else:
+        one = rf'"\n" {mark(tags.start)} call'
+        between = rf'("\n" {mark(closing)} {another})?'
+        listed = rf'{call_sequence(one, between, parallel)} "\n" {mark(closing)}'
+    return call_rules(listed, tools, tags.body(mark))

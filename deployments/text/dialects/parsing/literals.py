@@ -20,6 +20,8 @@ from deployments.text.dialects.parsing.incremental import (
 MAX_DEPTH = 64
 MAX_WORD = 128  # characters of a number, word or bare key
 JSON_WORD = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
+LONG_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][-+]?\d*)?", re.ASCII)
+NUMBER_PART = re.compile(r"[-+.eE0-9]+")
 WORD = re.compile(r"[-+.\w]+", re.ASCII)
 BEGUN_WORD = re.compile(r"t|tr|tru|f|fa|fal|fals|n|nu|nul|-|" + JSON_WORD.pattern, re.ASCII)
 BARE_KEY = re.compile(r"[-.$\w]+")
@@ -123,11 +125,13 @@ class LiteralReader:
         if self._buffer.hit_end:
             self._sink(word if BEGUN_WORD.fullmatch(word) else "")
             raise NotACall
-        read = _word_json(word)
+        read = word if _is_long_number(word) else _word_json(word)
         if not read:
             raise NotACall
         self._buffer.take(word)
         self._sink(read)
+        if _is_long_number(word):
+            yield from self._buffer.read_run(NUMBER_PART, self._sink)
 
     def _string(self) -> Incremental[bool]:
         """Whether a string came next."""
@@ -213,6 +217,11 @@ def _bounded(parts: list[str], limit: int) -> Sink:
         parts.append(text)
 
     return sink
+
+
+def _is_long_number(word: str) -> bool:
+    """Whether it may go on behind what is read at once."""
+    return len(word) == MAX_WORD and LONG_NUMBER.fullmatch(word) is not None
 
 
 def _word_json(word: str) -> str:

@@ -103,3 +103,8 @@ def test_a_string_is_what_was_written(text: str) -> None:
 @given(value=values)
 def test_a_value_of_no_known_type_reads_as_json(value: object) -> None:
     assert json.loads(value_json(json.dumps(value), frozenset())) == value
+
+
+def test_a_number_may_be_as_long_as_it_likes() -> None:
+    for number in ("0." + "3" * 500, "-1" + "0" * 500, "1e" + "1" * 300):
+        assert literal_json(f"[{number}, 1]") == f"[{number}, 1]"
