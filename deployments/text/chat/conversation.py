@@ -29,6 +29,7 @@ from deployments.text.tool import Tool
 from deployments.wire import ModelCard, Refused, ThinkingBudget, refused
 
 SWITCHES = frozenset({"enable_thinking", "thinking"})  # the variables' names in templates
+ANSWER = "@answer"  # in Lark, the grammar of this name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,14 +261,16 @@ def _grammar(
         tools = tuple(map(constrainable, context.tools))
         calls = dialect.calls_lark(tools, conversation.parallel_calls, mark, context.marked)
         parts.append({"name": "calls", "lark_grammar": f"start: calls\n{calls}"})
+    replies = ["@calls"] if parts else []
     if conversation.answer and not forced:
         (answer,) = json.loads(conversation.answer)["grammars"]
         parts.append({**answer, "name": "answer"})
+        replies.append(dialect.framed_answer(ANSWER, context, mark))
     if not parts:
         return ""
-    if len(parts) == 1 and not thinks:
+    if not thinks and replies in (["@calls"], [ANSWER]):
         return json.dumps({"grammars": parts})
-    reply = "(" + " | ".join(f"@{part['name']}" for part in parts) + ")"
+    reply = f"({' | '.join(replies)})"
     main = _start(dialect, context, thinks, mark, reply)
     return json.dumps({"grammars": [{"name": "main", "lark_grammar": main}, *parts]})
 

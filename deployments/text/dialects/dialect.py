@@ -92,6 +92,11 @@ class Dialect(ABC):
         opening i of the context.
         """
 
+    def framed_answer(self, answer: str, context: ReplyContext, mark: WriteMark) -> str:
+        """Lark of an answer with what a model may write around it, which its parser leaves out.
+        `answer` is Lark of the answer itself."""
+        return answer
+
     def as_text(self, calls: Sequence[str]) -> str:
         """Earlier calls as text, for templates that do not show calls.
 

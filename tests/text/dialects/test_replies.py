@@ -94,6 +94,17 @@ class Talk:
         ids = (tokenizer or self.tokenizer).encode(text, add_special_tokens=False).ids
         return held, [*takewhile(held.say, ids)]
 
+    def written(self, text: str) -> list[int]:
+        """Tokens that come to the text, each of which may be said."""
+        _, reads, _ = reader(self.tokenizer)
+        held, ids, left = HeldReply(self.prompt, self.tokenizer), list[int](), text.encode()
+        while left:
+            possible = tempted(self.tokenizer, left, [*held.allowed()])
+            assert possible, left
+            ids.append(next(one for one in possible if held.say(one)))
+            left = left[len(reads.token_bytes(ids[-1])) :]
+        return ids
+
 
 def talk(
     table: Table,
@@ -306,15 +317,26 @@ def test_text_may_stand_in_the_frame_that_its_model_has_for_it() -> None:
 def test_two_calls_may_be_written_as_their_family_writes_them(table: Table, marks: str) -> None:
     if table.dialect in ONE_OF_SEVERAL_WAYS or (table.dialect, marks) == ("mistral", "text"):
         return
-    talked, (_, reads, _) = talk(table, marks), reader(marked(table.dialect, marks))
-    held, ids = HeldReply(talked.prompt, talked.tokenizer), list[int]()
-    left = table.write([("ping", {"at": None}), ("search", {})]).encode()
-    while left:
-        possible = tempted(talked.tokenizer, left, [*held.allowed()])
-        assert possible, left
-        ids.append(next(one for one in possible if held.say(one)))
-        left = left[len(reads.token_bytes(ids[-1])) :]
+    talked = talk(table, marks)
+    ids = talked.written(table.write([("ping", {"at": None}), ("search", {})]))
     assert [call.name for call in talked.heard(ids).calls] == ["ping", "search"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "before", "after"),
+    [
+        ("harmony", "<|channel|>final<|message|>", ""),
+        ("harmony", "<|start|>assistant<|channel|>final<|message|>", ""),
+        ("command", *FRAME),
+    ],
+)
+def test_an_answer_in_a_form_may_be_where_its_family_has_answers(
+    dialect: str, before: str, after: str
+) -> None:
+    [table] = [one for one in TABLES if one.dialect == dialect]
+    talked = talk(table, "tokens", tools=(), answer=from_json_schema({"type": "integer"}, "p"))
+    assert talked.heard(talked.written(f"{before}5{after}")).content == "5"
+    assert talked.heard(talked.written("5")).content == "5"
 
 
 @BY_DIALECT

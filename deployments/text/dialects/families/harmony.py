@@ -59,6 +59,12 @@ class Harmony(Dialect):
         """All marks, because without them headers and text are not separate."""
         return self.marks
 
+    def framed_answer(self, answer: str, context: ReplyContext, mark: WriteMark) -> str:
+        if not context.split_thoughts:
+            return answer
+        header = f'{mark(CHANNEL)} "final" {mark(MESSAGE)}'
+        return f'(({mark(START)} "assistant")? {header})? {answer}'
+
     def calls_lark(
         self, tools: Sequence[Tool], parallel: bool, mark: WriteMark, marked: bool = False
     ) -> str:

@@ -88,6 +88,12 @@ class MarkedBlocks(Dialect):
             else None,
         )
 
+    def framed_answer(self, answer: str, context: ReplyContext, mark: WriteMark) -> str:
+        if self.answer_frame is None or not context.split_thoughts:
+            return answer
+        start, end = map(mark, self.answer_frame)
+        return f'({start} "\\n"?)? {answer} ("\\n"? {end})?'
+
     def opened_by(self, mark: WriteMark) -> str:
         """The mark before the first call. It may depend on the tokenizer's special tokens."""
         return self.opening
