@@ -33,6 +33,7 @@ from kv.layout import NOTHING, Layout, within
 from kv.states import NO_STATE, SLOTS_PER_TASK
 
 MIB, GIB = 1 << 20, 1 << 30
+FP8_CAPABILITY = (8, 9)
 STATES_CONTEXT = 1 << 15  # tokens, of a model that attends nowhere, unless it is set
 SOUNDS_PER_TASK = 2  # what it hears, and one that another request hears next
 CPU_SOUND_TASKS = 4  # that there is room for, whatever their size, unless `kv_gib` is set
@@ -104,6 +105,10 @@ def cache_shape(
     shape = _page_shape(model, limits, layout)
     if shape.is_fp8 and model.device.type != "cuda":
         raise ValueError("kv_dtype: fp8 needs a GPU")
+    if shape.is_fp8 and by_rows(model) is not None:
+        raise ValueError(f"kv_dtype: {model.config.model_type} is computed row by row, not in fp8")
+    if shape.is_fp8 and torch.cuda.get_device_capability(model.device) < FP8_CAPABILITY:
+        raise ValueError("kv_dtype: fp8 needs a GPU of compute capability 8.9 or above")
     if limits.n_pages:
         shape = replace(shape, n_pages=limits.n_pages)
     else:

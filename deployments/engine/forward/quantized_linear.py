@@ -36,6 +36,7 @@ class Int8Linear(nn.Module):
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
         self.register_buffer("bias", bias)
+        self.out_features, self.in_features = weight.shape
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
@@ -58,14 +59,20 @@ class Int4Linear(nn.Module):
     bias: Tensor | None  # [out]
 
     def __init__(
-        self, weight: Tensor, scale_and_zero: Tensor, group: int, n_out: int, bias: Tensor | None
+        self,
+        weight: Tensor,
+        scale_and_zero: Tensor,
+        group: int,
+        sizes: tuple[int, int],
+        bias: Tensor | None,
     ) -> None:
+        """`sizes` are the numbers of outputs and inputs, which the weight may have more of."""
         super().__init__()
         self.register_buffer("weight", weight)
         self.register_buffer("scale_and_zero", scale_and_zero)
         self.register_buffer("bias", bias)
         self._group = group
-        self._n_out = n_out
+        self.out_features, self.in_features = sizes
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
@@ -75,7 +82,7 @@ class Int4Linear(nn.Module):
             multiply = torch.ops.aten._weight_int4pack_mm
             flat = F.pad(flat, (0, -flat.shape[-1] % INT4_GPU_INPUT_MULTIPLE))
         y = multiply(flat.contiguous(), self.weight, self._group, self.scale_and_zero)
-        return _add_bias_and_reshape(y[:, : self._n_out], x, self.bias)
+        return _add_bias_and_reshape(y[:, : self.out_features], x, self.bias)
 
 
 class PackedQuantized(KernelLinear):
@@ -176,6 +183,7 @@ class Float8Linear(nn.Module):
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
         self.register_buffer("bias", bias)
+        self.out_features, self.in_features = weight.shape
 
     def forward(self, x: Tensor) -> Tensor:
         rows, scale = to_float8(x.reshape(-1, x.shape[-1]))

@@ -203,7 +203,8 @@ def _int4(weight: Tensor, bias: Tensor | None) -> nn.Module | None:
         )
     quantized = _torchao_weight(config, weight)
     if not _has_kernels(weight):
-        return Int4Linear(quantized.qdata, quantized.scale_and_zero, group_size, n_out, bias)
+        sizes = n_out, n_in
+        return Int4Linear(quantized.qdata, quantized.scale_and_zero, group_size, sizes, bias)
     return _packed_linear(_pack_int4(weight, quantized.scale_and_zero), weight, bias)
 
 

@@ -25,7 +25,7 @@ from deployments.engine.parallel.ranks import STOP, Ranks, RanksLostError
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.cache import CacheShape
-from kv.layout import Layout, within
+from kv.layout import Layout
 from kv.storage import Storage
 
 SENT_SIZES = tuple(field.name for field in fields(CacheShape) if field.name != "layout")
@@ -64,6 +64,8 @@ def shape_together(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks) -
     with ranks.apart():  # the size of a state is found by computing one
         shape = cache_shape(model, limits, ranks.world_size, layout)
     sizes = [getattr(shape, name) for name in SENT_SIZES]
+    # Which windows there are was decided before the longest sequence was known.
+    sizes += [one.window or 0 for one in shape.layout]
     with ranks.in_step(Tag.CACHE_SHAPE, np.array(sizes, dtype=np.int64)):
         return shape
 
@@ -115,8 +117,11 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     """
     _expect(Tag.LAYOUT, ranks)
     layout = find_layout(model)
-    sizes = dict(zip(SENT_SIZES, _expect(Tag.CACHE_SHAPE, ranks).tolist(), strict=True))
-    shape = CacheShape(layout=within(layout, sizes["max_tokens"]), **sizes)
+    sent = _expect(Tag.CACHE_SHAPE, ranks).tolist()
+    sizes = dict(zip(SENT_SIZES, sent, strict=False))
+    windows = zip(layout, sent[len(SENT_SIZES) :], strict=True)
+    layout = tuple(one._replace(window=window or None) for one, window in windows)
+    shape = CacheShape(layout=layout, **sizes)
     replace_attention(model, shape.max_tokens)
     fuse(model)
     storage = shape.storage(model.dtype, model.device)

@@ -3,13 +3,13 @@
 from math import log
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import MAX_LOGIT_CHANGE, BaseSamplingStrategy
 from deployments.engine.tasks.repetitions import Repetitions
 from deployments.engine.tasks.task import Task
+from deployments.engine.transfer import to_device
 from deployments.wire import DryParams, SamplingParams
 
 
@@ -36,5 +36,4 @@ def _penalise(logits: Tensor, task: Task, dry: DryParams) -> None:
     # In logarithms no power overflows.
     powers = log(dry.multiplier) + (lengths - allowed) * log(dry.base)
     penalties = np.exp(np.minimum(powers, log(MAX_LOGIT_CHANGE))).astype(np.float32)
-    device = logits.device
-    logits[torch.from_numpy(ids).to(device)] -= torch.from_numpy(penalties).to(device)
+    logits[to_device(ids, logits.device)] -= to_device(penalties, logits.device)

@@ -1,6 +1,9 @@
 """Keeps transcripts to the form of Whisper: text between pairs of times, which never go back."""
 
+from functools import lru_cache
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -26,11 +29,16 @@ def _is_transcript(params: SamplingParams) -> bool:
     return params.transcript is not None
 
 
+@lru_cache(maxsize=16)
+def _on(device: torch.device, ids: tuple[int, ...]) -> Tensor:
+    return torch.tensor(ids, dtype=torch.int64, device=device)
+
+
 def _keep_form(logits: Tensor, said: NDArray[np.int64], params: TranscriptParams) -> None:
     first_time = params.first_time
-    logits[list(params.banned)] = BANNED
+    logits[_on(logits.device, params.banned)] = BANNED
     if not len(said):
-        logits[list(params.banned_first)] = BANNED
+        logits[_on(logits.device, params.banned_first)] = BANNED
     logits[params.no_times] = BANNED
     is_time = said >= first_time
     if not len(said):
@@ -47,5 +55,5 @@ def _keep_form(logits: Tensor, said: NDArray[np.int64], params: TranscriptParams
         logits[first_time : int(times[-1]) + (not may_repeat)] = BANNED
     # Times that are more likely together than any text are taken for a time.
     probabilities = logits.log_softmax(0)
-    if probabilities[first_time:].logsumexp(0) > probabilities[:first_time].max():
-        logits[:first_time] = BANNED
+    is_time_next = probabilities[first_time:].logsumexp(0) > probabilities[:first_time].max()
+    logits[:first_time].masked_fill_(is_time_next, BANNED)  # on the device: nobody waits for it

@@ -90,8 +90,8 @@ class LimitOptions(StrictOptions):
     kv_dtype: Literal["auto", "fp8"] = Field(
         default=LIMITS.kv_dtype,
         description=(
-            "Of the KV cache: as `dtype`, or `fp8` (e4m3, on a GPU): twice the tokens in the "
-            "same memory, less exact"
+            "Of the KV cache: as `dtype`, or `fp8` (e4m3, on GPUs from compute capability 8.9): "
+            "twice the tokens in the same memory, less exact"
         ),
     )
     gpu_memory_utilization: float = Field(

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,10 @@ from deployments.engine.loading.quantization import (
     QuantizationError,
     quantize,
 )
+from kv.content import Content
+from tests.adapters import make_adapter
 from tests.checkpoints import save_checkpoint
-from tests.engine.drive import engine, random_ids, request
+from tests.engine.drive import engine, random_ids, request, roomy
 from tests.engine.loading.torchao import skip_without_torchao
 from tests.families import tiny
 from tests.models import tiny_model
@@ -244,3 +247,16 @@ def test_quantized_layers_stand_beside_latents() -> None:
     assert type(attention.o_proj) is not nn.Linear
     assert type(attention.kv_b_proj) is nn.Linear
     assert all(shape.has_values_in_keys for shape in find_layout(model))
+
+
+def test_requests_of_a_quantized_model_may_have_adapters(tmp_path: Path) -> None:
+    """In float32, whose layers are as those of a GPU."""
+    model = tiny_model()
+    adapter = make_adapter(tmp_path / "adapter", model, seed=1)
+    quantize(model, "int8", "cpu")
+    plain = request("plain", random_ids(9), max_tokens=8)
+    adapted = replace(plain, request_id="adapted", content=Content(adapters=(adapter,)))
+    with engine(model=model, limits=roomy(max_loras=1)) as running:
+        outcomes = running.run_together(plain, adapted)
+    assert all(outcome.error is None for outcome in outcomes)
+    assert outcomes[0].token_ids != outcomes[1].token_ids
