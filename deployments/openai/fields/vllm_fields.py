@@ -47,6 +47,8 @@ class VllmFields(LlamaCppFields):
                 raise refused(f"`{param}` is not supported on this endpoint", param)
             if getattr(self, name) not in (None, value):
                 raise refused(f"`{param}` must equal `{name}`", param)
+            if name == "repetition_penalty" and self.repeat_penalty not in (None, value):
+                raise refused(f"`{param}` must equal `repeat_penalty`", param)
             setattr(self, name, value)
         if self.nvext is not None and self.nvext.greedy:
             self.temperature = 0.0  # greedy, whatever the temperature

@@ -1,5 +1,6 @@
 """Makes the prompt of a Responses request: of earlier items, instructions and its own items."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -108,7 +109,8 @@ def stored_item(item: Item, recalled: Recalled) -> StoredItem:
     listed = item.listed()
     stored = StoredItem(str(listed["id"]), encode(listed))
     known = recalled.known.get(stored.id)
-    is_ours = not item.id or (known is not None and known.body == stored.body)
+    is_known = known is not None and json.loads(known.body) == json.loads(stored.body)
+    is_ours = not item.id or is_known
     return replace(stored, is_referable=is_ours)
 
 
@@ -120,7 +122,13 @@ def decrypted(items: Sequence[ItemWithPath], cipher: OwnedCipher) -> list[ItemWi
 def _decrypted(path: str, item: Item, cipher: OwnedCipher) -> Item:
     if not isinstance(item, ReasoningItem) or item.encrypted_content is None:
         return item
-    return item.with_thought(cipher.decrypt(item.encrypted_content, f"{path}.encrypted_content"))
+    try:
+        thought = cipher.decrypt(item.encrypted_content, f"{path}.encrypted_content")
+    except Refused:
+        if item.text and path in (PREVIOUS, CONVERSATION_PARAM):
+            return item  # what was stored here beside it: the key is another one by now
+        raise
+    return item.with_thought(thought)
 
 
 def read_items(recalled: Recalled) -> list[ItemWithPath]:
