@@ -16,6 +16,8 @@ from typing import TypeVar
 
 OFF_LOOP_BYTES = 8 << 10  # of a body whose work is done in a thread
 LARGE_BYTES = 256 << 10
+# All but one of the threads that asyncio has for such work: it also does what no client waits for.
+MAX_LIGHT = min(32, (os.cpu_count() or 1) + 4) - 1
 
 ValueT = TypeVar("ValueT")
 
@@ -65,7 +67,7 @@ class OffLoop:
     """The threads of a process beside its event loop."""
 
     turns: Turns = field(default_factory=Turns)  # of large bodies
-    light_turns: Turns = field(default_factory=lambda: Turns(os.cpu_count() or 1))
+    light_turns: Turns = field(default_factory=lambda: Turns(MAX_LIGHT))
     large: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="large-body")
     )

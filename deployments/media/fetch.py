@@ -106,7 +106,8 @@ class Fetcher:
         try:
             with on_late.aborting(connection):
                 connection.request("GET", _path(target.url), headers=_headers(target))
-                found = self._read(connection.getresponse())
+                with connection.getresponse() as response:
+                    found = self._read(response)
                 if on_late.is_late:  # and what was read is cut off
                     raise TimeoutError
                 return found

@@ -63,8 +63,6 @@ LOOKALIKE = {
     "additionalProperties": False,
 }
 MARKS = pytest.mark.parametrize("marks", ["text", "tokens"])
-# Their grammars have compact lists, one call a message, and JSON's constants.
-ONE_OF_SEVERAL_WAYS = frozenset({"command", "harmony", "pythonic"})
 
 
 @cache
@@ -310,33 +308,6 @@ def test_text_may_stand_in_the_frame_that_its_model_has_for_it() -> None:
     assert len(said) < len("Yes.") + 3
     assert not reply.grammar.has_begun
     assert held.heard(said) == Reply("Yes.", "", ())
-
-
-@BY_DIALECT
-@MARKS
-def test_two_calls_may_be_written_as_their_family_writes_them(table: Table, marks: str) -> None:
-    if table.dialect in ONE_OF_SEVERAL_WAYS or (table.dialect, marks) == ("mistral", "text"):
-        return
-    talked = talk(table, marks)
-    ids = talked.written(table.write([("ping", {"at": None}), ("search", {})]))
-    assert [call.name for call in talked.heard(ids).calls] == ["ping", "search"]
-
-
-@pytest.mark.parametrize(
-    ("dialect", "before", "after"),
-    [
-        ("harmony", "<|channel|>final<|message|>", ""),
-        ("harmony", "<|start|>assistant<|channel|>final<|message|>", ""),
-        ("command", *FRAME),
-    ],
-)
-def test_an_answer_in_a_form_may_be_where_its_family_has_answers(
-    dialect: str, before: str, after: str
-) -> None:
-    [table] = [one for one in TABLES if one.dialect == dialect]
-    talked = talk(table, "tokens", tools=(), answer=from_json_schema({"type": "integer"}, "p"))
-    assert talked.heard(talked.written(f"{before}5{after}")).content == "5"
-    assert talked.heard(talked.written("5")).content == "5"
 
 
 @BY_DIALECT

@@ -92,7 +92,7 @@ class MarkedBlocks(Dialect):
         if self.answer_frame is None or not context.split_thoughts:
             return answer
         start, end = map(mark, self.answer_frame)
-        return f'({start} "\\n"?)? {answer} ("\\n"? {end})?'
+        return f'({start} "\\n"? {answer} "\\n"? {end} | {answer})'
 
     def opened_by(self, mark: WriteMark) -> str:
         """The mark before the first call. It may depend on the tokenizer's special tokens."""
