@@ -1,27 +1,88 @@
-"""What stands in each patch of a picture, for the heads that teach the tower to see."""
+"""What stands in each patch of a picture, for the heads that teach the tower to see.
+
+Beside a thing and its colour they tell what questions are about: where it lies, which one it is of
+its line, how many there are. So a patch has the answer before the language model looks at it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from serve_app.demo.training.vision.drawing import letter_spans
-from serve_app.demo.training.vision.scenes import COLOURS, SHAPES, Bars, Scene, Shapes, Writing
+from serve_app.demo.training.vision.scenes import (
+    COLOURS,
+    COLUMNS,
+    ROWS,
+    SHAPES,
+    WORDS,
+    Bars,
+    Scene,
+    Shapes,
+    Writing,
+    third,
+)
 
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 BAR = "bar"
-# nothing is the first of both
+# nothing is the first of all
 THINGS = {name: at for at, name in enumerate((*SHAPES, *LETTERS, BAR), 1)}
 SHADES = {name: at for at, name in enumerate(COLOURS, 1)}
-CLASSES = (len(THINGS) + 1, len(SHADES) + 1)
+ROW_NUMBERS, COLUMN_NUMBERS = (
+    {"": 0, **{name: at for at, name in enumerate(names, 1)}} for names in (ROWS, COLUMNS)
+)
+MOST = max(map(len, WORDS))  # things in a picture
 Box = tuple[float, float, float, float]  # left, top, right, bottom, as shares of the side
 
 
+class Label(NamedTuple):
+    """Of a patch; 0 where there is none. order: the thing's place among all, letters' and bars'
+    alone. alike: how many there are of this thing. all: how many things there are, in each patch.
+    """
+
+    thing: int = 0
+    colour: int = 0
+    row: int = 0
+    column: int = 0
+    order: int = 0
+    alike: int = 0
+    all: int = 0
+
+
+CLASSES = tuple(
+    Label(
+        thing=len(THINGS) + 1,
+        colour=len(SHADES) + 1,
+        row=len(ROW_NUMBERS),
+        column=len(COLUMN_NUMBERS),
+        order=MOST + 1,
+        alike=MOST + 1,
+        all=MOST + 1,
+    )
+)
+
+
 def labels(scene: Scene, grid: int) -> Tensor:
-    """[grid * grid, 2]: the thing and its colour; a patch has what its middle lies in."""
-    found = torch.zeros(grid, grid, 2, dtype=torch.long)
-    for thing, colour, (left, top, right, bottom) in _boxes(scene):
+    """[grid * grid, heads]: as Label; a patch has what its middle lies in."""
+    boxes = _boxes(scene)
+    numbers = Counter(thing for thing, _, _ in boxes)
+    found = torch.tensor(Label(all=len(boxes))).repeat(grid, grid, 1)
+    for at, (thing, colour, box) in enumerate(boxes, 1):
+        left, top, right, bottom = box
         rows = slice(_after(top, grid), _after(bottom, grid))
         columns = slice(_after(left, grid), _after(right, grid))
-        found[rows, columns] = torch.tensor((THINGS[thing], SHADES[colour]))
+        label = Label(
+            thing=THINGS[thing],
+            colour=SHADES[colour],
+            row=ROW_NUMBERS[third((top + bottom) / 2, ROWS)],
+            column=COLUMN_NUMBERS[third((left + right) / 2, COLUMNS)],
+            order=0 if isinstance(scene, Shapes) else at,
+            alike=numbers[thing],
+            all=len(boxes),
+        )
+        found[rows, columns] = torch.tensor(label)
     return found.flatten(0, 1)
 
 
@@ -30,7 +91,7 @@ def _after(at: float, grid: int) -> int:
     return min(grid, max(0, round(at * grid)))
 
 
-def _boxes(scene: Scene) -> list[tuple[str, str, Box]]:
+def _boxes(scene: Scene) -> Sequence[tuple[str, str, Box]]:
     match scene:
         case Shapes():
             return [

@@ -67,7 +67,7 @@ class Item:
     @property
     def place(self) -> str:
         """Where it clearly lies, such as "top left"; empty where that is no matter of course."""
-        row, column = _third(self.y, ROWS), _third(self.x, COLUMNS)
+        row, column = third(self.y, ROWS), third(self.x, COLUMNS)
         if not (row and column):
             return ""
         if row == column:
@@ -125,7 +125,8 @@ class Bars:
 Scene = Shapes | Writing | Bars
 
 
-def _third(at: float, names: tuple[str, str, str]) -> str:
+def third(at: float, names: tuple[str, str, str]) -> str:
+    """Of the side; empty where that is not clear."""
     if at <= SIDE_ENDS:
         return names[0]
     if at >= 1 - SIDE_ENDS:
