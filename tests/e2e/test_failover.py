@@ -75,12 +75,12 @@ def _seen(number: int) -> dict[str, Any]:
 
 
 async def streams(server: Server, kind: str, kill_after: int | None) -> list[Said]:
-    moment = Moment(kill_after or 0)
+    moment, (victim, *_) = Moment(kill_after or 0), server.replicas("MantaModel", f"model-{kind}")
     async with httpx.AsyncClient(base_url=server.url, timeout=300) as client:
         running = [asyncio.create_task(stream(client, job, moment)) for job in jobs(kind)]
         if kill_after is not None:
             await moment.came.wait()
-            os.kill(server.replicas("MantaModel", f"model-{kind}")[0], signal.SIGKILL)
+            os.kill(victim, signal.SIGKILL)
         return await asyncio.gather(*running)
 
 

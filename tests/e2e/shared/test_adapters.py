@@ -162,12 +162,12 @@ def test_streams_go_on_with_their_adapters_when_a_replica_dies(pair: Server) -> 
     jobs = [{**LONG, "model": name, "prompt": f"{n} " * 20} for n, name in enumerate(NAMES * 4)]
 
     async def all_said(kill_after: int | None) -> list[Said]:
-        moment = Moment(kill_after or 0)
+        moment, (victim, *_) = Moment(kill_after or 0), pair.replicas(*PAIR_REPLICAS)
         async with httpx.AsyncClient(base_url=pair.url, timeout=300) as client:
             running = [asyncio.create_task(stream(client, job, moment)) for job in jobs]
             if kill_after is not None:
                 await moment.came.wait()
-                os.kill(pair.replicas(*PAIR_REPLICAS)[0], signal.SIGKILL)
+                os.kill(victim, signal.SIGKILL)
             return await asyncio.gather(*running)
 
     undisturbed = asyncio.run(all_said(None))

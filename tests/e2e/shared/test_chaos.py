@@ -127,13 +127,13 @@ def _logprobs(found: Any) -> list[float]:
 
 async def all_streams(server: Server, kill_after: int | None, rng: random.Random) -> list[Said]:
     """Every job at once; one replica dies when so many pieces have come to the clients."""
-    moment = Moment(kill_after or 0)
+    moment, victim = Moment(kill_after or 0), rng.choice(server.replicas(*PAIR_REPLICAS))
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=limits) as client:
         running = [asyncio.create_task(stream(client, job, moment)) for job in jobs()]
         if kill_after is not None:
             await moment.came.wait()
-            os.kill(rng.choice(server.replicas(*PAIR_REPLICAS)), signal.SIGKILL)
+            os.kill(victim, signal.SIGKILL)
         return await asyncio.gather(*running)
 
 
