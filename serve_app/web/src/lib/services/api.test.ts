@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { forgetKey, keepKey } from '#lib/storage/secret';
 import { api, listeners, post, uiUrl } from './api';
 
 const BUSY = { error: { message: 'No room', code: 'overloaded' } };
@@ -37,6 +38,16 @@ test('what the server itself refuses has its words', async () => {
 	serve(Response.json(BUSY, { status: 401 }));
 	await expect(api.json('v1/models')).rejects.toMatchObject({ status: 401 });
 	expect(heard).toEqual(['reached', 'reached', 'signed out']);
+});
+
+test('a refusal of a key that is no more in use signs nobody out', async () => {
+	vi.stubGlobal('fetch', () => {
+		keepKey('of who is there now', false);
+		return Promise.resolve(Response.json(BUSY, { status: 401 }));
+	});
+	await expect(api.json('v1/models')).rejects.toMatchObject({ status: 401 });
+	forgetKey();
+	expect(heard).toEqual(['reached']);
 });
 
 test('an answer that is no JSON, or that breaks off, is an error as all others', async () => {

@@ -53,7 +53,8 @@ async function stream(path: string, init: RequestInit = {}): Promise<Response> {
 		throw path.startsWith('./') || wasHeard ? refused : lost();
 	}
 	listeners.reached();
-	if (response.status === 401) listeners.signedOut();
+	// Who signed in meanwhile has another key.
+	if (response.status === 401 && readKey() === key) listeners.signedOut();
 	throw refused;
 }
 

@@ -28,15 +28,20 @@ class ServerStore {
 	async start(): Promise<void> {
 		this.#rests = false;
 		this.#endRetry();
+		const key = readKey();
 		try {
 			await ServerService.check();
-			this.owner = await ServerService.me();
-			this.needsKey = false;
+			const owner = await ServerService.me();
+			// Who signed in or out meanwhile knows better.
+			if (readKey() === key) {
+				this.owner = owner;
+				this.needsKey = false;
+			}
 			this.reached();
 		} catch (error) {
 			if (!(error instanceof ApiError)) throw error;
-			if (error.status === 401) this.signedOut();
-			else if (error.status === 0) this.lost();
+			// A 401 has signed out whose key it was.
+			if (error.status === 0) this.lost();
 			else this.reached();
 		}
 		this.known = true;
