@@ -19,10 +19,12 @@ settings.register_profile("exhaustive", deadline=None, derandomize=True, max_exa
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--exhaustive", action="store_true", help="try every case, seed and field")
+    parser.addoption("--device", default="cpu", help="of the engines in tests/engine: cpu or cuda")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     effort.exhaustive = config.getoption("--exhaustive")
+    effort.device = config.getoption("--device")
     settings.load_profile("exhaustive" if effort.exhaustive else "check")
     # A shell ignores Ctrl-C for what it runs in the background, and children inherit that; but the
     # tests' servers are ended by it.

@@ -1,9 +1,11 @@
-"""How many examples, seeds or rounds a test tries in this run."""
+"""How much a test tries in this run, and on which device."""
 
 from typing import TypeVar
 
 T = TypeVar("T")
-exhaustive = False  # tests/conftest.py sets it from `--exhaustive`, before it imports a test
+# tests/conftest.py sets these from `--exhaustive` and `--device`, before it imports a test.
+exhaustive = False
+device = "cpu"
 
 
 def tries(check: T, exhaustively: T) -> T:

@@ -145,6 +145,8 @@ class Runner:
         device = self._cache.storage.device
         if device.type == "cuda":
             torch.cuda.set_device(device)  # of this thread; kernels and streams go by it
+            # Of float32 numbers torch rounds those of convolutions alone, unless it is told.
+            torch.backends.cudnn.allow_tf32 = False
         try:
             # Chunks are computed by other code than single tokens, drafts and small chunks.
             shape, chunk = self._cache.shape, max(MAX_DRAFTED_STEP_CPU, MAX_SMALL_CHUNK) + 1

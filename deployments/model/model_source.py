@@ -29,7 +29,6 @@ from deployments.engine.model_card import (
     generation_config,
     make_card,
 )
-from deployments.engine.outputs.model_outputs import outputs_of
 from deployments.engine.parallel.ranks import Ranks
 from deployments.model.load_progress import ReportProgress
 from deployments.model.metrics import GpuMemory
@@ -69,7 +68,6 @@ class ModelSource:
 
     def release(self) -> None:
         for model in self._kept:
-            outputs_of(model).to("cpu")
             move(model, "cpu")
         release_memory(self._large)
 
@@ -146,7 +144,6 @@ class ModelSource:
 
     def _weights(self, ranks: Ranks | None) -> PreTrainedModel:
         if self._kept:
-            outputs_of(self._kept[0]).to(self._device)
             return move(self._kept[0], self._device)
         self._report("weights", 0.0)
         with weights_progress(self._report):

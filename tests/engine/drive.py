@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.media.encoder import move
 from deployments.wire import (
     FinishReason,
     GenerationRequest,
@@ -23,6 +24,7 @@ from deployments.wire import (
     TokenLogprob,
 )
 from kv.content import Adapter, Content
+from tests import effort
 from tests.models import VOCAB, tiny_model
 
 PATIENCE_S = 120.0  # nothing waits for so long unless it would wait forever
@@ -234,6 +236,11 @@ class Engine:
         assert len(self.core.cache.table) == 0
 
 
+def on_device(model: PreTrainedModel) -> PreTrainedModel:
+    """The model itself, where engines compute in this run."""
+    return model if effort.device == "cpu" else move(model, effort.device)
+
+
 @contextmanager
 def engine(
     architecture: str = "llama",
@@ -245,10 +252,13 @@ def engine(
     draft: PreTrainedModel | None = None,
 ) -> Iterator[Engine]:
     """An engine that has let go of everything when the block is left."""
-    model = model or tiny_model(architecture)
+    model = on_device(model or tiny_model(architecture))
+    draft = draft and on_device(draft)
     gate = Gate(model)
     tokenizer_json = tokenizer_json or ascii_tokenizer
     core = EngineCore(model, eos, limits or roomy(), tokenizer_json, draft=draft)
+    if effort.device != "cpu":  # what stands at a module is not a part of a captured step
+        core._scheduler._runner._forward.drop_graphs()
     running = Engine(core, gate, model)
     try:
         yield running

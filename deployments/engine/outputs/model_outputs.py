@@ -6,6 +6,7 @@ The loader finds it out and gives it to the model, where the engine finds it.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -37,7 +38,7 @@ class ModelOutputs:
     def has_labels(self) -> bool:
         return bool(self.kinds.labels)
 
-    def to(self, device: str) -> None:
+    def to(self, device: torch.device | str) -> None:
         """Moves what is not a part of the model itself."""
         if self.dense is not None:
             self.dense.to(device)

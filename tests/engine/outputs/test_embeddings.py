@@ -1,7 +1,6 @@
 """Vectors are those of transformers, whatever else is computed beside them."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,11 +22,8 @@ from tests.encoders import (
     tiny_embedder,
 )
 from tests.engine.drive import engine, request, roomy
-from tests.engine.outputs.drive import answers, ask, embedder
+from tests.engine.outputs.drive import ALIKE, EXACT, answers, ask, embedder
 from tests.models import tiny_model
-
-EXACT: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
-ALIKE: dict[str, Any] = {"rtol": 1e-6, "atol": 4e-6}  # one sum in another order
 
 
 @pytest.mark.parametrize("architecture", [*ENCODERS, *DECODERS])

@@ -11,10 +11,9 @@ from deployments.engine.loading.model_tasks import answer_as
 from deployments.outputs import Activation, LabelParams, ModelTask, Pooling, PoolParams
 from tests.encoders import label_logits, texts, tiny_classifier, tiny_embedder
 from tests.engine.drive import engine, request, roomy
-from tests.engine.outputs.drive import answers, ask, embedder, refusal
+from tests.engine.outputs.drive import EXACT, answers, ask, embedder, refusal
 from tests.models import VOCAB, tiny_model
 
-EXACT: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 HEAD = PoolParams(use_head=True)
 CLASSIFIERS = (
     *("bert", "roberta", "xlm_roberta", "mpnet", "distilbert", "modernbert"),

@@ -20,6 +20,7 @@ from deployments.media_rules import MediaKind
 from deployments.speech_rules import TranscriptParams
 from deployments.wire import GenerationRequest, MediumFile, SamplingParams
 from kv.content import DIGEST_BYTES, Content, Medium
+from tests.engine.drive import on_device
 
 N_TIMES = 51
 WINDOW = 16_000  # samples
@@ -109,4 +110,4 @@ def sound_request(
 
 
 def started(limits: EngineLimits) -> InferenceEngine:
-    return InferenceEngine(tiny_whisper(), tiny_tokenizer(), limits=limits)
+    return InferenceEngine(on_device(tiny_whisper()), tiny_tokenizer(), limits=limits)
