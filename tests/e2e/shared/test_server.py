@@ -32,6 +32,7 @@ def test_stats_count_what_was_generated(server: Server) -> None:
 
 
 def test_an_answer_that_ends_at_a_stop_string_is_no_aborted_one(server: Server) -> None:
+    server.eventually(lambda: server.stats()["active_requests"] == 0)  # of other tests' clients
     before = server.stats()
     letters = list("etaoinshrdlucmfw")  # one of which comes soon, as all tokens are as likely
     body = {"prompt": "abc", "max_tokens": 400, "ignore_eos": True, "stop": letters}
