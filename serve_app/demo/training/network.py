@@ -115,8 +115,9 @@ def answer_loss(network: Network, ids: Tensor, targets: Tensor) -> Tensor:
 
 
 def precision(device: torch.device) -> torch.dtype:
-    """What to compute in; bfloat16 without matrix units is slower than float32."""
-    fast = device.type != "cpu" or torch.cpu.get_capabilities().get("amx_bf16", False)
+    """What to compute in; bfloat16 without instructions of its own is slower than float32."""
+    known = torch.cpu.get_capabilities()
+    fast = device.type != "cpu" or known.get("amx_bf16") or known.get("avx512_bf16")
     return torch.bfloat16 if fast else torch.float32
 
 

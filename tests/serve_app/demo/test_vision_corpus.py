@@ -12,7 +12,7 @@ from serve_app.demo.training.corpus.split import SeededDraw, is_held, normal
 from serve_app.demo.training.vision import scenes
 from serve_app.demo.training.vision.corpus import EVALUATED, KINDS, Lesson, cases, lesson
 from serve_app.demo.training.vision.drawing import drawn
-from serve_app.demo.training.vision.labels import SHADES, THINGS, Label, labels
+from serve_app.demo.training.vision.labels import LINE, SHADES, THINGS, Label, labels
 from serve_app.demo.training.vision.scenes import COLOURS, Bars, Item, Shapes, Writing
 from tests.effort import tries
 
@@ -68,10 +68,11 @@ def test_patches_are_labelled_with_what_is_drawn_there() -> None:
     for at in range(tries(20, 300)):
         scene = scenes.few(draw, 1 + at % 3)
         found = labels(scene, GRID).view(GRID, GRID, -1)
+        shades = [item.colour for item in scene.items]
         for item in scene.items:
             label = Label(*found[int(item.y * GRID), int(item.x * GRID)].tolist())
             assert label[:2] == (THINGS[item.shape], SHADES[item.colour])
-            assert label[4:] == (0, 1, len(scene.items))
+            assert label[4:8] == (0, 1, shades.count(item.colour), len(scene.items))
             words = item.place.split()
             assert not words or label.row == 1 + scenes.ROWS.index(words[0])
             assert not words or label.column == 1 + scenes.COLUMNS.index(words[-1])
@@ -79,6 +80,7 @@ def test_patches_are_labelled_with_what_is_drawn_there() -> None:
     row = [Label(*one) for one in dict.fromkeys(map(tuple, writing[GRID // 2].tolist()))]
     read = [(one.thing, one.order, one.all) for one in row if one.thing]
     assert read == [(THINGS["4"], 1, 2), (THINGS["2"], 2, 2)]
+    assert all(one[LINE : LINE + 3] == (5, 3, 0) for one in row if one.thing)
     bars = labels(Bars(("red", "blue"), (1.0, 0.3), "white", False), GRID).view(GRID, GRID, -1)
     assert set(bars[2, :, 1].tolist()) == {0, SHADES["red"]}
     assert set(bars[6, :, 1].tolist()) == {0, SHADES["red"], SHADES["blue"]}

@@ -13,7 +13,6 @@ from serve_app.demo.evaluation.vision import answers
 from serve_app.demo.evaluation.vision_card import write_card
 from serve_app.demo.model_files import DRAFT, load_vision
 from serve_app.demo.training.batches import IGNORED
-from serve_app.demo.training.network import light
 from serve_app.demo.training.vision.batches import CHATS, packed, pixels
 from serve_app.demo.training.vision.corpus import cases, lesson
 from serve_app.demo.training.vision.files import export, llava, processor, with_picture
@@ -22,9 +21,12 @@ from serve_app.demo.training.vision.network import (
     TOWER,
     Packed,
     SightNetwork,
+    naming_loss,
     packed_loss,
+    words_of,
 )
-from serve_app.demo.training.vision.tower import naming_loss, seen
+from serve_app.demo.training.vision.prefetch import drawn
+from serve_app.demo.training.vision.tower import looked_at
 from serve_app.demo.training.vision.train import (
     NAMED,
     State,
@@ -35,6 +37,7 @@ from serve_app.demo.training.vision.train import (
     optimizers_of,
     resume,
     talks,
+    wanted,
 )
 
 SEED = "batch 0"
@@ -73,7 +76,13 @@ def reader(tokenizer: PreTrainedTokenizerFast) -> LlavaProcessor:
 
 
 def loss_of(network: SightNetwork, batch: Packed) -> torch.Tensor:
-    return packed_loss(network, seen(network.tower, light(batch.pixels)), batch)
+    return packed_loss(network, looked_at(network.tower, batch.pixels), batch)
+
+
+def learned(state: State, share: float) -> None:
+    """One step later."""
+    pictures = drawn(state.tokenizer, wanted(state, 0, share))
+    learn(state, pictures, share, talks(state, 0), None)
 
 
 def alone(batch: Packed, picture: int, chat: int) -> Packed:
@@ -172,13 +181,13 @@ def test_a_run_that_is_resumed_is_the_run_that_was_not_interrupted(tmp_path: Pat
     whole, out = begin(0), tmp_path / "model"
     whole.batch = 2
     for share in (0.0, NAMED):
-        learn(whole, 0, share, talks(whole, 0), None)
+        learned(whole, share)
     checkpoint(whole, out)
     again = begin(1)
     again.batch = 2
     resume(again, out)
     for state in (whole, again):
-        learn(state, 0, 0.5, talks(state, 0), None)
+        learned(state, 0.5)
     assert again.losses == whole.losses
     assert again.network.tower.patch.equal(whole.network.tower.patch)
     assert again.network.language.embed.equal(whole.network.language.embed)
@@ -196,16 +205,17 @@ def test_a_tower_learns_to_name_what_it_sees(
     tokenizer: PreTrainedTokenizerFast, batch: Packed
 ) -> None:
     network = SightNetwork(TOWER, LANGUAGE, 0)
-    state = State(network, tokenizer, optimizers_of(network))
+    network.take(LlamaForCausalLM.from_pretrained(DRAFT, dtype=torch.float32))
+    words, optimizers = words_of(tokenizer), optimizers_of(network)
 
     def loss() -> torch.Tensor:
-        return naming_loss(network.tower, seen(network.tower, light(batch.pixels)), batch.labels)
+        named = looked_at(network.tower, batch.pixels)
+        return naming_loss(network, named, batch.labels, words)
 
     first = loss().item()
     for _ in range(6):
-        state.optimizers[0].zero_grad()
-        state.optimizers[1].zero_grad()
+        network.zero_grad()
         loss().backward()  # type: ignore[no-untyped-call]
-        for optimizer in state.optimizers:
+        for optimizer in optimizers:
             optimizer.step()
     assert loss().item() < 0.8 * first

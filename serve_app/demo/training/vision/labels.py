@@ -1,11 +1,13 @@
 """What stands in each patch of a picture, for the heads that teach the tower to see.
 
 Beside a thing and its colour they tell what questions are about: where it lies, which one it is of
-its line, how many there are. So a patch has the answer before the language model looks at it.
+its line, how many there are, what the line says. So a patch has the answer before the language
+model looks at it.
 """
 
 from collections import Counter
 from collections.abc import Sequence
+from math import ceil, floor
 from typing import NamedTuple
 
 import torch
@@ -39,7 +41,8 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom, as shares o
 
 class Label(NamedTuple):
     """Of a patch; 0 where there is none. order: the thing's place among all, letters' and bars'
-    alone. alike: how many there are of this thing. all: how many things there are, in each patch.
+    alone. alike, coloured: how many there are of this thing, and of this colour. all: how many
+    things there are, in each patch. first to fifth: the letters of a line, in each of its patches.
     """
 
     thing: int = 0
@@ -48,26 +51,27 @@ class Label(NamedTuple):
     column: int = 0
     order: int = 0
     alike: int = 0
+    coloured: int = 0
     all: int = 0
+    first: int = 0
+    second: int = 0
+    third: int = 0
+    fourth: int = 0
+    fifth: int = 0
 
 
-CLASSES = tuple(
-    Label(
-        thing=len(THINGS) + 1,
-        colour=len(SHADES) + 1,
-        row=len(ROW_NUMBERS),
-        column=len(COLUMN_NUMBERS),
-        order=MOST + 1,
-        alike=MOST + 1,
-        all=MOST + 1,
-    )
-)
+# What a word of the language model stands for.
+WORDED: tuple[Sequence[str], ...] = (tuple(THINGS), tuple(SHADES), ROWS, COLUMNS)
+# of the other labels, with the one for none
+CLASSES = (MOST + 1,) * 4 + (len(LETTERS) + 1,) * MOST
+LINE = Label._fields.index("first")
 
 
 def labels(scene: Scene, grid: int) -> Tensor:
     """[grid * grid, heads]: as Label; a patch has what its middle lies in."""
     boxes = _boxes(scene)
     numbers = Counter(thing for thing, _, _ in boxes)
+    shades = Counter(colour for _, colour, _ in boxes)
     found = torch.tensor(Label(all=len(boxes))).repeat(grid, grid, 1)
     for at, (thing, colour, box) in enumerate(boxes, 1):
         left, top, right, bottom = box
@@ -80,10 +84,23 @@ def labels(scene: Scene, grid: int) -> Tensor:
             column=COLUMN_NUMBERS[third((left + right) / 2, COLUMNS)],
             order=0 if isinstance(scene, Shapes) else at,
             alike=numbers[thing],
+            coloured=shades[colour],
             all=len(boxes),
         )
         found[rows, columns] = torch.tensor(label)
+    if isinstance(scene, Writing):
+        _add_line(found, scene, boxes)
     return found.flatten(0, 1)
+
+
+def _add_line(found: Tensor, scene: Writing, boxes: Sequence[tuple[str, str, Box]]) -> None:
+    """To each patch that the line touches."""
+    grid = len(found)
+    (left, top), (right, bottom) = boxes[0][2][:2], boxes[-1][2][2:]
+    rows = slice(max(0, floor(top * grid)), ceil(bottom * grid))
+    columns = slice(max(0, floor(left * grid)), ceil(right * grid))
+    for at, letter in enumerate(scene.text.lower(), LINE):
+        found[rows, columns, at] = LETTERS.index(letter) + 1
 
 
 def _after(at: float, grid: int) -> int:

@@ -2,6 +2,10 @@
 
 The law: each chat is computed as if it stood alone behind the picture. So a picture is looked at
 once, however much is asked of it.
+
+Beside what transformers has of it there is a loss that names what stands in each patch: it teaches
+the tower to see long before questions do. What a word stands for, a patch says as the sum of such
+words' embeddings: the language model, which knows them, can read patches from the beginning.
 """
 
 from dataclasses import dataclass
@@ -9,14 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from serve_app.demo.training.batches import IGNORED
 from serve_app.demo.training.fused_ops import causal_attention, rms_norm, rotate, total_loss
 from serve_app.demo.training.network import EPS, THETA, Network, Shape, light
 from serve_app.demo.training.tokenizer import VOCABULARY
-from serve_app.demo.training.vision.labels import CLASSES
-from serve_app.demo.training.vision.tower import Tower, TowerShape, projected, seen
+from serve_app.demo.training.vision.labels import CLASSES, WORDED
+from serve_app.demo.training.vision.tower import Tower, TowerShape
 
 # 2.8 M parameters; 64 tokens a picture
 TOWER = TowerShape(side=96, patch=12, hidden=192, layers=6, heads=6, inner=768)
@@ -32,6 +36,8 @@ LANGUAGE = Shape(
     vocabulary=VOCABULARY + 1,
 )
 DRAFT_LAYERS = (0, 1, 3)  # which of them the draft's are
+CERTAIN = 8.0  # the score of a word that a patch has once, where one for none of them has half
+UNLABELLED = 0.3  # weight of patches without a label: they are many
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,9 @@ class SightNetwork(nn.Module):
     def __init__(self, tower: TowerShape, language: Shape, seed: int) -> None:
         super().__init__()
         self.language = Network(language, seed)
-        self.tower = Tower(tower, language.hidden, CLASSES, seed)
+        self.tower = Tower(tower, language.hidden, seed)
+        # for labels that no word stands for; no file keeps it
+        self.head = nn.Parameter(torch.zeros(sum(CLASSES), language.hidden))
 
     @torch.no_grad()
     def take(self, draft: LlamaForCausalLM) -> None:
@@ -75,20 +83,41 @@ class SightNetwork(nn.Module):
             network.down[layer].zero_()
 
 
-def packed_loss(network: SightNetwork, patches: Tensor, batch: Packed) -> Tensor:
-    """The sum of cross entropies over the targets that count; `patches` is what the tower saw."""
-    final = _hidden(network, projected(network.tower, patches), batch)
+def packed_loss(network: SightNetwork, pictures: Tensor, batch: Packed) -> Tensor:
+    """The sum of cross entropies over the targets that count; `pictures`: as `looked_at`"""
+    final = _hidden(network, pictures, batch)
     final = final * light(network.language.norms)[-1]
     logits = functional.linear(final, light(network.language.embed))
     return total_loss(logits, batch.targets[batch.targets != IGNORED])
 
 
-def pixels_of(batch: Packed) -> Tensor:
-    return light(batch.pixels)
+def words_of(tokenizer: PreTrainedTokenizerFast) -> list[Tensor]:
+    """Ids of what stands for each label that is a word: the first token of it."""
+    return [torch.tensor([tokenizer(name)["input_ids"][0] for name in names]) for names in WORDED]
 
 
-def look(network: SightNetwork, batch: Packed) -> Tensor:
-    return seen(network.tower, pixels_of(batch))
+def naming_loss(
+    network: SightNetwork, pictures: Tensor, labels: Tensor, words: list[Tensor]
+) -> Tensor:
+    """Of all labels, the sum of mean cross entropies over patches.
+
+    pictures: as `looked_at`; labels: [pictures, patches, heads]; words: as `words_of`
+    """
+    embed = light(network.language.embed.detach())
+    flat, kinds = pictures.flatten(0, 1), labels.flatten(0, 1).unbind(1)
+    none = torch.full((len(flat), 1), CERTAIN / 2, dtype=flat.dtype)
+    scores = [torch.cat((none, CERTAIN * flat @ embed[ids].T), 1) for ids in words]
+    normal = functional.layer_norm(flat, flat.shape[1:])
+    others = functional.linear(normal, light(network.head))
+    scores += torch.split(others, list(CLASSES), 1)
+    return torch.stack([_mean_loss(*each) for each in zip(scores, kinds, strict=True)]).sum()
+
+
+def _mean_loss(scores: Tensor, kinds: Tensor) -> Tensor:
+    loss = functional.cross_entropy(scores.float(), kinds, reduction="none")
+    has_label = kinds > 0
+    labelled, none = ((loss * of).sum() / of.sum().clamp(min=1) for of in (has_label, ~has_label))
+    return labelled + UNLABELLED * none
 
 
 def _hidden(network: SightNetwork, pictures: Tensor, batch: Packed) -> Tensor:

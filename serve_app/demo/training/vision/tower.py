@@ -1,8 +1,4 @@
-"""The part that sees: CLIP's vision tower, small and written for training, and its projector.
-
-Beside what transformers has of it there are heads that name what stands in each patch: they teach
-the tower to see long before questions do, and no file keeps them.
-"""
+"""The part that sees: CLIP's vision tower, small and written for training, and its projector."""
 
 from dataclasses import dataclass
 
@@ -35,15 +31,11 @@ class TowerShape:
 
 
 class Tower(nn.Module):
-    """Float32 weights with fused projections. `language` is the width that the projector meets,
-    `classes` the sizes of the heads.
-    """
+    """Float32 weights with fused projections. `language` is the width that the projector meets."""
 
-    def __init__(
-        self, shape: TowerShape, language: int, classes: tuple[int, ...], seed: int
-    ) -> None:
+    def __init__(self, shape: TowerShape, language: int, seed: int) -> None:
         super().__init__()
-        self.shape, self.classes = shape, classes
+        self.shape = shape
         made = torch.Generator().manual_seed(seed)
         deep = 0.02 / (2 * shape.layers) ** 0.5
 
@@ -71,7 +63,6 @@ class Tower(nn.Module):
             [matrix(language, hidden, hidden**-0.5), matrix(language, language)]
         )
         self.projector_biases = zeros(2, language)
-        self.head = matrix(sum(classes), hidden)
 
     def matrices(self) -> list[list[nn.Parameter]]:
         """What Muon trains, by shape."""
@@ -88,25 +79,14 @@ def seen(tower: Tower, pixels: Tensor) -> Tensor:
     return x[:, 1:]
 
 
-def projected(tower: Tower, patches: Tensor) -> Tensor:
+def looked_at(tower: Tower, pixels: Tensor) -> Tensor:
     """As the language model takes them: [pictures, patches, language hidden]"""
+    patches = seen(tower, light(pixels))
     first, second = map(light, tower.projector)
     bias, second_bias = light(tower.projector_biases)
     return functional.linear(
         functional.gelu(functional.linear(patches, first, bias)), second, second_bias
     )
-
-
-def naming_loss(tower: Tower, patches: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross entropy, over all patches, of what stands there; `labels`: [..., heads]"""
-    normal = functional.layer_norm(patches, (tower.shape.hidden,))
-    scores = functional.linear(normal, light(tower.head)).float()
-    parts = torch.split(scores, list(tower.classes), -1)
-    losses = [
-        functional.cross_entropy(part.flatten(0, -2), labels[..., at].flatten())
-        for at, part in enumerate(parts)
-    ]
-    return torch.stack(losses).sum()
 
 
 def _patches(shape: TowerShape, pixels: Tensor) -> Tensor:

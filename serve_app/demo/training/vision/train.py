@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
@@ -21,7 +21,7 @@ from serve_app.demo.model_files import DRAFT, VISION
 from serve_app.demo.training.batches import Batch, steps
 from serve_app.demo.training.corpus.skills import LATE
 from serve_app.demo.training.muon import Muon
-from serve_app.demo.training.network import answer_loss, light, precision
+from serve_app.demo.training.network import answer_loss, precision
 from serve_app.demo.training.run import (
     SAVE_EVERY_S,
     Length,
@@ -30,22 +30,29 @@ from serve_app.demo.training.run import (
     progress_bar,
     rate_at,
 )
-from serve_app.demo.training.vision.batches import PICTURES, blind_chats, packed, shown
+from serve_app.demo.training.vision.batches import PICTURES
 from serve_app.demo.training.vision.files import export, with_picture
 from serve_app.demo.training.vision.network import (
     LANGUAGE,
     TOWER,
     Packed,
     SightNetwork,
+    naming_loss,
     packed_loss,
+    words_of,
 )
-from serve_app.demo.training.vision.tower import naming_loss, seen
+from serve_app.demo.training.vision.prefetch import (
+    Asked,
+    Named,
+    Prefetch,
+    Step,
+    Wanted,
+)
+from serve_app.demo.training.vision.tower import looked_at
 
-BATCHES = 2  # of a step
 TEXT_TOKENS = 768  # of a step: chats without pictures, or the model would forget how to talk
-NAMED = 0.15  # share of the run in which the tower alone learns
-NAMED_BATCH = 2  # as many pictures in a batch then
-NAMING, TALKING = 0.3, 0.4  # weights of losses beside that of answers about pictures
+NAMED = 0.35  # share of the run in which the tower alone learns
+NAMING, TALKING = 0.15, 0.4  # weights of losses beside that of answers about pictures
 TOWER_RATE, LANGUAGE_RATE, OTHER_RATE, EMBED_RATE = 0.02, 0.01, 2e-3, 1e-3
 RECENT = 100  # steps the shown losses are means of
 
@@ -56,6 +63,7 @@ Part = Callable[[], Tensor]
 class State:
     network: SightNetwork
     tokenizer: PreTrainedTokenizerFast
+    words: list[Tensor]  # as `words_of`
     optimizers: list[torch.optim.Optimizer]
     batch: int = PICTURES  # pictures of a batch
     step: int = 0
@@ -91,9 +99,9 @@ def optimizers_of(network: SightNetwork) -> list[torch.optim.Optimizer]:
     What the draft has learned moves more slowly.
     """
     tower, language = network.tower, network.language
-    matrices = [{"params": alike, "peak": TOWER_RATE} for alike in tower.matrices()]
-    matrices += [{"params": list(alike), "peak": LANGUAGE_RATE} for alike in language.matrices()]
-    ends = [tower.patch, tower.first, tower.positions, tower.head, *tower.projector]
+    # Muon twice, for two workers.
+    qkv, out, *wide = tower.matrices()
+    ends = [tower.patch, tower.first, tower.positions, network.head, *tower.projector]
     plain = [*tower.biases, tower.norms, tower.norm_biases, tower.projector_biases]
     others = [
         {"params": ends, "weight_decay": 0.01, "peak": OTHER_RATE},
@@ -101,18 +109,26 @@ def optimizers_of(network: SightNetwork) -> list[torch.optim.Optimizer]:
         {"params": [language.embed], "weight_decay": 0.01, "peak": EMBED_RATE},
         {"params": [language.norms], "weight_decay": 0.0, "peak": EMBED_RATE},
     ]
-    dtype = precision(torch.device("cpu"))
     return [
-        Muon(matrices, lr=TOWER_RATE, weight_decay=0.01, dtype=dtype),
+        _muon([(alike, TOWER_RATE) for alike in wide]),
+        _muon(
+            [(alike, TOWER_RATE) for alike in (qkv, out)]
+            + [(list(alike), LANGUAGE_RATE) for alike in language.matrices()]
+        ),
         torch.optim.AdamW(others, lr=OTHER_RATE, betas=(0.9, 0.95), fused=True),
     ]
+
+
+def _muon(matrices: Sequence[tuple[list[nn.Parameter], float]]) -> Muon:
+    groups = [{"params": alike, "peak": rate} for alike, rate in matrices]
+    return Muon(groups, lr=TOWER_RATE, weight_decay=0.01, dtype=precision(torch.device("cpu")))
 
 
 def begin(seed: int) -> State:
     tokenizer = with_picture(AutoTokenizer.from_pretrained(DRAFT))
     network = SightNetwork(TOWER, LANGUAGE, seed)
     network.take(LlamaForCausalLM.from_pretrained(DRAFT, dtype=torch.float32))
-    return State(network, tokenizer, optimizers_of(network))
+    return State(network, tokenizer, words_of(tokenizer), optimizers_of(network))
 
 
 def resume(state: State, out: Path) -> None:
@@ -140,39 +156,38 @@ def _checkpoint(out: Path) -> Path:
     return out / "checkpoint.pt"
 
 
-def naming_parts(state: State, seed: int) -> list[Part]:
+def naming_parts(state: State, pictures: Named) -> list[Part]:
     """A step of the tower alone."""
-    tower = state.network.tower
+    network = state.network
 
     def part(pixels: Tensor, labels: Tensor) -> Tensor:
-        return naming_loss(tower, seen(tower, light(pixels)), labels) / BATCHES
+        seen = looked_at(network.tower, pixels)
+        return naming_loss(network, seen, labels, state.words) / len(pictures.batches)
 
-    name = f"{seed} named {state.step}"
-    drawn = (shown(tower.shape, f"{name} {at}", NAMED_BATCH * state.batch) for at in range(BATCHES))
-    return [partial(part, *each) for each in drawn]
+    return [partial(part, *each) for each in pictures.batches]
 
 
-def asking_parts(state: State, seed: int, share: float, talk: Batch) -> list[Part]:
+def asking_parts(state: State, asked: Asked, share: float, talk: Batch) -> list[Part]:
     """A step of all: answers about pictures, their patches, and chats without pictures."""
-    network, name = state.network, f"{seed} {state.step}"
-    shape = network.tower.shape
-    batches = [packed(state.tokenizer, shape, f"{name} {at}", state.batch) for at in range(BATCHES)]
-    counted, weight = sum(batch.counted for batch in batches), NAMING * (1 - share) / BATCHES
+    network, batches = state.network, asked.batches
+    counted, said_tokens = (
+        sum(batch.counted for batch in batches),
+        talk.counted + asked.blind.counted,
+    )
+    weight = NAMING * (1 - share) / len(batches)
 
-    def asked(batch: Packed) -> Tensor:
-        patches = seen(network.tower, light(batch.pixels))
-        answers = packed_loss(network, patches, batch) / counted
-        return answers + weight * naming_loss(network.tower, patches, batch.labels)
+    def answered(batch: Packed) -> Tensor:
+        seen = looked_at(network.tower, batch.pixels)
+        answers = packed_loss(network, seen, batch) / counted
+        return answers + weight * naming_loss(network, seen, batch.labels, state.words)
 
     def said(batch: Batch) -> Tensor:
-        loss = answer_loss(network.language, batch.ids, batch.targets)
-        return TALKING * loss / (talk.counted + blind.counted)
+        return TALKING * answer_loss(network.language, batch.ids, batch.targets) / said_tokens
 
-    blind = blind_chats(state.tokenizer, f"{name} blind")
     return [
-        *(partial(asked, batch) for batch in batches),
+        *(partial(answered, batch) for batch in batches),
         partial(said, talk),
-        partial(said, blind),
+        partial(said, asked.blind),
     ]
 
 
@@ -194,11 +209,14 @@ def advance(
         some = [gradient for gradient in found if gradient is not None]
         parameter.grad = sum(some[1:], start=some[0]) if some else None
     torch.nn.utils.clip_grad_norm_(learned, 1.0)
-    for optimizer in state.optimizers:
+
+    def update(optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate * group["peak"]
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+
+    list((workers.map if workers else map)(update, state.optimizers))
     state.step += 1
     return list(losses)
 
@@ -208,39 +226,50 @@ def talks(state: State, seed: int) -> Iterator[Batch]:
         yield from batches
 
 
+def wanted(state: State, seed: int, share: float, ahead: int = 0) -> Wanted:
+    return Wanted(seed, state.step + ahead, share < NAMED, state.batch)
+
+
 def train(state: State, length: Length, seed: int, out: Path, threads: int) -> None:
     console, talk = Console(stderr=True), talks(state, seed)
     with (
+        Prefetch() as prefetch,
         progress_bar(console) as progress,
         ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as workers,
     ):
         bar = progress.add_task("train", total=1.0, loss="", speed="")
         saved = state.seconds
+        upcoming = prefetch.begin(wanted(state, seed, length.share(state.step, state.seconds)))
         while (share := length.share(state.step, state.seconds)) < 1.0:
             started = time.perf_counter()
-            learn(state, seed, share, talk, workers)
+            drawn = upcoming.result()
+            upcoming = prefetch.begin(wanted(state, seed, share, ahead=1))
+            learn(state, drawn, share, talk, workers)
             state.seconds += time.perf_counter() - started
             speed = f"{state.pictures / state.seconds:,.1f} pictures/s"
-            shown_ = f"step {state.step:,}  loss {state.loss:.4f}"
-            progress.update(bar, completed=share, loss=shown_, speed=speed)
+            shown = f"step {state.step:,}  loss {state.loss:.4f}"
+            progress.update(bar, completed=share, loss=shown, speed=speed)
             if state.seconds - saved > SAVE_EVERY_S:
                 checkpoint(state, out)
                 saved = state.seconds
-                console.log(f"{shown_}, {speed}")
+                console.log(f"{shown}, {speed}")
 
 
 def learn(
-    state: State, seed: int, share: float, talk: Iterator[Batch], workers: ThreadPoolExecutor | None
+    state: State,
+    drawn: Step,
+    share: float,
+    talk: Iterator[Batch],
+    workers: ThreadPoolExecutor | None,
 ) -> None:
-    """One step, of whichever part of the run it is."""
+    """One step, of whichever part of the run its pictures are for."""
     rate = rate_at(share, state.step)
-    if share < NAMED:
-        state.named.append(sum(advance(state, naming_parts(state, seed), rate, workers)))
-        state.pictures += BATCHES * NAMED_BATCH * state.batch
+    if isinstance(drawn, Named):
+        state.named.append(sum(advance(state, naming_parts(state, drawn), rate, workers)))
     else:
-        parts = asking_parts(state, seed, share, next(talk))
-        state.losses.append(sum(advance(state, parts, rate, workers)[:BATCHES]))
-        state.pictures += BATCHES * state.batch
+        parts = asking_parts(state, drawn, share, next(talk))
+        state.losses.append(sum(advance(state, parts, rate, workers)[: len(drawn.batches)]))
+    state.pictures += drawn.pictures
 
 
 def finish(state: State, seed: int, out: Path, commit: str) -> None:
@@ -253,7 +282,7 @@ def finish(state: State, seed: int, out: Path, commit: str) -> None:
         loss=round(state.loss, 4),
         hours=round(state.seconds / 3600, 2),
         parameters=sum(weight.numel() for weight in state.network.parameters())
-        - state.network.tower.head.numel(),
+        - state.network.head.numel(),
         resumed=state.resumed,
     )
     text = json.dumps(asdict(record), indent=1)
