@@ -134,6 +134,7 @@ class ChannelClient:
 
     def join(self, stream: ChannelStream) -> None:
         stream.leave_channel = self.leave
+        stream.is_confirmed = not self._waits_for_any
         if stream.has_pieces:
             self._uploading.append((stream, cut_files(stream.join)))
         else:
@@ -166,6 +167,11 @@ class ChannelClient:
     def _drain(self) -> None:
         if self._state is not _State.ENDED:
             self._state = _State.DRAINING
+
+    @property
+    def _waits_for_any(self) -> bool:
+        """The call may wait for a replica that does not exist yet, however long that takes."""
+        return self._pin is None and self._state is _State.OPENING
 
     @property
     def _is_empty(self) -> bool:
@@ -214,8 +220,11 @@ class ChannelClient:
 
     async def _read(self, bursts: AsyncIterator[bytes]) -> None:
         # The first item is the id of the replica: the pin was only a hint.
-        self._pin = (await within_timeout(anext(bursts, b""))).decode()
+        first = anext(bursts, b"")
+        self._pin = (await (first if self._waits_for_any else within_timeout(first))).decode()
         self._state = _State.OPEN
+        for stream in (*self._streams.values(), *self._waiting):
+            stream.is_confirmed = True
         self._schedule_update()
         while burst := await within_timeout(anext(bursts, b"")):
             self._dispatch(burst)

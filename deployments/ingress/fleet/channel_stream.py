@@ -12,13 +12,13 @@ from deployments.wire import TokenEvent, merge
 class ChannelStream:
     """`leave` ends it. `leave_channel` says whether its channel has it, or can tell the replica.
     `message` is what is sent of it, behind the pieces of its files if it has some.
+    `is_confirmed`: its channel ends where no replica answers. Not while that waits for any replica.
     """
-
-    is_confirmed = True  # by its replica, or else its channel ends
 
     def __init__(self, join: Join, handles: ServeHandles, model: str) -> None:
         self.join = join
         self.message = without_files(join) if needs_pieces(join.request) else join
+        self.is_confirmed = True
         self.leave_channel: Callable[[ChannelStream], bool] | None = None
         self._handles = handles
         self._model = model

@@ -54,7 +54,9 @@ class Stage:
         self.replicas = Replicas(self.all)
         self.channels = self.replicas.channels()
 
-    def ask(self, name: str, pin: str = "a", prompt: tuple[int, ...] = (7,)) -> ChannelStream:
+    def ask(
+        self, name: str, pin: str | None = "a", prompt: tuple[int, ...] = (7,)
+    ) -> ChannelStream:
         request = GenerationRequest(request_id=name, prompt_ids=prompt)
         return self.channels.start(MODEL, pin, "v", request)
 

@@ -70,6 +70,27 @@ def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
     played(act)
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_channel_that_waits_for_a_replica_to_come_is_not_lost() -> None:
+    async def act(stage: Stage) -> None:
+        async def late(name: str, update: bytes) -> AsyncGenerator[bytes, None]:
+            await come.wait()
+            async for burst in opens(name, update):
+                yield burst
+
+        come = asyncio.Event()
+        [replica] = stage.all
+        opens, replica.open_channel = replica.open_channel, late  # type: ignore[method-assign]
+        asked = stage.ask("unpinned", None)
+        assert not await asked.is_readable(2 * SHORT_S)
+        assert not asked.is_confirmed
+        come.set()
+        assert await said(asked) == whole(asked)
+        assert asked.is_confirmed
+
+    played(act)
+
+
 @pytest.mark.usefixtures("lively")
 def test_a_replica_shows_that_it_is_there_while_its_engine_says_nothing() -> None:
     async def act(stage: Stage) -> None:
