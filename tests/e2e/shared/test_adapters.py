@@ -18,8 +18,8 @@ from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.lora import merge_adapters
 from tests.e2e.server import THROUGHPUT, Server
 from tests.e2e.shared.models import ADAPTERS
-from tests.e2e.shared.said import PAIR_REPLICAS
-from tests.e2e.shared.test_chaos import Moment, Said, stream
+from tests.e2e.shared.said import PAIR_REPLICAS, both_serve
+from tests.e2e.shared.test_chaos import MAX_ROUNDS, Moment, Said, stream
 
 pytestmark = THROUGHPUT
 PROMPT = "Once upon a time"
@@ -56,9 +56,13 @@ def told_by(presets: Path, scales: Mapping[str, float]) -> str:
 
 
 def refusal(server: Server, model: str) -> Any:
-    answer = server.http.post("/v1/completions", json={**ASKED, "model": model})
+    answer = answer_of(server, model)
     assert answer.status_code == 404
     return answer.json()["error"]
+
+
+def answer_of(server: Server, model: str) -> httpx.Response:
+    return server.http.post("/v1/completions", json={**ASKED, "model": model})
 
 
 def test_each_adapter_answers_as_the_model_that_it_is_merged_into(
@@ -121,10 +125,10 @@ def test_default_scales_hold_for_every_request_that_names_the_model_alone(pair: 
         assert [one["scale"] for one in pair.http.get(path).json()] == [*scales, 0, 0][:2]
 
     scale(1.0)
-    assert say(pair, "pair") == polite
+    pair.eventually(lambda: say(pair, "pair") == polite)  # an ingress knows it a moment later
     assert say(pair, "pair", lora=[]) == plain
     scale()
-    assert say(pair, "pair") == plain
+    pair.eventually(lambda: say(pair, "pair") == plain)
 
 
 def test_an_adapter_is_loaded_outlives_the_router_and_goes_without_disturbing_anybody(
@@ -143,15 +147,17 @@ def test_an_adapter_is_loaded_outlives_the_router_and_goes_without_disturbing_an
             undisturbed = await stream(client, job, Moment(0))
             moment = Moment(20)
             running = asyncio.create_task(stream(client, job, moment))
-            await moment.came.wait()
+            await moment.comes(running)
             gone = await client.post(unload, json={"lora_name": "rude"})
             assert gone.status_code == 200
             assert not running.done()
             return undisturbed, await running
 
     pair.kill("Router", "router")
+    pair.eventually(pair.is_ready)
     undisturbed, disturbed = asyncio.run(unloaded_meanwhile())
     assert disturbed.is_exactly(undisturbed)
+    pair.eventually(lambda: answer_of(pair, "rude").status_code == 404)
     assert "'rude'" in refusal(pair, "rude")["message"]
     assert "'pair:rude'" in refusal(pair, "pair:rude")["message"]
     assert pair.http.post(unload, json={"lora_name": "rude"}).status_code == 404
@@ -166,13 +172,16 @@ def test_streams_go_on_with_their_adapters_when_a_replica_dies(pair: Server) -> 
         async with httpx.AsyncClient(base_url=pair.url, timeout=300) as client:
             running = [asyncio.create_task(stream(client, job, moment)) for job in jobs]
             if kill_after is not None:
-                await moment.came.wait()
+                await moment.comes(*running)
                 os.kill(victim, signal.SIGKILL)
             return await asyncio.gather(*running)
 
+    def some_are_lost() -> bool:
+        """They may all have ended."""
+        pair.eventually(lambda: both_serve(pair))
+        before = pair.failovers()
+        assert all(map(Said.is_exactly, asyncio.run(all_said(400)), undisturbed))
+        return pair.failovers() > before
+
     undisturbed = asyncio.run(all_said(None))
-    before = pair.failovers()
-    disturbed = asyncio.run(all_said(800))
-    assert pair.failovers() > before
-    for one, other in zip(disturbed, undisturbed, strict=True):
-        assert one.is_exactly(other)
+    assert any(some_are_lost() for _ in range(MAX_ROUNDS))

@@ -6,7 +6,7 @@ import json
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -72,16 +72,28 @@ def jobs() -> list[dict[str, Any]]:
 
 
 class Moment:
-    """Comes when the clients together have had so many tokens."""
+    """Comes when the clients together have had so many chunks. One of a slow client has several
+    tokens, so that all answers may end before."""
 
-    def __init__(self, tokens: int) -> None:
-        self._left = tokens
-        self.came = asyncio.Event()
+    def __init__(self, chunks: int) -> None:
+        self._left = chunks
+        self._came = asyncio.Event()
 
-    def had(self, tokens: int) -> None:
-        self._left -= tokens
+    def had(self, chunks: int) -> None:
+        self._left -= chunks
         if self._left <= 0:
-            self.came.set()
+            self._came.set()
+
+    async def comes(self, *answers: "asyncio.Task[Said]") -> None:
+        """Returns when it has come, or when all of these have ended."""
+        either = [asyncio.create_task(self._came.wait()), asyncio.create_task(_ended(answers))]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        for one in either:
+            one.cancel()
+
+
+async def _ended(answers: Iterable["asyncio.Task[Said]"]) -> None:
+    await asyncio.wait(answers)
 
 
 async def stream(client: httpx.AsyncClient, job: dict[str, Any], moment: Moment) -> Said:
@@ -132,7 +144,7 @@ async def all_streams(server: Server, kill_after: int | None, rng: random.Random
     async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=limits) as client:
         running = [asyncio.create_task(stream(client, job, moment)) for job in jobs()]
         if kill_after is not None:
-            await moment.came.wait()
+            await moment.comes(*running)
             os.kill(victim, signal.SIGKILL)
         return await asyncio.gather(*running)
 
@@ -228,7 +240,8 @@ def test_embeddings_outlive_their_replica(pair: Server) -> None:
             asking = asyncio.create_task(client.post("/v1/embeddings", json=body))
             if kill:
                 await asyncio.to_thread(
-                    pair.eventually, lambda: pair.stats()["active_requests"] > 0
+                    pair.eventually,
+                    lambda: asking.done() or pair.stats()["active_requests"] > 0,
                 )
                 os.kill(pair.replicas(*PAIR_REPLICAS)[0], signal.SIGKILL)
             answer = (await asking).raise_for_status().json()

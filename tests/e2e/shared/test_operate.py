@@ -58,7 +58,7 @@ def test_one_id_leads_through_the_logs_of_ingress_and_model(server: Server, give
 
 def test_a_sequence_that_is_left_at_a_stop_string_ends_in_the_log_too(server: Server) -> None:
     letters = list("etaoinshrdlucmfw")  # one of which comes soon, as all tokens are as likely
-    request_id = ask(server, "a-left-one", stop=letters, max_tokens=400)
+    request_id = ask(server, "a-left-one", stop=letters, max_tokens=2000)
     server.eventually(lambda: bool(lines_about(server, request_id, "model-tiny")))
     (end,) = lines_about(server, request_id, "model-tiny")
     assert re.fullmatch(r"sequence cmpl-\S+ was left", end["message"])

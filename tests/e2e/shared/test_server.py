@@ -22,6 +22,7 @@ def test_health_says_that_a_model_is_loaded(server: Server) -> None:
 
 
 def test_stats_count_what_was_generated(server: Server) -> None:
+    server.eventually(lambda: server.stats()["active_requests"] == 0)  # of other tests' clients
     before = server.stats()
     assert before.keys() >= SEED_STATS
     body = {"prompt": "abc", "max_tokens": 7, "ignore_eos": True}
@@ -32,7 +33,7 @@ def test_stats_count_what_was_generated(server: Server) -> None:
 
 
 def test_an_answer_that_ends_at_a_stop_string_is_no_aborted_one(server: Server) -> None:
-    server.eventually(lambda: server.stats()["active_requests"] == 0)  # of other tests' clients
+    server.eventually(lambda: server.stats()["active_requests"] == 0)
     before = server.stats()
     letters = list("etaoinshrdlucmfw")  # one of which comes soon, as all tokens are as likely
     body = {"prompt": "abc", "max_tokens": 400, "ignore_eos": True, "stop": letters}

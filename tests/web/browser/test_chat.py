@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.server import Server
 from tests.web.browser.driving.device import Device
-from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.page import WAIT_MS, Problems
 from tests.web.browser.driving.screen import Screen
 
 REFUSED = "the server responded with a status of 400"
@@ -190,7 +190,7 @@ def test_what_a_page_must_not_do_is_found(
     def is_found() -> bool:
         return any(is_told in one for one in problems.unexpected())
 
-    for _ in range(50):
+    for _ in range(WAIT_MS // 50):
         if is_found():
             break
         page.wait_for_timeout(50)

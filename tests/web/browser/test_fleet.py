@@ -4,6 +4,7 @@ from playwright.sync_api import expect
 
 from tests.web.browser.driving.device import Device
 from tests.web.browser.driving.graph import BROKEN, DEMO, OTHER, SMALL
+from tests.web.browser.driving.page import LOAD_MS
 from tests.web.browser.driving.screen import Screen
 
 
@@ -31,6 +32,6 @@ def test_the_fleet_is_shown_while_it_answers(device: Device) -> None:
 def test_a_load_is_watched(screen: Screen) -> None:
     open_fleet(screen)
     screen.button(f"Load {SMALL}").click()
-    expect(screen.button(f"Unload {SMALL}")).to_be_visible(timeout=60_000)
+    expect(screen.button(f"Unload {SMALL}")).to_be_visible(timeout=LOAD_MS)
     screen.button(f"Unload {SMALL}").click()
-    expect(screen.button(f"Load {SMALL}")).to_be_visible(timeout=60_000)
+    expect(screen.button(f"Load {SMALL}")).to_be_visible(timeout=LOAD_MS)

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from tests.e2e.server import Server
 from tests.web.browser.driving.graph import BROKEN, DEMO, OTHER, SMALL
-from tests.web.browser.driving.page import Problems
+from tests.web.browser.driving.page import LOAD_MS, Problems
 from tests.web.browser.driving.screen import Screen
 
 
@@ -27,7 +27,7 @@ def test_a_model_is_loaded_by_a_question_and_unloaded_on_the_fleets_page(
     screen.pick_model(OTHER)
     screen.ask("What is the capital of France?")
     expect(screen.role("progressbar", f"Loading {OTHER}").first).to_be_visible()
-    expect(screen.answers_of(OTHER)).to_contain_text("Paris", timeout=60_000)
+    expect(screen.answers_of(OTHER)).to_contain_text("Paris", timeout=LOAD_MS)
     screen.wait_for_end()
     screen.act(screen.answers_of(OTHER), "Regenerate with another model")
     screen.role("menuitem", DEMO).click()
@@ -35,7 +35,7 @@ def test_a_model_is_loaded_by_a_question_and_unloaded_on_the_fleets_page(
     expect(screen.role("status", "Branch 2 of 2")).to_be_visible()
     screen.role("link", "Fleet").click()
     screen.button(f"Unload {OTHER}").click()
-    expect(screen.button(f"Load {OTHER}")).to_be_visible(timeout=60_000)
+    expect(screen.button(f"Load {OTHER}")).to_be_visible(timeout=LOAD_MS)
 
 
 @pytest.mark.exhaustive  # tests/e2e/shared/test_presets.py says why
@@ -43,7 +43,7 @@ def test_why_a_model_could_not_be_loaded_is_said(screen: Screen, problems: Probl
     problems.expect("status of 50[03]")
     screen.pick_model(BROKEN)
     screen.ask("Hello!")
-    expect(screen.role("alert").filter(has_text="lack weights")).to_be_visible(timeout=60_000)
+    expect(screen.role("alert").filter(has_text="lack weights")).to_be_visible(timeout=LOAD_MS)
     screen.role("combobox", "Model").click()
     option = screen.role("listbox", "Models").get_by_role("option", name=BROKEN)
     expect(option).to_contain_text("failed")

@@ -8,6 +8,7 @@ from tests.web.browser.driving.page import Problems
 from tests.web.browser.driving.screen import Screen
 
 LONG = " ".join(f"{one}," for one in range(1, 121)) + " done."
+LONGER = " ".join(f"{one}," for one in range(1, 261))
 BROKEN_OFF = "ERR_|Failed to load|Failed to fetch|network"
 
 
@@ -44,13 +45,13 @@ def test_an_answer_of_a_server_that_died_can_be_continued(
     screen: Screen, server: Server, problems: Problems
 ) -> None:
     problems.expect(f"{BROKEN_OFF}|status of 5")
-    screen.next_answer(LONG)
+    screen.next_answer(LONGER)
     screen.ask("Count")
     expect(screen.answers).to_contain_text("5, 6,")
     server.kill("openai")
     expect(screen.button("Continue")).to_be_visible(timeout=90_000)
     kept = text_of(screen)
-    assert LONG.startswith(kept.removesuffix("…").rstrip())
+    assert LONGER.startswith(kept.removesuffix("…").rstrip())
     server.eventually(server.is_ready)
     screen.next_answer(" and the rest.")
     screen.act(screen.answers, "Continue")

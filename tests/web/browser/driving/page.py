@@ -27,6 +27,7 @@ if (location.protocol.startsWith('http') && !localStorage.getItem('manta-setting
     localStorage.setItem('manta-settings', %s);
 """
 WAIT_MS = 30_000  # on a busy machine
+LOAD_MS = 180_000  # until a model is there, or has gone
 
 
 class Problems:
