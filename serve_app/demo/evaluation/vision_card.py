@@ -41,7 +41,7 @@ pictures can be tried at once, with nothing to download. It is no model to work 
 | Final loss | {loss:.4f} nats a token of the answers, last 100 steps ([curve](loss.png)) |
 | Pictures | {side} x {side} pixels, patches of {patch}: {tokens} tokens each |
 | Tower | {tower_layers} layers of {tower_hidden}; in the first {named:.0%} of the run it learns \
-alone, to name the thing and the colour in each patch |
+alone, to name what is in each patch, where it lies and how many there are |
 | Language model | {layers} layers of {hidden}, {draft_layers} of them the draft's |
 
 ## What it can do

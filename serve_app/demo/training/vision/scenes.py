@@ -235,7 +235,8 @@ def _written(draw: SeededDraw, text: str) -> Writing:
 
 
 def _line(draw: SeededDraw, text: str, colour: str, ground: str) -> Writing:
-    size = draw.uniform(0.2, min(0.5, 1.45 / max(2, len(text))))
+    most = min(0.55, 1.45 / max(2, len(text)))
+    size = draw.uniform(min(0.3, 0.9 * most), most)
     wide, high = 0.32 * size * len(text) + 0.02, 0.5 * size + 0.02
     x = 0.5 if wide >= 0.48 else draw.uniform(wide, 1 - wide)
     angle = 0.0 if draw.chance(0.75) else draw.uniform(-8, 8)

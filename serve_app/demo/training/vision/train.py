@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +53,7 @@ from serve_app.demo.training.vision.tower import looked_at
 
 TEXT_TOKENS = 768  # of a step: chats without pictures, or the model would forget how to talk
 NAMED = 0.35  # share of the run in which the tower alone learns
-NAMING, TALKING = 0.15, 0.4  # weights of losses beside that of answers about pictures
+NAMING, TALKING = 0.3, 0.4  # weights of losses beside that of answers about pictures
 TOWER_RATE, LANGUAGE_RATE, OTHER_RATE, EMBED_RATE = 0.02, 0.01, 2e-3, 1e-3
 RECENT = 100  # steps the shown losses are means of
 
@@ -222,7 +223,7 @@ def advance(
 
 
 def talks(state: State, seed: int) -> Iterator[Batch]:
-    for batches in steps(state.tokenizer, seed, state.step, TEXT_TOKENS, 1, LATE):
+    for batches in steps(state.tokenizer, seed, len(state.losses), TEXT_TOKENS, 1, LATE):
         yield from batches
 
 
@@ -303,6 +304,8 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
+    # As Ctrl-C does: the process that draws ends, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     args, commit = arguments(), commit_hash()
     disable_progress_bar()  # of saving; the run has its own
     threads = args.threads or torch.get_num_threads()
