@@ -343,6 +343,9 @@ class ModelState(StrEnum):
     FAILED = "failed"
 
 
+DEMO_SOURCE = "demo"  # of models that nobody named, beside the demo model
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
     """How far a replica, or a download, has come with `stage`, from 0 to 1."""
@@ -355,7 +358,7 @@ class LoadProgress:
 class ModelStatus:
     """A model as the router knows it; `message` says why it failed or what it waits for.
 
-    source: where it is from: "argument", "preset", "folder" or "download".
+    source: where it is from: "argument", DEMO_SOURCE, "preset", "folder" or "download".
     preset: its section of the INI file, completed from `[*]`; "" without one.
     replicas: those that answer; `replicas_target`: those that there are to be.
     version: of the card that most of them have; "" while none has said it.

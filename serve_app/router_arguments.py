@@ -21,9 +21,13 @@ from deployments.router.settings import (
     Preset,
     RoutingSettings,
 )
+from deployments.wire import DEMO_SOURCE
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "model"
 DEMO_NAME = "manta-demo"
+SEEING_DEMO_MODEL = Path(__file__).parent / "demo" / "vision"
+SEEING_DEMO_NAME = "manta-demo-vision"
+SEEING_DEMO_KV_GIB = 0.125
 # Options for the model that `model` names, or the demo model, only.
 OF_ONE_MODEL = frozenset({"name", "aliases", "tags", "adapters", "lora_modules"})
 OPTIONS = frozenset(ModelOptions.model_fields)
@@ -110,8 +114,8 @@ class RouterArguments(ModelOptions):
     )
     any_model_name: bool = Field(
         default=ROUTING.any_model_name,
-        description="While there is one model only, it answers requests for any `model`, as that "
-        "of llama-server does",
+        description="While there is one model, beside the demo that sees, it answers requests for "
+        "any `model`, as that of llama-server does",
     )
     cpu_memory_gib: Annotated[float | None, Unset("no limit")] = Field(
         default=CAPACITY.cpu_memory_gib,
@@ -136,6 +140,7 @@ class RouterArguments(ModelOptions):
         """Raises ValueError for a model or a file that cannot exist."""
         return Sources(
             argument=self._argument(),
+            demos=self._demos(),
             overrides=with_absolute_paths(
                 self._options(OPTIONS - OF_ONE_MODEL - {"model"}), Path.cwd()
             ),
@@ -183,7 +188,7 @@ class RouterArguments(ModelOptions):
 
     def _argument(self) -> Preset | None:
         """The one model that the arguments describe."""
-        if self.model is None and (self.presets is not None or self.models_dir is not None):
+        if self.model is None and not self._is_demo:
             for name in sorted(OF_ONE_MODEL & self.model_fields_set):
                 raise PresetError(f"{name}: it is of one model, and no `model` is said beside it")
             return None
@@ -192,6 +197,18 @@ class RouterArguments(ModelOptions):
         )
         default = ModelOptions(model=str(DEMO_MODEL), load_on_startup=True, pinned=True)
         return own.over(default).preset(self._name(), source="argument")
+
+    def _demos(self) -> tuple[Preset, ...]:
+        """The one that sees, beside the demo model: it is loaded by a request for it. Arguments say
+        nothing of it: what fits the demo model may not fit it, or leave no room for it."""
+        if not self._is_demo:
+            return ()
+        options = ModelOptions(model=str(SEEING_DEMO_MODEL), kv_gib=SEEING_DEMO_KV_GIB)
+        return (options.preset(SEEING_DEMO_NAME, source=DEMO_SOURCE),)
+
+    @property
+    def _is_demo(self) -> bool:
+        return self.model is None and self.presets is None and self.models_dir is None
 
     def _options(self, names: frozenset[str]) -> ModelOptions:
         """The options that are set."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CARDS = {"serve_app/demo/model/README.md", "serve_app/demo/draft/README.md"}  # made by a script
+# made by a script
+CARDS = {f"serve_app/demo/{name}/README.md" for name in ("model", "draft", "vision")}
 PAGES = sorted(
     page
     for page in [

@@ -22,7 +22,7 @@ class Preset:
 
     load_on_startup: at the router's start, without being asked for.
     pinned: is never unloaded to make room for another one.
-    source: "argument", "preset", "folder" or "download".
+    source: "argument", DEMO_SOURCE, "preset", "folder" or "download".
     text: its section of the INI file, completed from `[*]`.
     served_adapters: no part of its settings, because replicas learn of them by requests.
     """
@@ -49,7 +49,7 @@ class RoutingSettings:
     session: what it is worth that a conversation's last request went to the same replica.
     temperature: 0 takes the cheapest replica; above, a softmax over costs draws.
     max_index_pages: what the router remembers of replicas' caches.
-    any_model_name: the only model answers to any name.
+    any_model_name: the only model answers to any name; demos don't count.
     """
 
     pending: float = 0.5

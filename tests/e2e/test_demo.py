@@ -9,6 +9,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionToolParam
 
+from serve_app.demo.training.vision.network import TOWER
+from tests.e2e.pictures import SDKS, SECOND, is_right, png, some_cases
 from tests.e2e.server import Server
 from tests.pages import ADDRESS, Block, blocks
 
@@ -40,7 +42,8 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
 
 
 def test_the_first_answer_is_english(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["manta-demo"]
+    names = [model.id for model in client.models.list()]
+    assert names == ["manta-demo", "manta-demo-vision"]
     stream = client.chat.completions.create(
         model="manta-demo",
         messages=[{"role": "user", "content": "What is the capital of France?"}],
@@ -58,6 +61,7 @@ def test_the_only_model_may_answer_to_any_name(client: openai.OpenAI, server: Se
     body = {"model": "gpt-5", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
     for path in ("/chat/completions/", "/v1/messages/"):  # where Serve leads a path with a slash
         assert server.http.post(path, json=body).json()["model"] == "manta-demo"
+    assert server.http.get("/props").json()["default_generation_settings"]["n_ctx"] > 0
     refused = server.http.post("/models/unload", json={"model": "gpt-5"})
     assert refused.status_code == 404
 
@@ -75,6 +79,19 @@ def test_a_forced_call_fits_its_definition(client: openai.OpenAI) -> None:
     (call,) = calls
     assert call.type == "function"
     jsonschema.validate(json.loads(call.function.arguments), PARAMETERS)
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_the_demo_that_sees_answers_about_pictures_it_was_never_shown(
+    server: Server, sdk: str
+) -> None:
+    """And takes a picture of which it was asked before from its cache."""
+    asked = some_cases()
+    right = []
+    for case in asked:
+        right.append(is_right(case, SDKS[sdk](server.url, png(case), case.question)))
+        assert SDKS[sdk](server.url, png(case), SECOND).cached_tokens >= TOWER.patches
+    assert sum(right) >= 9, [case for case, ok in zip(asked, right, strict=True) if not ok]
 
 
 def test_a_thought_without_end_is_ended_while_it_streams(

@@ -36,6 +36,7 @@ class ScriptedEngine:
         self.requests: list[GenerationRequest] = []
         self.running = 0
         self.states: dict[str, ModelState] = {}
+        self.sources: dict[str, str] = {}
         self.version = 0
         self.changed = asyncio.Condition()
         self.reloads = 0
@@ -60,6 +61,7 @@ class ScriptedEngine:
                 application=application_name(one.name),
                 state=self.states.get(one.name, ModelState.READY),
                 created=one.created,
+                source=self.sources.get(one.name, "argument"),
                 replicas=self.replicas,
                 replicas_target=self.replicas,
                 will_retry=self.will_retry,

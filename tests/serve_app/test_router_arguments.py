@@ -20,9 +20,20 @@ from deployments.router.settings import (
     Preset,
     RoutingSettings,
 )
-from serve_app.router_arguments import DEMO_MODEL, RouterArguments, RoutingArguments
+from serve_app.router_arguments import (
+    DEMO_MODEL,
+    SEEING_DEMO_KV_GIB,
+    SEEING_DEMO_MODEL,
+    RouterArguments,
+    RoutingArguments,
+)
 from tests.adapter_files import save_small_adapter
 
+SEEING = ModelSettings(
+    name="manta-demo-vision",
+    path=str(SEEING_DEMO_MODEL),
+    limits=EngineLimits(kv_gib=SEEING_DEMO_KV_GIB),
+)
 # For each option of a model, a value that is not its default.
 SAID: dict[str, Any] = {
     "aliases": ["a", "b"],
@@ -92,16 +103,25 @@ def directory(path: Path, file: str = "config.json") -> Path:
 
 def test_without_arguments_the_demo_model_is_served_with_the_engines_own_limits() -> None:
     settings = ModelSettings(name="manta-demo", path=str(DEMO_MODEL))
-    assert models() == [Preset(settings=settings, load_on_startup=True, pinned=True)]
+    assert models() == [
+        Preset(settings=settings, load_on_startup=True, pinned=True),
+        Preset(settings=SEEING, source="demo"),
+    ]
     assert models(model=None) == models()
 
 
 def test_the_demo_model_can_have_options_and_another_name() -> None:
-    (found,) = models(name="x", num_replicas=2, aliases=["y"], page_size=8)
+    found, seeing = models(name="x", num_replicas=2, aliases=["y"], page_size=8, task="embed")
     assert found.settings == ModelSettings(
-        name="x", path=str(DEMO_MODEL), num_replicas=2, limits=EngineLimits(page_size=8)
+        name="x",
+        path=str(DEMO_MODEL),
+        num_replicas=2,
+        limits=EngineLimits(page_size=8),
+        task=ModelTask.EMBED,
     )
     assert found.aliases == ("y",)
+    assert seeing.settings == SEEING
+    assert len(models(aliases=["manta-demo-vision"])) == 1
 
 
 @pytest.mark.parametrize("said", [ALONE, SHARED])

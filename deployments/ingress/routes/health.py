@@ -5,7 +5,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import UP_STATES, Cluster
-from deployments.wire import ModelState, ModelStatus, Refused
+from deployments.wire import DEMO_SOURCE, ModelState, ModelStatus, Refused
 
 ROUTER_TIMEOUT_S = 1.0  # health checks do not wait long
 HEALTHY = {"status": "ok", "model_loaded": True}
@@ -25,7 +25,7 @@ def health_route(cluster: Cluster, path: str) -> Route:
         states = {status.state for status in statuses}
         if states & UP_STATES:
             return JSONResponse(HEALTHY)
-        if any(_loads_on_request(status) for status in statuses):
+        if any(_loads_on_request(one) for one in statuses if one.source != DEMO_SOURCE):
             return JSONResponse(UNLOADED)
         status = "loading" if ModelState.LOADING in states else "error"
         return _unhealthy(status, "; ".join(_describe(one) for one in statuses))

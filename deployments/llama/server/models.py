@@ -20,6 +20,7 @@ from deployments.wire import refused
 
 SOURCES = {
     "argument": "argument",
+    "demo": "preset",
     "preset": "preset",
     "folder": "models_dir",
     "download": "cache",  # llama-server's word for what it has downloaded

@@ -23,7 +23,7 @@ from deployments.text.chat.templates import knows_tools, variables
 from deployments.text.chat.tool_prompting import build_tool_prompt
 from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
-from deployments.wire import ErrorKind, ModelCard, ModelState, Refused, media_kinds
+from deployments.wire import DEMO_SOURCE, ErrorKind, ModelCard, ModelState, Refused, media_kinds
 
 # llama-server's properties of a server with several models.
 ROUTER = {
@@ -50,7 +50,8 @@ Messages = Sequence[Mapping[str, object]]
 def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
     async def props(request: Request) -> Response:
         name = request.query_params.get("model")
-        if name is None and len(await cluster.statuses()) > 1:
+        named = [one for one in await cluster.statuses() if one.source != DEMO_SOURCE]
+        if name is None and len(named) > 1:
             return JSONResponse(ROUTER)
         model, card = await inspect_model(cluster, name)
         replicas = await replicas_of(cluster, model)

@@ -133,7 +133,7 @@ class AdapterCommands:
         return None
 
     def _model(self, model: str | None) -> ModelEntry | RequestError:
-        if model is None and len([one for one in self._registry if not one.is_removed]) > 1:
+        if model is None and len(self._registry.named) > 1:
             message = "`base_model_name` is required, because there are several models"
             return refused(message, "base_model_name").error
         entry = self._registry.find(model)

@@ -8,6 +8,7 @@ from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
 from deployments.served_adapters import SEPARATOR, ServedAdapter, named_adapter
+from deployments.wire import DEMO_SOURCE
 
 log = logging.getLogger("ray.serve")
 
@@ -84,12 +85,17 @@ class Registry:
             self._entries[entry.name] = entry
         self._name()
         for entry in self._entries.values():
-            entry.has_any_name = self._routing.any_model_name and len(self._entries) == 1
+            entry.has_any_name = self._routing.any_model_name and self.named == [entry]
         for entry in before.values():
             entry.is_removed, entry.has_any_name = True, False
         self._entries.update(before)
         self.drop_shadows()
         return changed
+
+    @property
+    def named(self) -> list[ModelEntry]:
+        """The models that there are, without demos that nobody named."""
+        return [one for one in self._present() if one.preset.source != DEMO_SOURCE]
 
     def drop(self, entry: ModelEntry) -> None:
         del self._entries[entry.name]

@@ -37,6 +37,7 @@ class Sources:
     """Paths are absolute; they are read where the router runs.
 
     argument: the model that the application's own arguments name; it comes first.
+    demos: what comes with Manta and stands beside it, where it leaves their names free.
     overrides: what the arguments say of all models of the file and the folder.
     presets: an INI file.
     folder: of models, each a folder with a config.json.
@@ -44,6 +45,7 @@ class Sources:
     """
 
     argument: Preset | None = None
+    demos: tuple[Preset, ...] = ()
     overrides: ModelOptions = field(default_factory=ModelOptions)
     presets: str | None = None
     folder: str | None = None
@@ -55,6 +57,8 @@ class Sources:
         defaults = sections.pop(ALL_MODELS, Section(ALL_MODELS, 0)).options
         found = self._found(list(sections.values()), defaults)
         listed = [] if self.argument is None else [("the argument model", self.argument)]
+        taken = set() if self.argument is None else _names(self.argument)
+        listed += [("a demo", one) for one in self.demos if not taken & _names(one)]
         listed += [(one.location, self._preset(one)) for one in found]
         if not listed:
             raise PresetError(f"there is no model in {self.presets or self.folder}")
@@ -129,6 +133,10 @@ def with_absolute_paths(options: ModelOptions, base: Path) -> ModelOptions:
             for one in options.lora_modules
         )
     return options.model_copy(update=found)
+
+
+def _names(preset: Preset) -> set[str]:
+    return {preset.settings.name, *preset.aliases, *(one.name for one in preset.served_adapters)}
 
 
 def _check_names(listed: Iterable[tuple[str, Preset]]) -> None:

@@ -38,7 +38,7 @@ pictures can be tried at once, with nothing to download. It is no model to work 
 | Steps | {steps:,}{resumed} |
 | Pictures seen | {pictures:,} |
 | Time | {hours} hours on CPU |
-| Final loss | {loss:.4f} nats a token of the answers, last 100 steps ([curve](loss.png)) |
+| Final loss | {loss:.4f} nats a token of the answers, last 100 steps{curve} |
 | Pictures | {side} x {side} pixels, patches of {patch}: {tokens} tokens each |
 | Tower | {tower_layers} layers of {tower_hidden}; in the first {named:.0%} of the run it learns \
 alone, to name what is in each patch, where it lies and how many there are |
@@ -81,6 +81,7 @@ def write_card(folder: Path, scores: Sequence[Score], examples: Sequence[Seen]) 
     made = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     at = ", ".join(f"{step:,}" for step in made["resumed"])
     made |= {"steps_": made["steps"], "resumed": f", resumed at {at}" if at else ""}
+    made["curve"] = " ([curve](loss.png))" if (folder / "loss.png").exists() else ""
     made |= {"side": TOWER.side, "patch": TOWER.patch, "tokens": TOWER.patches, "named": NAMED}
     made |= {"tower_layers": TOWER.layers, "tower_hidden": TOWER.hidden}
     made |= {"layers": LANGUAGE.layers, "hidden": LANGUAGE.hidden}

@@ -13,6 +13,7 @@ from deployments.engine.limits import EngineLimits
 from deployments.ingress.settings import IngressSettings
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.wire import (
+    DEMO_SOURCE,
     ErrorKind,
     GenerationRequest,
     ModelState,
@@ -342,6 +343,14 @@ def test_a_server_whose_models_wait_for_requests_is_healthy() -> None:
     leaving = tiny()
     leaving.states = {"tiny": ModelState.UNLOADING}
     assert asked(leaving, "/health").json() == {"status": "ok", "model_loaded": False}
+
+
+def test_a_demo_beside_the_demo_model_is_none_that_clients_mean() -> None:
+    cluster = unloaded("other")
+    cluster.sources = {"other": DEMO_SOURCE}
+    assert asked(cluster, "/props").json()["model_alias"] == "tiny"
+    cluster.states["tiny"] = ModelState.LOADING
+    assert asked(cluster, "/health").status_code == 503
 
 
 def test_a_model_that_failed_is_let_requests_through_that_try_it_again() -> None:

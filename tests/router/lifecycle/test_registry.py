@@ -22,7 +22,7 @@ from deployments.router.lifecycle.model_entry import (
 from deployments.router.lifecycle.registry import Registry
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
-from deployments.wire import LoadProgress, ModelState
+from deployments.wire import DEMO_SOURCE, LoadProgress, ModelState
 from tests.router.lifecycle.entries import (
     DELETING,
     DEPLOYING,
@@ -231,8 +231,9 @@ def test_the_only_model_may_have_any_name() -> None:
     assert registry.find("gpt-5") is None  # a wrong name unloads nothing
     registry.take([one, two])
     assert (found(), found("b")) == (None, "b")
-    registry.take([two])
-    assert found() == "b"
+    beside = replace(preset("seeing"), source=DEMO_SOURCE), Resources()
+    registry.take([two, beside])
+    assert (found(), found("seeing")) == ("b", "seeing")
     assert not registry["a"].status.has_any_name
     by_name = Registry(RoutingSettings())
     by_name.take([one])

@@ -57,7 +57,7 @@ def test_on_plain_http_by_a_name(browser: Browser, server: Server, key: str) -> 
 
 @pytest.fixture(scope="module")
 def plain(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """`serve.yaml` as it stands: no keys, no tools, one model. Behind HAProxy."""
+    """`serve.yaml` as it stands: no keys, no tools. Behind HAProxy."""
     folder = tmp_path_factory.mktemp("plain")
     environment = {**THROUGHPUT_MODE, "XDG_DATA_HOME": str(folder / "data")}
     with Server(folder, {"kv_gib": 0.25}, environment) as running:

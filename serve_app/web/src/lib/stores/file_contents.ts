@@ -5,11 +5,12 @@ import type { Attachment, Message } from '#lib/types';
 import { conversationsStore } from './conversations.svelte';
 import { modelsStore } from './models.svelte';
 
-/** What `model` reads; undefined: the server has no such model. */
+/** What `model` reads; undefined: the server has no such model, or says it when it is loaded. */
 export function modalitiesOf(model: string | null): Modalities | undefined {
 	const entry = modelsStore.find(model);
 	if (!entry) return undefined;
 	const props = modelsStore.props(entry.id);
+	if (!props && entry.state !== 'loaded' && entry.state !== 'asleep') return undefined;
 	return {
 		image: entry.modalities.image || (props?.modalities.vision ?? false),
 		audio: entry.modalities.audio || (props?.modalities.audio ?? false)

@@ -40,7 +40,8 @@ class ModelsStore {
 		if (!this.known) return this.#chosen;
 		if (this.find(this.#chosen)?.chats) return this.#chosen;
 		const models = this.chatting;
-		const first = models.find((model) => model.state === 'loaded') ?? models[0];
+		const isUp = (model: ModelEntry) => model.state === 'loaded' || model.state === 'asleep';
+		const first = models.find(isUp) ?? models[0];
 		return first?.id ?? null;
 	}
 
