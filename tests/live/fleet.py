@@ -43,6 +43,23 @@ def settings(path: Path, name: str) -> ModelSettings:
 
 @contextmanager
 def cluster() -> Iterator[None]:
+    for attempt in range(3):
+        try:
+            _begin()
+            break
+        except Exception:  # its node waits 15 s for its agents, and aborts
+            ray.shutdown()
+            if attempt == 2:
+                raise
+    try:
+        serve.start(proxy_location="Disabled")
+        yield
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+
+
+def _begin() -> None:
     ray.init(
         address="local",
         num_cpus=8,
@@ -51,12 +68,6 @@ def cluster() -> Iterator[None]:
         logging_level="ERROR",
         _system_config={"worker_niceness": 0},  # else what runs beside a test starves what it tests
     )
-    try:
-        serve.start(proxy_location="Disabled")
-        yield
-    finally:
-        serve.shutdown()
-        ray.shutdown()
 
 
 class Fleet:
