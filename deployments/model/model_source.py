@@ -20,9 +20,8 @@ from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_same_tokenizer
 from deployments.engine.loading.fingerprint import fingerprint
-from deployments.engine.loading.loader import load_model, load_tokenizer
+from deployments.engine.loading.loader import load_model, load_tokenizer, move
 from deployments.engine.loading.speech import speech_rules
-from deployments.engine.media.encoder import move
 from deployments.engine.model_card import (
     default_sampling,
     end_token_ids,

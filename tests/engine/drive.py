@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.engine.media.encoder import move
+from deployments.engine.loading.loader import move
 from deployments.wire import (
     FinishReason,
     GenerationRequest,

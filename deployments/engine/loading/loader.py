@@ -36,6 +36,7 @@ from deployments.engine.loading.quantization import Quantization, check_availabl
 from deployments.engine.loading.sentence_files import read_sentence_files
 from deployments.engine.loading.speech import as_decoder
 from deployments.engine.media.encoder import media_encoder
+from deployments.engine.outputs.model_outputs import outputs_of
 from deployments.engine.threads import one_thread
 from deployments.outputs import ModelTask, Pooling
 
@@ -135,6 +136,14 @@ def move_to_device(
             if on_copy_progress is not None:
                 on_copy_progress(copied_bytes / total_bytes)
     model.to(device)  # buffers
+
+
+def move(model: PreTrainedModel, device: torch.device | str) -> PreTrainedModel:
+    """A model that was loaded, with all of its parts, on another device."""
+    if (encoder := media_encoder(model)) is not None:
+        encoder.to(device)
+    outputs_of(model).to(device)
+    return model.to(device)
 
 
 def _move_weight(weight: nn.Parameter, device: torch.device) -> nn.Parameter:

@@ -14,7 +14,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.media.families.family import Inputs, MediaFamily, Module
-from deployments.engine.outputs.model_outputs import outputs_of
 from deployments.media.images import as_png, open_image
 from deployments.media_rules import MediaKind, MediaRules
 from deployments.wire import MediumFile
@@ -112,14 +111,6 @@ class MediaEncoder:
 
 def _tensors(inputs: Mapping[str, object]) -> Inputs:
     return {name: one for name, one in inputs.items() if isinstance(one, Tensor)}
-
-
-def move(model: PreTrainedModel, device: torch.device | str) -> PreTrainedModel:
-    """A model with all of its parts, on a device."""
-    if (encoder := media_encoder(model)) is not None:
-        encoder.to(device)
-    outputs_of(model).to(device)
-    return model.to(device)
 
 
 def media_encoder(model: PreTrainedModel) -> MediaEncoder | None:
