@@ -145,7 +145,7 @@ class Runner:
         device = self._cache.storage.device
         if device.type == "cuda":
             torch.cuda.set_device(device)  # of this thread; kernels and streams go by it
-            # Of float32 numbers torch rounds those of convolutions alone, unless it is told.
+            # Otherwise torch computes float32 convolutions in TF32.
             torch.backends.cudnn.allow_tf32 = False
         try:
             # Chunks are computed by other code than single tokens, drafts and small chunks.

@@ -12,7 +12,8 @@ from deployments.wire import TokenEvent, merge
 class ChannelStream:
     """`leave` ends it. `leave_channel` says whether its channel has it, or can tell the replica.
     `message` is what is sent of it, behind the pieces of its files if it has some.
-    `is_confirmed`: its channel ends where no replica answers. Not while that waits for any replica.
+    `is_confirmed`: a replica has it, or its channel ends by itself. False while that may wait for a
+    replica that does not exist yet.
     """
 
     def __init__(self, join: Join, handles: ServeHandles, model: str) -> None:

@@ -171,10 +171,8 @@ def naming_parts(state: State, pictures: Named) -> list[Part]:
 def asking_parts(state: State, asked: Asked, share: float, talk: Batch) -> list[Part]:
     """A step of all: answers about pictures, their patches, and chats without pictures."""
     network, batches = state.network, asked.batches
-    counted, said_tokens = (
-        sum(batch.counted for batch in batches),
-        talk.counted + asked.blind.counted,
-    )
+    counted = sum(batch.counted for batch in batches)
+    said_tokens = talk.counted + asked.blind.counted
     weight = NAMING * (1 - share) / len(batches)
 
     def answered(batch: Packed) -> Tensor:
