@@ -84,8 +84,9 @@ class Registry:
             entry.adapters.take(preset.served_adapters)
             self._entries[entry.name] = entry
         self._name()
+        named = self.named
         for entry in self._entries.values():
-            entry.has_any_name = self._routing.any_model_name and self.named == [entry]
+            entry.has_any_name = self._routing.any_model_name and named == [entry]
         for entry in before.values():
             entry.is_removed, entry.has_any_name = True, False
         self._entries.update(before)

@@ -1,11 +1,11 @@
 """Draws the pictures of the next step in a process of its own, while this step is computed."""
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
-from types import TracebackType
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -66,24 +66,12 @@ def drawn(tokenizer: PreTrainedTokenizerFast, wanted: Wanted) -> Step:
     return Asked(batches, blind_chats(tokenizer, f"{name} blind"))
 
 
-class Prefetch:
-    def __init__(self) -> None:
-        # Spawned: a fork would have torch's threads without their work.
-        self._process = ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,))
-
-    def begin(self, wanted: Wanted) -> Future[Step]:
-        return self._process.submit(_drawn, wanted)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.shutdown(cancel_futures=True)
+@contextmanager
+def prefetching() -> Iterator[Callable[[Wanted], Future[Step]]]:
+    """What begins to draw a step's pictures, while the block runs."""
+    # Spawned: a fork would have torch's threads without their work.
+    with ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,)) as process:
+        yield lambda wanted: process.submit(_drawn, wanted)
 
 
 def _drawn(wanted: Wanted) -> Step:

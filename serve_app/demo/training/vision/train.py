@@ -42,13 +42,7 @@ from serve_app.demo.training.vision.network import (
     packed_loss,
     words_of,
 )
-from serve_app.demo.training.vision.prefetch import (
-    Asked,
-    Named,
-    Prefetch,
-    Step,
-    Wanted,
-)
+from serve_app.demo.training.vision.prefetch import Asked, Named, Step, Wanted, prefetching
 from serve_app.demo.training.vision.tower import looked_at
 
 TEXT_TOKENS = 768  # of a step: chats without pictures, or the model would forget how to talk
@@ -232,17 +226,17 @@ def wanted(state: State, seed: int, share: float, ahead: int = 0) -> Wanted:
 def train(state: State, length: Length, seed: int, out: Path, threads: int) -> None:
     console, talk = Console(stderr=True), talks(state, seed)
     with (
-        Prefetch() as prefetch,
+        prefetching() as draw,
         progress_bar(console) as progress,
         ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as workers,
     ):
         bar = progress.add_task("train", total=1.0, loss="", speed="")
         saved = state.seconds
-        upcoming = prefetch.begin(wanted(state, seed, length.share(state.step, state.seconds)))
+        upcoming = draw(wanted(state, seed, length.share(state.step, state.seconds)))
         while (share := length.share(state.step, state.seconds)) < 1.0:
             started = time.perf_counter()
             drawn = upcoming.result()
-            upcoming = prefetch.begin(wanted(state, seed, share, ahead=1))
+            upcoming = draw(wanted(state, seed, share, ahead=1))
             learn(state, drawn, share, talk, workers)
             state.seconds += time.perf_counter() - started
             speed = f"{state.pictures / state.seconds:,.1f} pictures/s"
