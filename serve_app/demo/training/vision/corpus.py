@@ -66,10 +66,10 @@ def _many(draw: SeededDraw) -> Scene:
 # kinds of pictures: the scene, what is asked of it, and how often it is drawn for training
 KINDS: dict[str, tuple[Callable[[SeededDraw], Scene], list[tuple[Asker, float]], float]] = {
     "few": (_few, FEW, 5),
-    "many": (_many, MANY, 3.5),
-    "number": (scenes.number, NUMBER, 5),
+    "many": (_many, MANY, 5),
+    "number": (scenes.number, NUMBER, 4),
     "word": (scenes.word, WORD, 1.5),
-    "bars": (scenes.bars, BARS, 1.5),
+    "bars": (scenes.bars, BARS, 1.2),
 }
 # what the evaluation scores
 EVALUATED: dict[str, tuple[Callable[[SeededDraw], Scene], Asker]] = {
