@@ -115,6 +115,15 @@ class Server:
         answer: dict[str, float] = self.http.get("/stats").json()
         return answer
 
+    def rest(self) -> None:
+        """Waits until no request of other tests' clients is left in an engine."""
+
+        def is_idle() -> bool:
+            now = self.stats()
+            return now["active_requests"] == now["waiting_requests"] == 0
+
+        self.eventually(is_idle)
+
     def pages_used(self) -> int:
         answer = self.http.get("/stats").json()
         return sum(replica["pages_used"] for replica in answer["replicas"])

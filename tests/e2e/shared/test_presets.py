@@ -3,6 +3,7 @@
 import asyncio
 import re
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -98,6 +99,23 @@ def loads(server: Server, model: str) -> float:
     return 0.0
 
 
+def until_known_idle(server: Server) -> None:
+    """Waits until the router knows that nothing runs: its replicas report it a moment later."""
+
+    def none_comes() -> bool:
+        lines = server.http.get("/metrics").text.splitlines()
+        coming = [line for line in lines if line.startswith("manta_router_coming_requests{")]
+        return all(line.endswith(" 0.0") for line in coming)
+
+    def none_runs() -> bool:
+        told = server.http.get("/fleet").json()
+        return told["time"] > known_at and told["running"] == told["waiting"] == 0
+
+    server.eventually(none_comes)
+    known_at = time.time()
+    server.eventually(none_runs)
+
+
 def test_models_come_and_go_as_requests_need_them(fleet: Server) -> None:
     async def talk() -> list[str]:
         async with sdk(fleet) as client, watched(fleet, "b") as told:
@@ -107,6 +125,7 @@ def test_models_come_and_go_as_requests_need_them(fleet: Server) -> None:
             assert await say(client, "alpha") == said[0]
             assert await states(client) == {"a": "loaded", "b": "loaded", "c": "unloaded"}
             # For `c` the model `b` has to go, because `a` was used later.
+            await asyncio.to_thread(until_known_idle, fleet)
             many = await asyncio.gather(*(say(client, "c") for _ in range(20)))
             assert len(set(many)) == 1
             assert loads(fleet, "c") == 1

@@ -22,7 +22,7 @@ def test_health_says_that_a_model_is_loaded(server: Server) -> None:
 
 
 def test_stats_count_what_was_generated(server: Server) -> None:
-    server.eventually(lambda: server.stats()["active_requests"] == 0)  # of other tests' clients
+    server.rest()
     before = server.stats()
     assert before.keys() >= SEED_STATS
     body = {"prompt": "abc", "max_tokens": 7, "ignore_eos": True}
@@ -33,14 +33,14 @@ def test_stats_count_what_was_generated(server: Server) -> None:
 
 
 def test_an_answer_that_ends_at_a_stop_string_is_no_aborted_one(server: Server) -> None:
-    server.eventually(lambda: server.stats()["active_requests"] == 0)
+    server.rest()
     before = server.stats()
     letters = list("etaoinshrdlucmfw")  # one of which comes soon, as all tokens are as likely
     body = {"prompt": "abc", "max_tokens": 400, "ignore_eos": True, "stop": letters}
     for stream in (False, True):
         answer = server.http.post("/v1/completions", json=body | {"stream": stream})
         assert '"finish_reason":"stop"' in answer.text
-    server.eventually(lambda: server.stats()["active_requests"] == 0)
+    server.rest()
     after = server.stats()
     assert after["total_requests"] - before["total_requests"] == 2
     assert after["aborted_requests"] == before["aborted_requests"]
