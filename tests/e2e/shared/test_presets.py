@@ -109,7 +109,7 @@ def until_known_idle(server: Server) -> None:
 
     def none_runs() -> bool:
         told = server.http.get("/fleet").json()
-        return told["time"] > known_at and told["running"] == told["waiting"] == 0
+        return bool(told["time"] > known_at) and told["running"] == told["waiting"] == 0
 
     server.eventually(none_comes)
     known_at = time.time()
