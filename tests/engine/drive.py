@@ -180,27 +180,18 @@ class Engine:
 
     def order_of_ends(self, *requests: GenerationRequest, aborted: str = "") -> list[str]:
         """Their names as they end, when all wait behind a first one and one of them is aborted."""
-        return asyncio.run(self._order_of_ends(requests, aborted))
 
-    async def _order_of_ends(
-        self, requests: Sequence[GenerationRequest], aborted: str
-    ) -> list[str]:
-        ended: list[str] = []
+        def behind_one_that_waits() -> Iterator[GenerationRequest]:
+            self.gate.close()
+            yield request("holds the gate", (0,), max_tokens=1)
+            self.gate.await_step()
+            yield from requests
+            self.core.abort(aborted)
+            self.gate.open()
 
-        async def follow(one: GenerationRequest) -> None:
-            await self.follow(one)
-            ended.append(one.request_id)
-
-        self.gate.close()
-        plug = asyncio.create_task(self.follow(request("plug", (1,), max_tokens=1)))
-        await asyncio.sleep(0)
-        self.gate.await_step()
-        tasks = [asyncio.create_task(follow(one)) for one in requests]
-        await asyncio.sleep(0)
-        self.core.abort(aborted)
-        self.gate.open()
-        await asyncio.gather(plug, *tasks)
-        return ended
+        events = self.core.run(behind_one_that_waits())
+        ended = [index for index, event in events if event.finish_reason is not None]
+        return [requests[index - 1].request_id for index in ended if index > 0]
 
     async def follow(self, request: GenerationRequest) -> Record:
         record = Record()

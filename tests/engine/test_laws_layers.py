@@ -97,8 +97,8 @@ def test_launched_ahead_is_in_turns(architecture: str) -> None:
     limits = roomy(n_pages=1024, max_running=3, max_batch_tokens=5, async_scheduling=True)
     with engine(architecture, limits=limits) as running:
         check(running.run_together(*REQUESTS), architecture)
-    with failing(architecture, 0, 3, 12, max_batch_tokens=16, async_scheduling=True) as running:
-        check(running.run_together(*REQUESTS), architecture)
+    with failing(architecture, 1, 4, 13, max_batch_tokens=16, async_scheduling=True) as running:
+        check(running.run_in_one_batch(*REQUESTS), architecture)
         assert running.core.stats().failed_steps == 2
 
 
@@ -118,8 +118,8 @@ def failing(architecture: str, *steps: int, **limits: float | None) -> Iterator[
 
 @every_kind
 def test_a_failed_step_changes_nothing(architecture: str) -> None:
-    with failing(architecture, 0, 5, 12) as running:
-        check(running.run_together(*REQUESTS), architecture)
+    with failing(architecture, 1, 6, 13) as running:
+        check(running.run_in_one_batch(*REQUESTS), architecture)
         assert running.core.stats().failed_steps == 3
 
 

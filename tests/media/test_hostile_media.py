@@ -6,6 +6,7 @@ import tracemalloc
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
@@ -232,7 +233,8 @@ def test_hostile_urls_are_refused() -> None:
 def test_a_file_is_fetched_from_a_host_that_is_allowed_and_from_no_other_one() -> None:
     with hostile_server() as host:
         urls = [linked(f"http://{host}/{path}") for path in ("image", "moved")]
-        assert refusals(MediaReader(settings(None, host)), urls) == [None, None]
+        allowed = replace(settings(None, host), fetch_timeout_s=60)
+        assert refusals(MediaReader(allowed), urls) == [None, None]
         check(["image", "moved"], refusals(MediaReader(settings(None, "example.com")), urls))
 
 

@@ -162,7 +162,10 @@ class InferenceScheduler:
 
     def stats(self) -> EngineStats:
         """Counters and gauges of this moment. A step in progress is not counted."""
-        running, waiting = self._running.copy(), self._admission.tasks()
+        waiting = (
+            self._admission.tasks()
+        )  # first: one that begins meanwhile is in both, not in none
+        running = self._running.copy()
         pending_tokens, context_tokens = count_tokens([*running, *waiting])
         return replace(
             self._stats,
@@ -233,17 +236,19 @@ class InferenceScheduler:
                 message.arrival = next(self._arrivals)
                 self._waiting.push(message)
             else:
-                endings[message.name] = message.is_complete
+                endings[message.name] = message.is_complete or endings.get(message.name, False)
         self._end(endings)
 
     def _end(self, endings: Mapping[str, bool]) -> None:
         """Ends tasks by their names and those of their requests, all at once: a client that leaves
-        may have had thousands. Each name says whether its tasks are complete."""
+        may have had thousands. Each name says whether its tasks are complete: one with two names
+        is, if either says so, for an abort of the request follows the last part of an answer."""
         if not endings:
             return
 
         def named(tasks: Iterable[Task]) -> dict[Task, bool]:
-            return {task: endings[name] for task in tasks for name in task.names & endings.keys()}
+            found = ((task, task.names & endings.keys()) for task in tasks)
+            return {task: any(endings[name] for name in names) for task, names in found if names}
 
         running, waiting = named(self._running), named(self._waiting)
         self._stats.aborted_requests += [*running.values(), *waiting.values()].count(False)

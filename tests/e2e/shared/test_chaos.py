@@ -215,6 +215,7 @@ def asked(prompt: str) -> dict[str, object]:
     return {"model": PAIR, "prompt": prompt, "max_tokens": 1}
 
 
+@pytest.mark.timeout(900)
 def test_answers_of_all_protocols_outlive_all_replicas(pair: Server) -> None:
     """With none left they wait for the one that Serve starts. Each stream has begun by then."""
     undisturbed = asyncio.run(answers(pair, lambda: None))

@@ -36,16 +36,20 @@ def test_64_streams_on_pages_for_16_say_what_each_says_alone(server: Server) -> 
         for _ in range(64)
     ]
 
-    async def compare() -> None:
+    async def compare(times: int) -> None:
+        asked = [(prompt, times * length) for prompt, length in jobs]
         async with sdk(server) as client:
-            together = await asyncio.gather(*(streamed(client, *job) for job in jobs))
-            for job, said in list(zip(jobs, together, strict=True))[:: tries(8, 1)]:
+            together = await asyncio.gather(*(streamed(client, *job) for job in asked))
+            for job, said in list(zip(asked, together, strict=True))[:: tries(8, 1)]:
                 assert await streamed(client, *job) == said
 
     before = server.stats()
-    asyncio.run(compare())
-    assert server.pages_used() == 0
-    assert server.stats()["preemptions"] > before["preemptions"]
+    for times in (1, 3):  # where clients are slow, few of the short ones run at once
+        asyncio.run(compare(times))
+        assert server.pages_used() == 0
+        if server.stats()["preemptions"] > before["preemptions"]:
+            return
+    raise AssertionError("no stream was preempted")
 
 
 def all_were_aborted(server: Server, before: dict[str, float]) -> None:
@@ -129,7 +133,9 @@ def test_two_requests_at_once_hold_a_shared_prefix_once(server: Server) -> None:
                     extra_body={"ignore_eos": True},
                 )
 
-            first, second = await ask("x"), await ask("y")
+            first = await ask("x")
+            await anext(aiter(first))
+            second = await ask("y")
             await anext(aiter(second))
             stats = server.http.get("/stats").json()
             chunks = [chunk async for chunk in second]

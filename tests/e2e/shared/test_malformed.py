@@ -24,4 +24,4 @@ def test_each_is_refused_in_form_and_the_server_lives(server: Server, protocol: 
             answer = client.post(endpoint.path, json=endpoint.right)
             # Infilling takes a model with marks for it.
             assert answer.status_code in (200, 501), f"{endpoint.path}: {answer.text}"
-    assert server.is_ready()
+    server.eventually(server.is_ready)

@@ -51,7 +51,7 @@ def ends(limits_of: dict[str, float], requests: Sequence[GenerationRequest]) -> 
 
 def test_what_waits_for_a_slot_lets_others_pass(adapters: list[Adapter]) -> None:
     long, first, none = (
-        asking("long", adapters[0], max_tokens=60),
+        asking("long", adapters[0], max_tokens=300),
         asking("second", adapters[1], max_tokens=2),
         asking("none", max_tokens=2),
     )

@@ -66,6 +66,9 @@ def capture_and_replay(ranks: Ranks) -> tuple[int, list[float], float]:
     return len(graphs), replayed, float(ranks.all_reduce(torch.ones(1)))
 
 
+JOINED = "rank 0 has joined"  # else it might find that rank 1 has ended, while it joins
+
+
 def unhindered() -> None:
     pass
 
@@ -82,7 +85,9 @@ def end() -> None:
 
 def be_rank_1(port: int, before: Callable[[], None], results: Connection) -> None:
     torch.set_num_threads(1)
-    ranks = Ranks(connect_store(HOST, port, WORLD_SIZE, JOIN_S), 1, WORLD_SIZE, CPU)
+    store = connect_store(HOST, port, WORLD_SIZE, JOIN_S)
+    ranks = Ranks(store, 1, WORLD_SIZE, CPU)
+    store.wait([JOINED])
     before()
     results.send(capture_and_replay(ranks))
     ranks.receive()
@@ -98,6 +103,7 @@ def beside_rank_1(before: Callable[[], None]) -> Iterator[tuple[Ranks, Connectio
     process.start()
     try:
         ranks = Ranks(store, 0, WORLD_SIZE, CPU)
+        store.set(JOINED, "")
         try:
             yield ranks, ours
         finally:

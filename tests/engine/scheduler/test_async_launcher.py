@@ -9,6 +9,7 @@ import torch
 
 from deployments.engine.runner import PendingStep
 from deployments.engine.tasks import grammar_matcher as matching
+from deployments.engine.tasks import step_masks
 from deployments.engine.tasks.batch import Batch
 from deployments.text.grammar.grammar import from_regex
 from deployments.wire import (
@@ -19,7 +20,16 @@ from deployments.wire import (
     SamplingParams,
     ThinkingBudget,
 )
-from tests.engine.drive import Engine, Outcome, Record, engine, random_ids, request, roomy
+from tests.engine.drive import (
+    PATIENCE_S,
+    Engine,
+    Outcome,
+    Record,
+    engine,
+    random_ids,
+    request,
+    roomy,
+)
 from tests.engine.tasks.test_slow_grammar import CONSTRAINED, FREE, held_masks
 from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
 
@@ -29,6 +39,12 @@ IDS = random_ids(9, seed=6)
 MIROSTAT = MirostatParams(version=2, tau=3)
 OTHERS = [request(f"{i}", random_ids(5, seed=20 + i), HOT, max_tokens=100) for i in range(7)]
 THINKING = ThinkingBudget(tokens=9, start_ids=(3,), end_ids=(7, 8, 9), open=True)
+
+
+@pytest.fixture(autouse=True)
+def _no_mask_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind one that is, as on a busy machine, the next step is launched in its turn."""
+    monkeypatch.setattr(step_masks, "MASK_GRACE_S", PATIENCE_S)
 
 
 @every_sampling

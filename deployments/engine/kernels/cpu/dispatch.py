@@ -168,7 +168,11 @@ def _checksum_of_sources() -> str:
 def _compile(body: Callable[[Code], None]) -> Code:
     # numba keeps on disk what it compiled, by this name, while the function's own file stays the
     # same. It does not look at other files, from which code is compiled into the function.
-    body.__qualname__ += f"_{_checksum_of_sources()}"
+    # Bodies that differ in what they close over get names of their own: under one name two
+    # processes that write at once may put the code of one where that of the other is looked for.
+    closed_over = [cell.cell_contents for cell in body.__closure__ or ()]
+    variant = "".join(f"_{one:d}" for one in closed_over if isinstance(one, int))
+    body.__qualname__ += f"{variant}_{_checksum_of_sources()}"
 
     def compiled(cache: bool) -> Code:
         kind = types.void(types.intp)
