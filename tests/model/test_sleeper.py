@@ -62,6 +62,7 @@ def test_memory_falls_with_sleep_and_comes_back_with_a_request(
     async def scenario() -> None:
         async with Life(checkpoint).begin() as sleeper:  # whatever torch keeps from its first use
             await ask(sleeper)
+            await sleeper.sleep()  # gives back what was freed before
         before = resident()
         async with Life(tmp_path).begin() as sleeper:
             answer = ids(await ask(sleeper))

@@ -157,9 +157,10 @@ def test_one_that_leaves_before_it_was_sent_never_starts() -> None:
 
 def test_the_last_one_that_leaves_a_channel_which_does_not_open_ends_it() -> None:
     async def act(stage: Stage) -> None:
-        hangs = asyncio.Event()
+        opens, hangs = asyncio.Event(), asyncio.Event()
 
         async def never(name: str, update: bytes) -> AsyncGenerator[bytes, None]:
+            opens.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -169,9 +170,7 @@ def test_the_last_one_that_leaves_a_channel_which_does_not_open_ends_it() -> Non
         [replica] = stage.all
         replica.open_channel = never  # type: ignore[method-assign]
         first, second = stage.ask("first"), stage.ask("second")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await opens.wait()
         first.leave()
         assert not hangs.is_set()
         second.leave()

@@ -8,6 +8,7 @@ import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
+from deployments.ingress.fleet import router_client
 from deployments.ingress.fleet.serve_handles import unavailable
 from deployments.ingress.settings import IngressSettings
 from deployments.routing import RoutingDecision
@@ -305,9 +306,14 @@ def test_who_waits_after_others_have_left_is_not_taken_for_them() -> None:
 def test_a_load_that_takes_too_long_is_told_with_its_progress() -> None:
     actors = Actors()
     actors.router.wants = [LOADING]
-    fleet_settings = IngressSettings(load_timeout_s=0.2)
+
+    async def ask() -> None:
+        fleet = actors.fleet(IngressSettings(load_timeout_s=0.5))
+        await fleet.statuses()  # finds the router, which takes a thread
+        await fleet.card(MODEL)
+
     with pytest.raises(Refused) as caught:
-        asyncio.run(_card(actors, fleet_settings))
+        asyncio.run(ask())
     assert caught.value.error.kind is ErrorKind.UNAVAILABLE
     assert "is still loading (2 of 5 files, weights 40%)" in caught.value.error.message
 
@@ -349,8 +355,9 @@ def test_a_model_that_sleeps_has_a_card() -> None:
     assert asyncio.run(_card(actors)) == card()
 
 
-def test_requests_flow_while_the_router_is_silent() -> None:
+def test_requests_flow_while_the_router_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     actors = Actors()
+    monkeypatch.setattr(router_client, "ROUTER_RETRY_S", 600.0)
 
     async def ask() -> list[int]:
         fleet = actors.fleet()
@@ -394,5 +401,5 @@ def test_what_the_router_would_not_do_is_refused() -> None:
     assert actors.router.commands == [("load", "m"), ("reload",), ("load", "m")]
 
 
-async def _card(actors: Actors, settings: IngressSettings | None = None) -> object:
-    return await actors.fleet(settings or IngressSettings()).card(MODEL)
+async def _card(actors: Actors) -> object:
+    return await actors.fleet().card(MODEL)

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -20,6 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from deployments.anthropic.routes import app as anthropic_app
 from deployments.engine.core import EngineCore
+from deployments.ingress.generation import sampling_defaults
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app as openai_app
@@ -258,7 +261,11 @@ NO_FIRST_MARK = {"harmony"}  # whose first mark opens no call
 
 
 @pytest.mark.parametrize("dialect", DIALECTS_TRIED)
-def test_calls_of_a_random_model_fit_their_tools(dialect: str) -> None:
+def test_calls_of_a_random_model_fit_their_tools(
+    dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds = SimpleNamespace(randbits=Random(0).getrandbits)  # of those that have none
+    monkeypatch.setattr(sampling_defaults, "secrets", seeds)
     n_chats = N_CHATS if dialect in FEW else N_CHATS_OF_OTHERS
 
     async def asks() -> dict[str, int]:

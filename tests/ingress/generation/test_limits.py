@@ -84,7 +84,7 @@ def timed_out(script: Script, stream: bool, **settings: Any) -> httpx.Response:
 
     async def asks() -> httpx.Response:
         engine = ScriptedEngine(script)
-        short = IngressSettings(request_timeout_s=SOON, **settings)
+        short = IngressSettings(**{"request_timeout_s": SOON, **settings})
         async with http(app(engine, Metrics(), short)) as client:
             response = await client.post(CHAT, json={**HELLO, "stream": stream, "n": 2})
         assert engine.running == 0
@@ -106,7 +106,7 @@ def test_a_stream_that_does_not_end_in_time_ends_with_an_error(
     script: str, keep_alive_s: float
 ) -> None:
     spoken = says("Hello", gate=asyncio.Event()) if script == "halts" else forever()
-    response = timed_out(spoken, True, keep_alive_s=keep_alive_s)
+    response = timed_out(spoken, True, keep_alive_s=keep_alive_s, request_timeout_s=5 * SOON)
     assert response.status_code == 200
     *chunks, error = chunks_of(response)
     assert error["error"]["code"] == "timeout"
@@ -127,7 +127,8 @@ async def sent_until_timeout(script: Script, socket: Socket, **settings: Any) ->
     """What a client has been sent of an answer that takes too long."""
     engine = ScriptedEngine(script)
     try:
-        await socket(app(engine, Metrics(), IngressSettings(request_timeout_s=SOON, **settings)))
+        short = IngressSettings(**{"request_timeout_s": SOON, **settings})
+        await socket(app(engine, Metrics(), short))
     finally:
         assert engine.running == 0
     return [socket.sent.get_nowait() for _ in range(socket.sent.qsize())]
@@ -138,13 +139,13 @@ def test_a_client_that_does_not_read_is_broken_off(monkeypatch: pytest.MonkeyPat
     socket = Socket(CHAT, {**HELLO, "stream": True})
     socket.sent = asyncio.Queue(2)  # messages that it reads
     with pytest.raises(Refused, match="longer than the limit"):
-        asyncio.run(sent_until_timeout(forever(), socket))
+        asyncio.run(sent_until_timeout(forever(), socket, request_timeout_s=5 * SOON))
     start, part = socket.sent.get_nowait(), socket.sent.get_nowait()
     assert (start["status"], part["more_body"]) == (200, True)
 
 
 def test_a_unary_answer_that_had_begun_ends_with_the_error_when_its_time_is_over() -> None:
-    answering = sent_until_timeout(never(), Socket(CHAT, HELLO), probe_s=SOON / 4)
+    answering = sent_until_timeout(never(), Socket(CHAT, HELLO), probe_s=0.001)
     start, *probes, end = asyncio.run(answering)
     assert start["status"] == 200
     assert {probe["body"] for probe in probes} == {b" "}

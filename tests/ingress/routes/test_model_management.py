@@ -142,10 +142,11 @@ def test_what_is_asked_for_all_who_watch_does_not_end_with_the_first_of_them() -
 
 def test_silence_is_filled_with_comments_and_the_number_of_watchers_is_bounded() -> None:
     async def asks() -> bytes:
-        feed = StatusFeed(two(), keep_alive_s=0.01)
+        feed = StatusFeed(two(), keep_alive_s=60)
         watching = [feed.watch("client") for _ in range(MAX_WATCHERS)]
         firsts = [await anext(one) for one in watching]
         assert len(set(firsts)) == 1
+        feed._keep_alive_s = 0.01
         with pytest.raises(Refused):
             feed.watch("client")
         comment = await anext(watching[0])

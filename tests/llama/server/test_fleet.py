@@ -173,7 +173,10 @@ async def told_by(events: AsyncGenerator[bytes, None]) -> Any:
     return json.loads((await anext(events)).removeprefix(b"data: "))
 
 
-def test_all_who_watch_share_a_poll_and_nobody_is_none() -> None:
+def test_all_who_watch_share_a_poll_and_nobody_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_feed, "POLL_INTERVAL_S", 600.0)
+    monkeypatch.setattr(fleet_feed, "MAX_READING_AGE_S", 600.0)
+
     async def asks() -> tuple[int, int]:
         cluster = Watched()
         feed = FleetFeed(cluster)

@@ -1,13 +1,16 @@
 """A model's states by what Serve and its replicas say, and who is told, without Ray."""
 
 import asyncio
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from ray.serve.schema import ApplicationStatus
 
 from deployments.deploy_errors import last_error
 from deployments.model.settings import Autoscaling
+from deployments.router.lifecycle import change_feed
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.capacity import Resources
 from deployments.router.lifecycle.change_feed import ChangeFeed
@@ -304,7 +307,12 @@ def test_whoever_waits_hears_of_a_change_and_of_nothing_else() -> None:
     asyncio.run(listen())
 
 
-def test_progress_alone_is_told_no_more_often_than_it_may_and_not_lost() -> None:
+def test_progress_alone_is_told_no_more_often_than_it_may_and_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at_once = SimpleNamespace(monotonic=lambda: 0.0, time_ns=time.time_ns)
+    monkeypatch.setattr(change_feed, "time", at_once)
+
     async def listen() -> None:
         changes, model = ChangeFeed(), entry()
         model.start(0)

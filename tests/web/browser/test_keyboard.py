@@ -81,7 +81,7 @@ def test_dialogs_and_menus_give_the_focus_back(screen: Screen) -> None:
     expect(screen.role("dialog", "Settings")).to_be_visible()
     press("Escape")
     press("Control+/")
-    expect(screen.role("dialog")).to_contain_text("Shift")
+    expect(screen.role("dialog", "Keyboard shortcuts")).to_contain_text("Shift")
     press("Escape")
     expect(screen.role("dialog")).to_have_count(0)
 

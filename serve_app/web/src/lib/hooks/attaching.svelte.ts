@@ -23,9 +23,20 @@ export function useAttaching(draft: UsedDraft) {
 	/** Why files were not attached. */
 	let refusals = $state.raw<string[]>([]);
 	let count = 0;
+	/** Calls of `add` that have not ended. */
+	let adding = $state(0);
 
 	async function add(files: Iterable<File>): Promise<void> {
 		refusals = [];
+		adding++;
+		try {
+			await addAll(files);
+		} finally {
+			adding--;
+		}
+	}
+
+	async function addAll(files: Iterable<File>): Promise<void> {
 		// One after the other: each may be large.
 		for (const file of files) {
 			if (draft.attachments.length + preparations.length >= MAX_FILES) {
@@ -77,6 +88,10 @@ export function useAttaching(draft: UsedDraft) {
 	return {
 		get preparations() {
 			return preparations;
+		},
+		/** Whether files are still to come. */
+		get isBusy() {
+			return adding > 0;
 		},
 		get refusals() {
 			return refusals;

@@ -35,8 +35,10 @@ export function useDraft(place: () => string): UsedDraft {
 		});
 	}
 
+	// A chat's record changes more often than which chat it is.
+	const where = $derived(place());
 	$effect(() => {
-		const wanted = place();
+		const wanted = where;
 		if (!conversationsStore.ready) return;
 		untrack(() => {
 			save();

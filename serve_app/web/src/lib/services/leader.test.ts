@@ -59,10 +59,13 @@ it.each([
 	});
 	first.abort();
 	await ended!;
-	await vi.waitFor(async () => {
-		vi.advanceTimersByTime(LEASE_MS);
-		expect(log.at(-1)).toBe('b starts');
-	});
+	await vi.waitFor(
+		async () => {
+			vi.advanceTimersByTime(LEASE_MS);
+			expect(log.at(-1)).toBe('b starts');
+		},
+		{ timeout: 20_000 }
+	);
 	vi.useRealTimers();
 	await other;
 	expect(log).toEqual(['a starts', 'a ends', 'b starts']);

@@ -296,6 +296,7 @@ class ConversationsStore {
 		const made = given.map(({ fields, messages }) => chatWith(fields, messages));
 		const chats = made.map(({ chat }) => chat);
 		const messages = made.flatMap((one) => one.messages);
+		await this.#whenReady();
 		await this.#write((database) => database.add(chats, messages));
 		this.#keep(messages);
 		for (const chat of chats) this.#byId.set(chat.id, chat);
@@ -382,6 +383,7 @@ class ConversationsStore {
 	}
 
 	async putFile(blob: Blob): Promise<Pick<Attachment, 'sha256' | 'type' | 'size'>> {
+		await this.#whenReady();
 		const file = await this.#write((database) => database.putFile(blob));
 		if (!file) throw new Error('This browser keeps no files.');
 		const { sha256, type, size } = file;

@@ -91,8 +91,9 @@ it('writes a running answer within a second, and at once when it is done', async
 	expect(texts().at(-1)).toBe('Pages');
 	vi.advanceTimersByTime(1000);
 	vi.useRealTimers();
-	await vi.waitFor(async () =>
-		expect((await store.database!.message(running.id))?.text).toBe('Pages')
+	await vi.waitFor(
+		async () => expect((await store.database!.message(running.id))?.text).toBe('Pages'),
+		{ timeout: 20_000 }
 	);
 	await store.finish(running.id, { text: 'Pages.', finish: 'stop' });
 	const kept = await store.database!.message(running.id);
