@@ -18,7 +18,6 @@ from serve_app.demo.training.vision.corpus import EVALUATED, cases
 from serve_app.demo.training.vision.network import LANGUAGE, TOWER
 from serve_app.demo.training.vision.train import NAMED
 
-RESUMED = " ([with other code](../README.md#how-it-was-made))"  # true of the weights that are here
 EXAMPLE_SEED = 1  # other pictures than the scored ones
 CARD = """\
 # Manta demo model that sees
@@ -81,8 +80,10 @@ def write_card(folder: Path, scores: Sequence[Score], examples: Sequence[Seen]) 
     """The README.md of the model's folder, and the pictures that it shows."""
     made = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     at = ", ".join(f"{step:,}" for step in made["resumed"])
-    made |= {"steps_": made["steps"], "resumed": f", resumed at {at}{RESUMED}" if at else ""}
-    made["curve"] = " ([curve](loss.png))" if (folder / "loss.png").exists() else ""
+    made |= {"steps_": made["steps"], "resumed": f", resumed at {at}" if at else ""}
+    made["curve"] = (
+        " ([curve](loss.png) from the first question on)" if (folder / "loss.png").exists() else ""
+    )
     made |= {"side": TOWER.side, "patch": TOWER.patch, "tokens": TOWER.patches, "named": NAMED}
     made |= {"tower_layers": TOWER.layers, "tower_hidden": TOWER.hidden}
     made |= {"layers": LANGUAGE.layers, "hidden": LANGUAGE.hidden}
