@@ -39,6 +39,8 @@ PRAGMAS = (
     "foreign_keys=ON",
     f"busy_timeout={BUSY_MS}",
 )
+# Two who open a new file both read its first page and want to write it: SQLite refuses one at once.
+OPEN_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 NO_STORE = "none"  # in place of a URL
 WRITES = "manta_writes"  # execution option: the transaction may write
 OUR_FAULTS = (DataError, IntegrityError, ProgrammingError)
@@ -87,7 +89,7 @@ def open_once(text: str) -> None:
 
     def work() -> None:
         try:
-            asyncio.run(_migrated(url))
+            asyncio.run(_opened(url))
         except BaseException as error:
             failures.append(error)
 
@@ -106,9 +108,21 @@ def shown(url: URL) -> str:
     return url.set(query={}).render_as_string(hide_password=True)
 
 
-async def _migrated(url: URL) -> None:
+async def _opened(url: URL) -> None:
     if is_sqlite(url):
         _make_file(Path(str(url.database)))
+    for pause_s in OPEN_PAUSES_S:
+        try:
+            await _migrate(url)
+            return
+        except Exception as error:
+            if "database is locked" not in str(error):
+                raise
+        await asyncio.sleep(pause_s)
+    await _migrate(url)
+
+
+async def _migrate(url: URL) -> None:
     database = Database(url)
     try:
         async with database.engine.execution_options(**{WRITES: True}).begin() as connection:
