@@ -1,3 +1,5 @@
+"""Patience for a router that a busy machine makes slow."""
+
 import pytest
 
 from deployments.ingress.fleet import router_client

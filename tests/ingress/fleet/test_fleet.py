@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-from deployments.ingress.fleet import router_client
 from deployments.ingress.fleet.serve_handles import unavailable
 from deployments.ingress.settings import IngressSettings
 from deployments.routing import RoutingDecision
@@ -353,23 +352,6 @@ def test_a_model_that_sleeps_has_a_card() -> None:
     actors = Actors()
     actors.router.wants = [status(ModelState.SLEEPING)]
     assert asyncio.run(_card(actors)) == card()
-
-
-def test_requests_flow_while_the_router_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    actors = Actors()
-    monkeypatch.setattr(router_client, "ROUTER_RETRY_S", 600.0)
-
-    async def ask() -> list[int]:
-        fleet = actors.fleet()
-        known = await fleet.card(None)
-        actors.router.choices = [RayError("dead")]
-        actors.router.wants = [RayError("dead")]
-        assert await fleet.card(None) == await fleet.card(MODEL) == known
-        answers = [[event async for event in fleet.generate(known, ASKED)] for _ in range(3)]
-        return [len(ids(events)) for events in answers]
-
-    assert asyncio.run(ask()) == [LENGTH] * 3
-    assert len(actors.router.asked) == 1
 
 
 def test_all_models_are_asked_at_once_whether_they_serve() -> None:
