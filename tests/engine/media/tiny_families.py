@@ -175,7 +175,7 @@ FAMILIES = {
                 num_local_experts=4,
                 intermediate_size_mlp=64,
             ),
-            image_token_index=image_id + 1,  # of a patch
+            image_token_index=image_id,
         ),
         llama4,
         "<|image|>",
