@@ -162,9 +162,8 @@ class InferenceScheduler:
 
     def stats(self) -> EngineStats:
         """Counters and gauges of this moment. A step in progress is not counted."""
-        waiting = (
-            self._admission.tasks()
-        )  # first: one that begins meanwhile is in both, not in none
+        # Those that wait come first: one that begins meanwhile is in both then, and not in none.
+        waiting = self._admission.tasks()
         running = self._running.copy()
         pending_tokens, context_tokens = count_tokens([*running, *waiting])
         return replace(

@@ -58,7 +58,9 @@ def told_by(presets: Path, scales: Mapping[str, float]) -> str:
 def refusal(server: Server, model: str) -> Any:
     answer = answer_of(server, model)
     assert answer.status_code in (404, 200)  # 200: it had begun, for the router took long
-    return answer.json()["error"]
+    error = answer.json()["error"]
+    assert error["code"] == "model_not_found"
+    return error
 
 
 def answer_of(server: Server, model: str) -> httpx.Response:
