@@ -1,14 +1,16 @@
-"""Makes LoRA adapters in PEFT's form, of random matrices."""
+"""Makes LoRA adapters in PEFT's form, of random matrices, and steps whose rows have some."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from deployments.adapter_files import read_adapter_info
+from deployments.engine.forward.inputs import StepInputs
 from kv.content import Adapter
 
 Tensors = dict[str, torch.Tensor]
@@ -28,6 +30,15 @@ CONFIG: dict[str, object] = {
     "modules_to_save": None,
     "use_dora": False,
 }
+
+
+def step_with_adapters(slots: Sequence[int], new_len: Sequence[int]) -> StepInputs:
+    """Of rows with these slots and so many tokens each, and nothing else."""
+    nothing = np.empty(0, dtype=np.int64)
+    return StepInputs(
+        *(nothing, nothing, nothing, np.array(new_len), nothing, nothing, nothing),
+        adapter_slots=np.array(slots),
+    )
 
 
 def lora_tensors(

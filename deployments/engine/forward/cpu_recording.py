@@ -19,12 +19,14 @@ from deployments.engine.attention.cpu import CpuAttention
 from deployments.engine.attention.cpu_rows import DecodeRows
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.kernels.cpu.dispatch import TEAM, THREAD, Call, CallSequence
+from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
 from deployments.engine.kernels.rotary import RotaryEmbedding
 
 # x [tokens, hidden], rotary, step -> [tokens, hidden]
 Layer = Callable[[Tensor, RotaryEmbedding, FusedStepAttention], Tensor]
 
 MAX_RECORDED_TOKENS = 32  # in longer steps the products take so long that calls hardly count
+MAX_BUFFER_ROWS = MAX_RECORDED_TOKENS + FULL_TILE
 MIN_TABLE_PAGES = 64  # of a row in the static page table, which grows with longer contexts
 
 
@@ -36,7 +38,7 @@ class RecordedLayers:
     """The recordings of one model's layers, for the one thread that runs them."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
-        self._layers = layers
+        self.layers = layers
         self._inputs: _StaticInputs | None = None
         self._recordings: dict[int, tuple[CallSequence, Tensor] | None] = {}  # by tokens
 
@@ -74,7 +76,7 @@ class RecordedLayers:
         recorder = _Recorder(self._inputs.buffers)
         try:
             with recorder.running(), _ViewsOnly():  # type: ignore[no-untyped-call]
-                for layer in self._layers:
+                for layer in self.layers:
                     recorder.begin_layer()
                     x = layer(x, rotary, step)
         except NotRecordableError:
@@ -152,13 +154,14 @@ class _Recorder:
         self.calls.append(call)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An uninitialized buffer of `shape`, whose first dimension is the tokens."""
+        """An uninitialized buffer of `shape`, whose first dimension is the tokens, and a tile more
+        for kernels that read behind them."""
         n, *rest = shape
         key = (self._layer % 2, self._buffer_index, *rest, dtype)
         self._buffer_index += 1
         if key not in self._buffers:
             with _disable_current_modes():
-                self._buffers[key] = torch.empty((MAX_RECORDED_TOKENS, *rest), dtype=dtype)
+                self._buffers[key] = torch.empty((MAX_BUFFER_ROWS, *rest), dtype=dtype)
         return self._buffers[key][:n]
 
 

@@ -135,13 +135,14 @@ class FusedDecoder:
         family = FAMILIES[type(model)]
         self._embed: Module = model.get_input_embeddings()
         self._rotary: Module = base.rotary_emb
-        self._layers = [FusedLayer(layer, family) for layer in base.layers]
-        self._recorded = RecordedLayers(self._layers)
+        self._layers = RecordedLayers([FusedLayer(layer, family) for layer in base.layers])
         self._norm = Norm(base.norm)
         self._adapters = adapters
-        self._adapted: list[AdaptedLayer] = []
+        self._adapted = self._layers
         if adapters is not None:
-            self._adapted = [AdaptedLayer(layer, family, adapters) for layer in base.layers]
+            self._adapted = RecordedLayers(
+                [AdaptedLayer(layer, family, adapters) for layer in base.layers]
+            )
 
     def __call__(
         self,
@@ -168,20 +169,21 @@ class FusedDecoder:
         indices: Tensor,
         further: Sequence[Tensor],
     ) -> Tensor:
-        has_adapters = self._adapters is not None and self._adapters.rows is not None
-        for layer, vectors in zip_longest(self._adapted if has_adapters else self._layers, further):
+        for layer, vectors in zip_longest(self._layers_now().layers, further):
             x = layer(x, rotary, step)
             if vectors is not None:
                 x.index_add_(0, indices, vectors)
         return x
 
     def _run_layers(self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
-        if self._adapters is not None and self._adapters.rows is not None:
-            for adapted in self._adapted:
-                x = adapted(x, rotary, step)
-            return x
-        if (recorded := self._recorded(x, rotary, step)) is not None:
+        layers = self._layers_now()
+        if (recorded := layers(x, rotary, step)) is not None:
             return recorded
-        for layer in self._layers:
+        for layer in layers.layers:
             x = layer(x, rotary, step)
         return x
+
+    def _layers_now(self) -> RecordedLayers:
+        """Those with adapters if some row of the step in progress has one."""
+        has_adapters = self._adapters is not None and self._adapters.rows is not None
+        return self._adapted if has_adapters else self._layers

@@ -7,18 +7,10 @@ import torch
 from deployments.engine.forward.adapters.packed_target import PackedTarget, can_be_packed
 from deployments.engine.forward.adapters.rows import AdapterRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
-from deployments.engine.forward.inputs import StepInputs
+from tests.adapters import step_with_adapters
 
 N_IN, N_OUTS, N_SLOTS = 32, (40, 8), 5
 LIKE = torch.empty(0, dtype=torch.bfloat16)
-
-
-def step(slots: list[int], new_len: list[int]) -> StepInputs:
-    nothing = np.empty(0, dtype=np.int64)
-    return StepInputs(
-        *(nothing, nothing, nothing, np.array(new_len), nothing, nothing, nothing),
-        adapter_slots=np.array(slots),
-    )
 
 
 @pytest.mark.skipif(not can_be_packed(N_IN, LIKE), reason="this processor has no such kernels")
@@ -43,7 +35,7 @@ def test_packed_is_plain(slots: list[int], new_len: list[int]) -> None:
     for target in (packed, plain):
         target.clear(5)
     x, out = torch.randn(sum(new_len), N_IN).bfloat16(), torch.randn(sum(new_len), sum(N_OUTS))
-    rows = AdapterRows.of(step(slots, new_len), N_SLOTS, torch.device("cpu"))
+    rows = AdapterRows.of(step_with_adapters(slots, new_len), N_SLOTS, torch.device("cpu"))
     expected, found = out.clone(), out.bfloat16()
     plain.add_(expected, x.float(), rows)
     packed.add_(found, x, rows)

@@ -1,6 +1,7 @@
 """A recording of layers computes, bit for bit, what the layers compute when they are called."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qw
 from deployments.engine.attention.cpu import plan_cpu_attention
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward import cpu_recording as recording
+from deployments.engine.forward.adapters.layer import AdaptedLayer
+from deployments.engine.forward.adapters.slots import AdapterSlots
+from deployments.engine.forward.adapters.target import LoraLayerWeights
 from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS, RecordedLayers
 from deployments.engine.forward.families.registry import FAMILIES
 from deployments.engine.forward.fusing import fuse_projections
@@ -23,6 +27,7 @@ from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
 from kv.layout import alike
 from kv.storage import Storage
+from tests.adapters import step_with_adapters
 from tests.models import CONFIGS, VOCAB
 
 pytestmark = pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of ours multiply here")
@@ -41,11 +46,23 @@ KINDS: dict[str, PretrainedConfig] = {
     ),
     "qwen3": CONFIGS["qwen3"](),
     "int8": LlamaConfig(**SHAPE, **HEADS, vocab_size=VOCAB),
+    "adapters": LlamaConfig(**SHAPE, **HEADS, vocab_size=VOCAB),
 }
 Layers = Sequence[FusedLayer]
 
 
-def layers_of(kind: str) -> Layers:
+# outputs and inputs of a layer's modules
+MODULES = {
+    "self_attn.q_proj": (64, 64),
+    "self_attn.v_proj": (32, 64),
+    "self_attn.o_proj": (64, 64),
+    "mlp.gate_proj": (96, 64),
+    "mlp.down_proj": (64, 96),
+}
+N_ADAPTERS = 3
+
+
+def layers_of(kind: str) -> tuple[Layers, AdapterSlots | None]:
     torch.manual_seed(3)
     model = AutoModelForCausalLM.from_config(KINDS[kind], dtype=torch.bfloat16).eval()
     fuse_projections(model, "cpu")
@@ -53,7 +70,24 @@ def layers_of(kind: str) -> Layers:
         for name, child in module.named_children():
             if type(child) is nn.Linear:
                 setattr(module, name, packed(child, kind))
-    return [FusedLayer(layer, FAMILIES[type(model)]) for layer in model.model.layers]
+    family, layers = FAMILIES[type(model)], model.model.layers
+    if kind != "adapters":
+        return [FusedLayer(layer, family) for layer in layers], None
+    slots = AdapterSlots(model, N_ADAPTERS, 16)
+    for slot in range(1, N_ADAPTERS + 1):
+        slots.install(slot, [(adapter(len(layers), rank=slot), 1.0)])
+    return [AdaptedLayer(layer, family, slots) for layer in layers], slots
+
+
+def adapter(n_layers: int, rank: int) -> dict[str, LoraLayerWeights]:
+    """A random one."""
+    return {
+        f"model.layers.{layer}.{name}": LoraLayerWeights(
+            torch.randn(rank, n_in) / 4, torch.randn(n_out, rank) / 4, 1.0
+        )
+        for layer in range(n_layers)
+        for name, (n_out, n_in) in MODULES.items()
+    }
 
 
 def packed(linear: nn.Linear, kind: str) -> KernelLinear:
@@ -75,7 +109,7 @@ class Decodes:
         self.width = config.hidden_size
         self.dim = getattr(config, "head_dim", None) or DIM
         self.storages = [self._storage() for _ in range(2)]
-        self.layers = layers_of(kind)
+        self.layers, self.adapters = layers_of(kind)
         self.recorded = RecordedLayers(self.layers)
 
     def _storage(self) -> Storage:
@@ -98,13 +132,21 @@ class Decodes:
         rotary = rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16())
         return x, rotary, step
 
+    def with_adapters(self, lengths: list[int], new: int) -> AbstractContextManager[None]:
+        """Of rows with these lengths each has one, or none."""
+        if self.adapters is None:
+            return nullcontext()
+        slots = [length % (N_ADAPTERS + 1) for length in lengths]
+        return self.adapters.running(step_with_adapters(slots, [new] * len(lengths)))
+
     @torch.inference_mode()
     def both(self, lengths: list[int], new: int = 1) -> tuple[Tensor | None, Tensor]:
         """The outputs of a recording, None if there is none, and of the layers one by one."""
-        recorded = self.recorded(*self.inputs(lengths, new, self.storages[0]))
-        x, rotary, step = self.inputs(lengths, new, self.storages[1])
-        for layer in self.layers:
-            x = layer(x, rotary, step)
+        with self.with_adapters(lengths, new):
+            recorded = self.recorded(*self.inputs(lengths, new, self.storages[0]))
+            x, rotary, step = self.inputs(lengths, new, self.storages[1])
+            for layer in self.layers:
+                x = layer(x, rotary, step)
         return recorded, x
 
     def assert_same(self, lengths: list[int], new: int = 1) -> None:
@@ -123,6 +165,20 @@ def test_recorded_layers_compute_what_they_do_when_called(kind: str) -> None:
     decodes.assert_same([11, 12], new=4)  # rows with drafts
     decodes.assert_same([9] * (MAX_RECORDED_TOKENS - 1))
     decodes.assert_same([8, 11])
+
+
+def test_an_adapter_in_the_slot_of_another_one_is_replayed() -> None:
+    decodes = Decodes("adapters")
+    assert decodes.adapters is not None
+    before, _ = decodes.both([5, 6])
+    assert before is not None
+    before = before.clone()
+    decodes.adapters.install(1, [(adapter(len(decodes.layers), rank=4), 1.0)])
+    decodes.assert_same([5, 6])
+    after, _ = decodes.both([5, 6])
+    assert after is not None
+    assert not torch.equal(after[0], before[0])
+    assert torch.equal(after[1], before[1]), "the other row's adapter is the same"
 
 
 def test_a_row_outgrows_the_page_tables_of_recordings() -> None:

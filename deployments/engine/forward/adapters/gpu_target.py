@@ -35,9 +35,7 @@ class GpuTarget(Target):
 
         return [[adapter_ops.shrink(self.a, x, rows.tokens, rows.begins)]]
 
-    def expand_(
-        self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, places: Tensor, first: int = 0
-    ) -> None:
+    def expand_(self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, first: int = 0) -> None:
         from deployments.engine.kernels.gpu import adapter_ops
 
         ((own,),) = shrunk
@@ -45,4 +43,4 @@ class GpuTarget(Target):
         end = first + out.shape[1]
         chosen = [i for i, start in enumerate(self._starts) if first <= start < end]
         blocks = self._blocks[chosen[0] : chosen[-1] + 1]
-        adapter_ops.expand_(self.b, out, own, places, rows.begins, blocks, OUTPUTS, first)
+        adapter_ops.expand_(self.b, out, own, rows.tokens, rows.begins, blocks, OUTPUTS, first)

@@ -39,21 +39,14 @@ class PackedTarget(Target):
         adapter_ops.put(self._packed, slot - 1, part, weights.lora_a, b)
 
     def shrink(self, x: Tensor, rows: AdapterRows) -> Shrunk:
-        return [[adapter_ops.shrink(self._packed, x, _segments(rows))]]
+        return [[adapter_ops.shrink(self._packed, x, rows.segments)]]
 
-    def expand_(
-        self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, places: Tensor, first: int = 0
-    ) -> None:
+    def expand_(self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, first: int = 0) -> None:
         ((own,),) = shrunk
         assert own is not None
-        adapter_ops.expand_(self._packed, out, own, places, rows.segments, first)
+        adapter_ops.expand_(self._packed, out, own, rows.segments, first)
 
     def activate_(self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows) -> Tensor:
-        segments = _segments(rows)
-        shrunk = adapter_ops.shrink(self._packed, x, segments)
-        adapter_ops.activate_(self._packed, gate, up, shrunk, segments, rows.other_tokens)
+        shrunk = adapter_ops.shrink(self._packed, x, rows.segments)
+        adapter_ops.activate_(self._packed, gate, up, shrunk, rows.segments)
         return gate
-
-
-def _segments(rows: AdapterRows) -> adapter_ops.Segments:
-    return adapter_ops.Segments(rows.tokens, rows.segments)

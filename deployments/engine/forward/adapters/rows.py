@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.kernels.cpu.adapter_ops import Segments, empty_segments
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 
@@ -36,39 +37,48 @@ class Group:
 @dataclass(frozen=True)
 class AdapterRows:
     """tokens [n] are the indices of the tokens with an adapter, slot after slot. slots [n]: of each
-    of them. others: the indices of all other tokens."""
+    of them. segments: the same for kernels on a CPU."""
 
     tokens: Tensor
     slots: IntArray
-    others: IntArray
+    segments: Segments
     n_slots: int
 
     @staticmethod
-    def of(step: StepInputs, n_slots: int, device: torch.device) -> "AdapterRows":
-        """Those of a step with a slot for each row."""
+    def of(
+        step: StepInputs, n_slots: int, device: torch.device, memory: Segments | None = None
+    ) -> "AdapterRows":
+        """Those of a step with a slot for each row. The segments are in `memory` if there is room
+        for every token of the step, and in new memory if not."""
         slots = np.repeat(step.adapter_slots, step.new_len)
         others, tokens = np.split(np.argsort(slots, kind="stable"), [(slots == NO_ADAPTER).sum()])
-        return AdapterRows(to_device(tokens, device), slots[tokens], others, n_slots)
+        own = slots[tokens]
+        if memory is None or len(slots) > len(memory.tokens):
+            segments = empty_segments(len(tokens), n_slots, len(others))
+        else:
+            segments = memory._replace(tokens=memory.tokens[: len(slots)])
+        _fill(segments, tokens, own, others)
+        return AdapterRows(to_device(tokens, device), own, segments, n_slots)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         return tuple(_groups(self.slots, self.tokens.cpu().numpy(), self.tokens.device))
 
     @cached_property
-    def other_tokens(self) -> Tensor:
-        return torch.from_numpy(self.others)
-
-    @cached_property
-    def segments(self) -> Tensor:
-        """[segments, 3]: a slot, counted from 0, the first of its `tokens`, and the end of them."""
-        found, begins, counts = np.unique(self.slots, return_index=True, return_counts=True)
-        return torch.from_numpy(np.stack([found - 1, begins, begins + counts], axis=1))
-
-    @cached_property
     def begins(self) -> Tensor:
         """[n_slots + 1], the first of the `tokens` of each slot, and the end of them."""
         firsts = np.searchsorted(self.slots, np.arange(1, self.n_slots + 2))
         return to_device(firsts, self.tokens.device)
+
+
+def _fill(segments: Segments, tokens: IntArray, slots: IntArray, others: IntArray) -> None:
+    """With tokens [n] of these slots [n], which are sorted, and the tokens without one."""
+    found, begins, counts = np.unique(slots, return_index=True, return_counts=True)
+    table = np.stack([found - 1, begins, begins + counts], axis=1)
+    for memory, numbers, behind in zip(segments, (tokens, table, others), (0, 0, -1), strict=True):
+        filled = memory.numpy()
+        filled[: len(numbers)] = numbers
+        filled[len(numbers) :] = behind
 
 
 def _groups(slots: IntArray, tokens: IntArray, device: torch.device) -> Iterator[Group]:

@@ -19,9 +19,11 @@ from deployments.engine.forward.adapters.packed_target import PackedTarget, can_
 from deployments.engine.forward.adapters.rows import AdapterRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
 from deployments.engine.forward.by_rows import by_rows
+from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS
 from deployments.engine.forward.fusing import heads_of, is_fused
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import find_mixers
+from deployments.engine.kernels.cpu.adapter_ops import empty_segments
 
 QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 Matrices = Mapping[str, LoraLayerWeights]  # of one adapter, by the modules' names
@@ -42,6 +44,9 @@ class AdapterSlots:
         self.rows: AdapterRows | None = None
         self._model = model
         self._device = model.device
+        # Recorded calls read what a step's tokens have where the step before had it.
+        few = MAX_RECORDED_TOKENS
+        self._segments = empty_segments(few, n_slots, few)
         self._places: dict[str, tuple[Target, int]] = {}  # by modules' names: also the part
         like = torch.empty(0, dtype=model.dtype, device=model.device)
         for joined, parts, n_in, n_outs in _layers(model):
@@ -78,7 +83,7 @@ class AdapterSlots:
     @contextmanager
     def running(self, step: StepInputs) -> Iterator[None]:
         """The layers are computed for a step while the block runs."""
-        self.rows = AdapterRows.of(step, self.n_slots, self._device)
+        self.rows = AdapterRows.of(step, self.n_slots, self._device, self._segments)
         try:
             yield
         finally:

@@ -66,7 +66,7 @@ class Target:
 
     def add_(self, out: Tensor, x: Tensor, rows: AdapterRows) -> None:
         """Adds to out [tokens, out] what adapters make of x [tokens, in]."""
-        self.expand_(out, self.shrink(x, rows), rows, rows.tokens)
+        self.expand_(out, self.shrink(x, rows), rows)
 
     def shrink(self, x: Tensor, rows: AdapterRows) -> Shrunk:
         """A x, of x [tokens, in] and the tokens with an adapter."""
@@ -80,11 +80,8 @@ class Target:
             for part, rank in enumerate(self._ranks_in(group.slots))
         ]
 
-    def expand_(
-        self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, places: Tensor, first: int = 0
-    ) -> None:
-        """Adds B shrunk to out [..., outputs]. Its outputs are those from `first` on; the tokens
-        with an adapter are in `places` [n]."""
+    def expand_(self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, first: int = 0) -> None:
+        """Adds B shrunk to out [tokens, outputs], which are those from `first` on."""
         end = first + out.shape[1]
         for group, parts in zip(rows.groups, shrunk, strict=True):
             for outs, part in zip(self.outs, parts, strict=True):
@@ -95,14 +92,14 @@ class Target:
                 if group.kept is not None:
                     added = added.index_select(0, group.kept)
                 own = out[:, outs.start - first : outs.stop - first]
-                own.index_add_(0, places[group.places], added)
+                own.index_add_(0, rows.tokens[group.places], added)
 
     def activate_(self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows) -> Tensor:
         """silu(gate) * up [tokens, out] of what the two parts of the layer make of x, with what
         adapters add. Both are overwritten."""
         shrunk = self.shrink(x, rows)
-        self.expand_(gate, shrunk, rows, rows.tokens)
-        self.expand_(up, shrunk, rows, rows.tokens, first=gate.shape[1])
+        self.expand_(gate, shrunk, rows)
+        self.expand_(up, shrunk, rows, first=gate.shape[1])
         return F.silu(gate).mul_(up)
 
     def _ranks_in(self, slots: slice) -> list[int]:

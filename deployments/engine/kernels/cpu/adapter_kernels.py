@@ -1,7 +1,8 @@
 """What LoRA adapters add to products of bfloat16 on a CPU, compiled by numba.
 
-Tokens of one adapter lie side by side in a list: a segment. Every task is some outputs of one
-segment, and a sum is taken in one order: what is beside a token changes no bit.
+Tokens of one adapter lie side by side in a list: a segment. The first empty segment ends the list
+of segments. Every task is some outputs of one segment, and a sum is taken in one order: what is
+beside a token changes no bit.
 """
 
 from functools import cache
@@ -61,6 +62,8 @@ def shrink_kernel() -> Kernel:
             if nth >= args.n_segments:
                 break
             slot, begin, end = segments[nth]
+            if begin == end:
+                break
             part, first = own // blocks_of_part, own % blocks_of_part * RANKS
             if first >= ranks[slot, part]:
                 continue
@@ -126,6 +129,8 @@ def expand_kernel() -> Kernel:
             if nth >= args.n_segments:
                 break
             slot, begin, end = segments[nth]
+            if begin == end:
+                break
             part, first, n_outs = blocks[own]
             rank = ranks[slot, part]
             if rank == 0:
@@ -157,7 +162,7 @@ class ActivateArguments(NamedTuple):
     places: int  # int64 [tokens], of the rows of `gate` and `up`
     segments: int
     n_segments: int
-    others: int  # int64 [n_others], the rows of which no token has an adapter
+    others: int  # int64 [n_others], the rows without an adapter, up to the first -1
     n_others: int
     ranks: int  # int64 [slots, 2]
     max_rank: int  # even
@@ -189,12 +194,16 @@ def activate_kernel() -> Kernel:
             n_outs = min(PACK, width - first)
             if nth > n_segments:
                 break
-            if nth == n_segments:
+            if nth == 0:
                 sums[:, 0] = 0
                 for row in others:
+                    if row < 0:
+                        break
                     _activate(args.gate, args.up, row * width + first, n_outs, sums[:, 0])
                 continue
-            slot, begin, end = segments[nth]
+            slot, begin, end = segments[nth - 1]
+            if begin == end:
+                break
             places = carray(at_i64(args.places), (end,))
             row = begin
             while row < end:

@@ -12,15 +12,34 @@ from deployments.engine.kernels.cpu.adapter_kernels import (
     expand_kernel,
     shrink_kernel,
 )
+from deployments.engine.kernels.cpu.dispatch import empty
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, PACK
 
 
 class Segments(NamedTuple):
-    """tokens int64 [n] are indices of tokens; table int64 [segments, 3] says of each slot, counted
-    from 0, which of them it has: the first, and the one behind the last."""
+    """Which tokens of a step have which adapter.
+
+    tokens: int64 [n], indices of tokens, slot after slot
+    table: int64 [segments, 3], of each slot, counted from 0, which of `tokens` it has: the first,
+        and the one behind the last
+    others: int64 [n_others], the tokens that are in no segment
+
+    An empty segment ends the table, and -1 ends `others`. Both can so be as long for every step.
+    """
 
     tokens: Tensor
     table: Tensor
+    others: Tensor
+
+
+def empty_segments(n_tokens: int, n_segments: int, n_others: int) -> Segments:
+    """Memory for at most so many of each."""
+    kind = torch.int64
+    return Segments(
+        torch.zeros(n_tokens, dtype=kind),
+        torch.zeros(n_segments, 3, dtype=kind),
+        torch.full((n_others,), -1, dtype=kind),
+    )
 
 
 class PackedAdapters(NamedTuple):
@@ -80,7 +99,7 @@ def shrink(adapters: PackedAdapters, x: Tensor, segments: Segments) -> Tensor:
     x = x.contiguous()
     _, n_parts, _, _, _, _ = adapters.a.shape
     max_rank, width = adapters.max_rank, x.shape[1]
-    out = torch.empty(len(segments.tokens) + FULL_TILE, n_parts, max_rank)
+    out = empty((len(segments.tokens) + FULL_TILE, n_parts, max_rank), torch.float32)
     shrink_kernel().call(
         len(segments.tokens) * n_parts * max_rank * width,
         x=x.data_ptr(),
@@ -101,21 +120,19 @@ def expand_(
     adapters: PackedAdapters,
     out: Tensor,
     shrunk: Tensor,
-    places: Tensor,
-    table: Tensor,
+    segments: Segments,
     first: int = 0,
 ) -> None:
-    """Adds B shrunk to out [tokens, outputs], which are those from `first` on. `places` [n] are the
-    tokens of `shrunk`, of whose segments `table` tells."""
+    """Adds B shrunk to out [tokens, outputs], which are those from `first` on."""
     assert out.is_contiguous()
     starts = adapters.starts
     begin, end = bisect_left(starts, first), bisect_left(starts, first + out.shape[1])
     expand_kernel().call(
         shrunk.numel() * out.shape[1] // shrunk.shape[1],
         shrunk=shrunk.data_ptr(),
-        places=places.data_ptr(),
-        segments=table.data_ptr(),
-        n_segments=len(table),
+        places=segments.tokens.data_ptr(),
+        segments=segments.table.data_ptr(),
+        n_segments=len(segments.table),
         ranks=adapters.ranks.data_ptr(),
         n_parts=shrunk.shape[1],
         max_rank=adapters.max_rank,
@@ -136,10 +153,9 @@ def activate_(
     up: Tensor,
     shrunk: Tensor,
     segments: Segments,
-    others: Tensor,
 ) -> None:
     """Puts silu(gate + B shrunk) * (up + B shrunk) in the place of gate [tokens, outputs of one of
-    the two parts]. `others` are the tokens that are in no segment."""
+    the two parts]."""
     assert gate.is_contiguous()
     assert up.is_contiguous()
     activate_kernel().call(
@@ -148,8 +164,8 @@ def activate_(
         places=segments.tokens.data_ptr(),
         segments=segments.table.data_ptr(),
         n_segments=len(segments.table),
-        others=others.data_ptr(),
-        n_others=len(others),
+        others=segments.others.data_ptr(),
+        n_others=len(segments.others),
         ranks=adapters.ranks.data_ptr(),
         max_rank=adapters.max_rank,
         weight=adapters.b.data_ptr(),

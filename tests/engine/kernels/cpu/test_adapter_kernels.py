@@ -12,6 +12,13 @@ N_IN, OUTS = 34, [slice(0, 40), slice(40, 50), slice(50, 123)]
 RANKS = ((3, 4), (16, 17, 1), (), (32,))  # of what stands side by side in each slot
 SEGMENTS = torch.tensor([[0, 0, 1], [1, 1, 12], [3, 12, 14]])
 TOKENS = torch.tensor([9, *range(10, 21), 3, 0])
+OTHERS = torch.tensor([i for i in range(21) if i not in TOKENS])
+# With room that this step does not need: what stands there is not read.
+ALL = Segments(
+    torch.cat([TOKENS, torch.tensor([7, 1 << 40])]),
+    torch.cat([SEGMENTS, torch.tensor([[0, 0, 0], [2, 0, 1]])]),
+    torch.cat([OTHERS, torch.tensor([-1, 20])]),
+)
 
 
 def bfloat16(*shape: int) -> Tensor:
@@ -47,24 +54,20 @@ def test_what_is_added_is_the_product(parts: list[slice]) -> None:
                 added = x[own].float() @ matrices[slot, part].t()
                 expected[own, outs.start - first : outs.stop - first] += added
     before = out.clone()
-    shrunk = adapter_ops.shrink(packed, x, Segments(TOKENS, SEGMENTS))
-    adapter_ops.expand_(packed, out, shrunk, TOKENS, SEGMENTS, first)
+    adapter_ops.expand_(packed, out, adapter_ops.shrink(packed, x, ALL), ALL, first)
     torch.testing.assert_close(out.float(), expected, atol=0.05, rtol=0.01)
-    others = [i for i in range(21) if i not in TOKENS]
-    assert torch.equal(out[others], before[others])
+    assert torch.equal(out[OTHERS], before[OTHERS])
 
 
 def test_a_token_beside_others_has_the_bits_that_it_has_alone() -> None:
     packed, _ = filled()
     x, out = bfloat16(21, N_IN), bfloat16(21, OUTS[-1].stop)
     alone = out.clone()
-    shrunk = adapter_ops.shrink(packed, x, Segments(TOKENS, SEGMENTS))
-    adapter_ops.expand_(packed, out, shrunk, TOKENS, SEGMENTS)
+    adapter_ops.expand_(packed, out, adapter_ops.shrink(packed, x, ALL), ALL)
     for slot, begin, end in SEGMENTS.tolist():
         for token in TOKENS[begin:end].tolist():
-            one, table = torch.tensor([token]), torch.tensor([[slot, 0, 1]])
-            shrunk = adapter_ops.shrink(packed, x, Segments(one, table))
-            adapter_ops.expand_(packed, alone, shrunk, one, table)
+            one = Segments(torch.tensor([token]), torch.tensor([[slot, 0, 1]]), OTHERS)
+            adapter_ops.expand_(packed, alone, adapter_ops.shrink(packed, x, one), one)
     assert torch.equal(out, alone)
 
 
@@ -80,10 +83,7 @@ def test_what_is_added_to_a_gate_is_added_before_it_is_activated() -> None:
             adapter_ops.put(packed, slot, part, a, b)
             own = TOKENS[begin:end]
             expected[part][own] += x[own].float() @ a.float().t() @ b.float().t()
-    others = torch.tensor([i for i in range(21) if i not in TOKENS])
-    segments = Segments(TOKENS, SEGMENTS)
-    shrunk = adapter_ops.shrink(packed, x, segments)
-    adapter_ops.activate_(packed, gate, up, shrunk, segments, others)
+    adapter_ops.activate_(packed, gate, up, adapter_ops.shrink(packed, x, ALL), ALL)
     torch.testing.assert_close(
         gate.float(), F.silu(expected[0]) * expected[1], atol=0.05, rtol=0.01
     )

@@ -7,18 +7,9 @@ import torch
 from deployments.engine.forward.adapters.gpu_target import GpuTarget
 from deployments.engine.forward.adapters.rows import AdapterRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
-from deployments.engine.forward.inputs import StepInputs
+from tests.adapters import step_with_adapters
 
 N_IN, N_OUTS, N_SLOTS = 72, (80, 8, 8), 4
-
-
-def step(slots: list[int], new_len: list[int]) -> StepInputs:
-    """Of which nothing else is read."""
-    nothing = np.empty(0, dtype=np.int64)
-    return StepInputs(
-        *(nothing, nothing, nothing, np.array(new_len), nothing, nothing, nothing),
-        adapter_slots=np.array(slots),
-    )
 
 
 def added(slots: list[int], new_len: list[int], dtype: str) -> tuple[float, bool]:
@@ -33,14 +24,14 @@ def added(slots: list[int], new_len: list[int], dtype: str) -> tuple[float, bool
             a, b = torch.randn(5 * slot, N_IN) / 8, torch.randn(n_out, 5 * slot) / 8
             for target in targets if (slot, part) != (1, 1) else ():
                 target.append(slot, part, LoraLayerWeights(a, b, 2.0), 0.5)
-    rows = AdapterRows.of(step(slots, new_len), N_SLOTS, torch.device("cpu"))
+    rows = AdapterRows.of(step_with_adapters(slots, new_len), N_SLOTS, torch.device("cpu"))
     has_none = torch.from_numpy(np.repeat(np.array(slots), new_len) == 0)
     x, before = torch.randn(sum(new_len), N_IN).to(kind), torch.randn(sum(new_len), 96).to(kind)
     error, is_kept = 0.0, True
     for first in (0, N_OUTS[0]):
         outs = [before[:, first:].clone() for _ in targets]
         for target, out in zip(targets, outs, strict=True):
-            target.expand_(out, target.shrink(x, rows), rows, rows.tokens, first)
+            target.expand_(out, target.shrink(x, rows), rows, first)
         error = max(error, (outs[0] - outs[1]).abs().max().item())
         is_kept &= torch.equal(outs[0][has_none], before[:, first:][has_none])
     return error, is_kept
