@@ -3,7 +3,7 @@
 Decodes come first and are cheap to plan; prompts share the tokens that they leave.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
 from deployments.engine.scheduler.drafter import Drafter
@@ -117,10 +117,10 @@ class Planner:
     def _plan_prompts(self, tasks: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
         n_decodes = len(rows)
         left = self._pacer.max_prompt_tokens(n_decodes, budget - n_decodes)
-        coming: set[bytes] = set()  # hashes of pages that others should wait for
+        coming: dict[bytes, Task] = {}  # by hashes of pages that others should wait for: whose
         for task in tasks:
             if task in rows or task.n_in_step:
-                coming.update(self._coming(task, rows.get(task, 0)))
+                self._note_coming(coming, task, rows.get(task, 0))
         prompts = [task for task in tasks if task.n_uncomputed > 1]
         left_for_pooled = left
         if any(task.pooled is not None for task in prompts):
@@ -144,7 +144,7 @@ class Planner:
                 rows[task] = n
                 left -= n - before
                 left_for_pooled -= (n - before) * (task.pooled is not None)
-                coming.update(self._coming(task, n))
+                self._note_coming(coming, task, n)
                 is_first = False
 
     def _cut(self, task: Task, n: int, *, to_pages: bool) -> int:
@@ -163,6 +163,11 @@ class Planner:
         whole = (before + n) // self._page_size * self._page_size - before
         return whole if whole > 0 or to_pages else n
 
+    def _note_coming(self, coming: dict[bytes, Task], task: Task, n: int) -> None:
+        """What the first one of several tasks computes is not computed by the others."""
+        for page_hash in self._coming(task, n):
+            coming.setdefault(page_hash, task)
+
     def _coming(self, task: Task, n: int) -> Sequence[bytes]:
         """Hashes of the pages that another task can go on behind, once the task has computed its
         next `n` tokens or, where layers keep a state, has come to its next checkpoints."""
@@ -172,7 +177,7 @@ class Planner:
         pages = task.hash_pages(self._page_size)
         return [pages[end // self._page_size - 1] for end in reached if end is not None]
 
-    def _has_to_wait(self, task: Task, coming: set[bytes]) -> bool:
+    def _has_to_wait(self, task: Task, coming: Mapping[bytes, Task]) -> bool:
         """Whether the task can't go on, or what it needs next is computed for another task.
 
         Adopts pages that were computed for others since the task was admitted.
@@ -189,9 +194,8 @@ class Planner:
         adopted = 0 if task.n_in_step else self._cache.adopt(task.id, following)
         task.n_computed += adopted * page_size
         left = following[adopted:]
-        if self._cache.states is not None:
-            return not coming.isdisjoint(left)
-        return bool(left) and left[0] in coming
+        needed = left if self._cache.states is not None else left[:1]
+        return any(coming.get(page_hash, task) is not task for page_hash in needed)
 
     def _make_room(self, task: Task, n: int, rows: dict[Task, int]) -> bool:
         """Gives the task pages for its next `n` tokens, taken from the last tasks if need be. False

@@ -32,6 +32,7 @@ from tests.engine.drive import (
 )
 from tests.engine.tasks.test_slow_grammar import CONSTRAINED, FREE, held_masks
 from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
+from tests.engine.test_laws_layers import needs_states
 
 AHEAD = roomy(async_scheduling=True)
 HOT = SamplingParams(temperature=2.5, top_k=50, top_p=0.95, min_p=0.001, seed=11)
@@ -125,6 +126,16 @@ def test_chunks_are_launched_ahead_like_decodes(n_shared: int) -> None:
     assert [one.cached_tokens for one in outcomes[1:]] == [n_shared] * 3
     assert n_steps > (4 * 90 + n_shared) // 16
     assert len(ahead) >= n_steps - 2
+
+
+@needs_states
+def test_chunks_of_a_model_with_states_do_not_wait_for_their_own_checkpoints() -> None:
+    one = request("one", random_ids(90), HOT, max_tokens=20)
+    with engine("qwen3_next", limits=replace(AHEAD, max_batch_tokens=16)) as running:
+        ahead = counted(running)
+        running.run(one)
+        assert running.core.stats().checkpoints > 0
+        assert len(ahead) >= running.core.stats().steps - 2
 
 
 def counted(running: Engine) -> list[int]:
