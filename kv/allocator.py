@@ -65,6 +65,12 @@ class Allocator:
             else:
                 self._free.append(page)
 
+    def discard(self, page: int) -> None:
+        """Of no use is what a page holds, which is in use or evictable: the latter is free now."""
+        if page in self._evictable:
+            del self._evictable[page]
+            self._free.append(page)
+
     def check(self) -> None:
         """Asserts that each page is in exactly one state."""
         free, evictable = set(self._free), set(self._evictable)

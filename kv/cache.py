@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from kv.arrays import IntArray
+from kv.hit_points import HitPoints
 from kv.journal import Journal
 from kv.layout import Group, Layout, group_layers
 from kv.pool import PagePool
@@ -112,23 +113,30 @@ class KVCache:
     ) -> None:
         self.shape = shape
         self.groups = shape.groups
+        self._windows = [n for n, group in enumerate(self.groups) if group.window is not None]
+        # A page alone is no hit where a state has to stand behind it, or windows need others, too.
+        tells = not shape.has_states and not self._windows
+        self.pool = PagePool(
+            shape.n_pages, len(self.groups), tells=tells, on_evict=self._page_is_gone
+        )
         self.states: StateSlots | None = None
+        self._hit_points: HitPoints | None = None
         if shape.has_states:
-            # A page is no hit without a state behind it, and no state without its page.
-            self.pool = PagePool(
-                shape.n_pages, len(self.groups), tells=False, on_evict=self._drop_checkpoint
-            )
             slots = shape.max_tasks, shape.max_checkpoints
             self.states = StateSlots(*slots, self.pool.journal)
-        else:
-            self.pool = PagePool(shape.n_pages, len(self.groups))
+        elif self._windows:
+            self._hit_points = HitPoints(
+                self.pool.journal,
+                self._longest_hit,
+                lambda hashes: self._last_hit(hashes, len(hashes)),
+                self._first_page_needed,
+            )
         max_pages = shape.pages_for(shape.max_tokens)
         self.table = TaskTable(shape.max_tasks, max_pages, len(self.groups))
         self.storage = shape.storage(dtype, device)
         # Groups, pages handed out since the last batch to be filled in part or pages in doubt, and
         # how many of their first tokens stay.
         self._stale: list[tuple[int, int, int]] = []
-        self._windows = [n for n, group in enumerate(self.groups) if group.window is not None]
 
     @property
     def journal(self) -> Journal:
@@ -199,6 +207,8 @@ class KVCache:
         self.table.insert(task_id, n, pages, n * page_size)
         if self.states is not None:
             self.states.insert(task_id, usable[:n], n * page_size)
+        if self._hit_points is not None:
+            self._hit_points.extend(task_id, 0, usable[:n])
         return True
 
     def cached_tokens(self, task_id: str) -> int:
@@ -221,9 +231,11 @@ class KVCache:
         if n:
             pages = [self.pool.match(hashes[:n], group) for group in range(len(self.groups))]
             self.table.append(task_id, pages, cached_tokens=n * page_size)
+        n_pages = self.table.n_pages(task_id)
         if n and self.states is not None:
-            n_tokens = self.table.n_pages(task_id) * page_size
-            self.states.replace(task_id, hashes[:n], n_tokens)
+            self.states.replace(task_id, hashes[:n], n_pages * page_size)
+        if n and self._hit_points is not None:
+            self._hit_points.extend(task_id, n_pages - n, hashes[:n])
         return n
 
     def missing(self, task_id: str, n_tokens: int) -> int:
@@ -277,6 +289,8 @@ class KVCache:
         if self.states is not None and hashes:
             n_tokens = (first_page + len(hashes)) * self.shape.page_size
             self.states.reach_border(task_id, n_tokens, first_page, hashes)
+        if self._hit_points is not None:
+            self._hit_points.extend(task_id, first_page, hashes)
 
     def let_go(self, task_id: str, n_tokens: int) -> None:
         """Gives back the pages that no token behind the task's `n_tokens` computed ones attends
@@ -285,18 +299,24 @@ class KVCache:
             first = self.groups[number].first_needed(n_tokens) // self.shape.page_size
             self.pool.free(self.table.let_go(task_id, number, first))
 
-    def forget(self, task_id: str) -> None:
-        """Makes the task's pages unfindable: what was computed for it can't be trusted."""
-        hashes = self.pool.forget(self.table.pages(task_id))
+    def forget(self, task_id: str, hashes: Sequence[bytes]) -> None:
+        """Makes the task's pages unfindable: what was computed for it can't be trusted. Also those
+        that it has let go, so it takes the hashes of all of them, and maybe of more."""
+        hashes = hashes[: self.table.n_pages(task_id)]
+        for group in range(len(self.groups)):
+            self.pool.forget(hashes, group)
         if self.states is not None:
             self.states.forget_border(task_id)
-            for page_hash in hashes:
-                self.states.drop(page_hash)
+            self.states.drop_behind(hashes)
+        if self._hit_points is not None:
+            self._hit_points.forget(task_id, hashes)
 
     def free(self, task_id: str) -> None:
         """Gives back all pages of a task. Those that were recorded stay findable until evicted."""
         if self.states is not None:
             self.states.remove(task_id)
+        if self._hit_points is not None:
+            self._hit_points.remove(task_id)
         self.pool.free(self.table.remove(task_id))
 
     def take_uncleared(self) -> IntArray:
@@ -312,14 +332,18 @@ class KVCache:
         if self.states is not None:
             self.states.check()
             assert all(task_id in self.states for task_id in self.table.task_ids())
+        if self._hit_points is not None:
+            self._hit_points.check()
         held = Counter(self.table.references())
         assert len(held) == self.pool.n_used, "pages in use that no task holds, or the reverse"
         for page, count in held.items():
             assert self.pool.allocator.references(page) == count, f"page {page} is miscounted"
 
-    def _drop_checkpoint(self, page_hash: bytes) -> None:
+    def _page_is_gone(self, page_hash: bytes) -> None:
         if self.states is not None:
             self.states.drop(page_hash)
+        if self._hit_points is not None:
+            self._hit_points.lose(page_hash)
 
     def _longest_hit(self, hashes: Sequence[bytes]) -> int:
         """The most leading pages that all groups can serve: each has those that the next token
@@ -328,17 +352,32 @@ class KVCache:
         for number, group in enumerate(self.groups):
             if group.window is None:
                 n = min(n, len(self.pool.prefix_cache.match(hashes[:n], number)))
+        return self._last_hit(hashes, n)
+
+    def _last_hit(self, hashes: Sequence[bytes], n: int) -> int:
+        """The same of the first `n` pages. Groups without a window have all pages before one that
+        they have: the last page of a prefix goes first."""
         while n and (missing := self._missing_at(hashes, n)) is not None:
             n = missing
         return n
+
+    def _first_page_needed(self, n: int) -> int:
+        """The first of `n` pages that some group with a window has to have for a hit."""
+        page_size = self.shape.page_size
+        return (
+            min(self.groups[one].first_needed(n * page_size) for one in self._windows) // page_size
+        )
 
     def _missing_at(self, hashes: Sequence[bytes], n: int) -> int | None:
         """None if `n` pages can be served. Else the most that may be, with what is missing now."""
         if self.states is not None and not self.states.has_checkpoint(hashes[n - 1]):
             return self.states.longest(hashes[:n])
         known, page_size = self.pool.prefix_cache, self.shape.page_size
-        for number in self._windows:
-            first = self.groups[number].first_needed(n * page_size) // page_size
+        for number, group in enumerate(self.groups):
+            if group.window is None:
+                first = n - 1
+            else:
+                first = group.first_needed(n * page_size) // page_size
             for index in range(n - 1, first - 1, -1):
                 if known.lookup(hashes[index], number) is None:
                     return index

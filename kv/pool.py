@@ -72,12 +72,14 @@ class PagePool:
             self.allocator.release(page, keep=page in self.prefix_cache)
         return known
 
-    def forget(self, pages: Sequence[int]) -> list[bytes]:
-        """Makes pages unfindable whose content can't be trusted; whoever holds them keeps them.
-
-        The caller holds a reference to each. Returns the hashes that they were found by.
-        """
-        return [self.prefix_cache.remove(page) for page in pages if page in self.prefix_cache]
+    def forget(self, hashes: Sequence[bytes], group: int = 0) -> None:
+        """Makes pages of a group unfindable whose content can't be trusted; whoever holds them
+        keeps them."""
+        for page_hash in hashes:
+            page = self.prefix_cache.lookup(page_hash, group)
+            if page is not None:
+                self.prefix_cache.remove(page)
+                self.allocator.discard(page)
 
     def free(self, pages: Sequence[int]) -> None:
         """Gives back one sequence's references.

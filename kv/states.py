@@ -6,7 +6,7 @@ tokens that are not computed. A state is never written twice, so a checkpoint is
 leaves behind, and costs no copy.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 
 from kv.arrays import IntArray
 from kv.journal import Journal
+from kv.told_pages import ToldPages
 
 NO_STATE = -1  # the slot that a task reads which has computed nothing yet
 # One behind its committed tokens, one behind those of a step in progress, one that the next step
@@ -68,8 +69,7 @@ class StateSlots:
         self._references = [0] * n_slots
         self._tasks: dict[str, _Held] = {}
         self._checkpoints: OrderedDict[bytes, Checkpoint] = OrderedDict()
-        self._journal = journal or Journal()
-        self._n_behind: Counter[bytes] = Counter()  # by page: checkpoints at it and behind it
+        self._told = ToldPages(journal or Journal())
 
     def __contains__(self, task_id: str) -> bool:
         return task_id in self._tasks
@@ -179,11 +179,14 @@ class StateSlots:
         if (checkpoint := self._checkpoints.pop(page_hash, None)) is None:
             return
         self._release(checkpoint.slot)
-        for one in checkpoint.hashes:
-            self._n_behind[one] -= 1
-            if not self._n_behind[one]:
-                del self._n_behind[one]
-                self._journal.evicted(one)
+        self._told.remove(checkpoint.hashes)
+
+    def drop_behind(self, hashes: Sequence[bytes]) -> None:
+        """Forgets all checkpoints at these pages and behind them."""
+        gone = {*hashes}
+        for last, checkpoint in [*self._checkpoints.items()]:
+            if not gone.isdisjoint(checkpoint.hashes):
+                self.drop(last)
 
     def check(self) -> None:
         """Asserts that each slot is free or held, and as often as is counted."""
@@ -194,8 +197,7 @@ class StateSlots:
         free = {slot for slot, count in enumerate(self._references) if not count}
         assert sorted(self._free) == sorted(free), "slots are lost or free twice"
         assert len(self._checkpoints) <= self.max_checkpoints
-        behind = (one for kept in self._checkpoints.values() for one in kept.hashes)
-        assert self._n_behind == Counter(behind), "a page's checkpoints are miscounted"
+        self._told.check(kept.hashes for kept in self._checkpoints.values())
 
     def _save(self, checkpoint: Checkpoint) -> None:
         page_hash = checkpoint.hashes[-1]
@@ -209,10 +211,7 @@ class StateSlots:
         self._checkpoints[page_hash] = checkpoint
         self._references[checkpoint.slot] += 1
         self.n_saved += 1
-        for one in checkpoint.hashes:
-            if not self._n_behind[one]:
-                self._journal.stored(one)
-            self._n_behind[one] += 1
+        self._told.add(checkpoint.hashes)
 
     def _allocate(self) -> int:
         slot = self._free.pop()  # there is one: tasks and checkpoints hold no more than all others

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kv.cache import CacheShape, KVCache
-from kv.content import Content
+from kv.content import DIGEST_BYTES, Content
 from kv.hashing import page_hashes
 from kv.layout import LayerShape, Layout, alike
 from kv.states import NO_STATE
@@ -62,6 +62,9 @@ class KVCacheMachine(RuleBasedStateMachine):
         self.slots: dict[tuple[int, int], object] = {}  # by page and place in it
         self.states: dict[int, object] = {}  # by slot of a state
         self.tasks: dict[str, Running] = {}
+        self.chains: list[list[bytes]] = []  # hashes of all sequences that there were
+        self.told: set[bytes] = set()
+        self.has_forgotten = False  # what was is seldom told of when it can be hit again
         self.n_started = 0
 
     def _pick(self, data: st.DataObject) -> tuple[str, Running]:
@@ -92,22 +95,25 @@ class KVCacheMachine(RuleBasedStateMachine):
         assert self.cache.table.pages(task_id) == hit
         assert task.n_computed == self.cache.table.n_pages(task_id) * self.page_size < len(tokens)
         self.tasks[task_id] = task
+        self.chains.append(task.hashes)
 
     def _longest_hit(self, hashes: list[bytes]) -> list[int]:
         """The pages of the most leading tokens that all groups can serve."""
         if not self.cache.shares_pages:
             return []
-        for n in range(len(hashes), 0, -1):
-            known = [
-                self.cache.pool.prefix_cache.lookup(hashes[index], number)
-                for index in range(n)
-                for number, group in self.groups
-                if index >= group.first_needed(n * self.page_size) // self.page_size
-            ]
-            states = self.cache.states
-            if None not in known and (states is None or states.has_checkpoint(hashes[n - 1])):
-                return [page for page in known if page is not None]
-        return []
+        return self._pages_of_hit(hashes, self._n_hit(hashes))
+
+    def _pages_of_hit(self, hashes: list[bytes], n: int) -> list[int]:
+        """All that a sequence needs which is given `n` pages; none if something is missing."""
+        known = [
+            self.cache.pool.prefix_cache.lookup(hashes[index], number)
+            for index in range(n)
+            for number, group in self.groups
+            if index >= group.first_needed(n * self.page_size) // self.page_size
+        ]
+        states = self.cache.states
+        is_kept = not n or states is None or states.has_checkpoint(hashes[n - 1])
+        return [page for page in known if page is not None] if is_kept and None not in known else []
 
     @rule(data=st.data(), n=st.integers(1, MAX_NEW))
     @precondition(lambda self: self.tasks)
@@ -175,6 +181,7 @@ class KVCacheMachine(RuleBasedStateMachine):
         if task.n_computed == len(task.tokens) < MAX_TOKENS:
             task.tokens.append(token)
             task.hashes = page_hashes(task.tokens, self.page_size, Content(task.salt))
+            self.chains.append(task.hashes)
 
     @rule(data=st.data())
     @precondition(lambda self: self.tasks)
@@ -201,10 +208,13 @@ class KVCacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tasks)
     def forget(self, data: st.DataObject) -> None:
         task_id, task = self._pick(data)
-        self.cache.forget(task_id)
+        self.cache.forget(task_id, task.hashes)
+        self.has_forgotten = True
         pages = self.cache.table.pages(task_id)
         assert not any(page in self.cache.pool.prefix_cache for page in pages)
-        if self.cache.states is not None and all(group.window is None for _, group in self.groups):
+        for number, _ in self.groups:
+            assert not self.cache.pool.prefix_cache.match(self._recorded(task), number)
+        if self.cache.states is not None:
             assert not any(map(self.cache.states.has_checkpoint, self._recorded(task)))
 
     def _recorded(self, task: Running) -> list[bytes]:
@@ -229,6 +239,30 @@ class KVCacheMachine(RuleBasedStateMachine):
             ]
             held = len(self.cache.table.pages(task_id))
             assert held == sum(n - first for first in needed if first < n or not n)
+
+    @invariant()
+    def others_are_told_of_what_can_be_hit(self) -> None:
+        """And of all pages before it, so that its end is found by bisection."""
+        self._hear()
+        can_be_hit = [chain[: self._n_hit(chain)] for chain in self.chains]
+        hits = {page_hash for hashes in can_be_hit for page_hash in hashes}
+        assert hits <= self.told or self.has_forgotten
+        if self.cache.states is None and any(group.window is not None for _, group in self.groups):
+            held = {one for task in self.tasks.values() for one in self._recorded(task)}
+            assert self.told <= hits | held
+
+    def _hear(self) -> None:
+        stored, evicted = (
+            {hashes[at : at + DIGEST_BYTES] for at in range(0, len(hashes), DIGEST_BYTES)}
+            for hashes in self.cache.journal.drain()
+        )
+        assert self.told.isdisjoint(stored)
+        assert self.told >= evicted
+        self.told = (self.told | stored) - evicted
+
+    def _n_hit(self, hashes: list[bytes]) -> int:
+        """How many of these pages a sequence could be given."""
+        return next((n for n in range(len(hashes), 0, -1) if self._pages_of_hit(hashes, n)), 0)
 
     @invariant()
     def page_tables_are_the_same_copied_or_not(self) -> None:

@@ -98,12 +98,13 @@ class PagePoolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.sequences)
     def forget_a_sequence(self, data: st.DataObject) -> None:
-        _, pages = data.draw(st.sampled_from(self.sequences))
-        self.pool.forget(pages)
+        """Also where nobody holds its pages any more, or another one was found by their content."""
+        tokens = data.draw(st.sampled_from([*(one for one, _ in self.sequences), *self.findable]))
+        self.pool.forget(hashes_of(tokens))
         self.forgot = True
-        for page in pages:
-            if self.findable.get(self.content[page]) == page:
-                del self.findable[self.content[page]]
+        for n in range(1, len(tokens) + 1):
+            if (page := self.findable.pop(tokens[:n], None)) in self.kept:
+                self.kept.remove(page)
 
     @invariant()
     def references_are_exact(self) -> None:

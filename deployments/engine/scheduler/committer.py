@@ -95,7 +95,7 @@ class Committer:
 
     def _finish_not_finite(self, task: Task) -> None:
         # The pages that it was computed from may be broken too: nobody may find them.
-        self._cache.forget(task.id)
+        self._cache.forget(task.id, task.hash_pages(self._cache.shape.page_size))
         self.finish(task, NOT_FINITE)
 
     def _take_vectors(self, batch: Batch, result: StepResult) -> None:

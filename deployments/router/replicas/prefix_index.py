@@ -29,8 +29,8 @@ class PredictionGroup(NamedTuple):
 class PrefixIndex:
     """At most `max_pages` pages after each report, and a bounded number of predicted ones.
 
-    A replica that holds a page holds those before it too, because it evicts a prefix from its end.
-    So the place where its part of a prompt ends is found by bisection.
+    A replica that tells of a page tells of those before it, too. So the place where its part of a
+    prompt ends is found by bisection.
     """
 
     def __init__(self, max_pages: int) -> None:
