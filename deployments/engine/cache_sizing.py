@@ -109,6 +109,8 @@ def cache_shape(
         raise ValueError(f"kv_dtype: {model.config.model_type} is computed row by row, not in fp8")
     if shape.is_fp8 and torch.cuda.get_device_capability(model.device) < FP8_CAPABILITY:
         raise ValueError("kv_dtype: fp8 needs a GPU of compute capability 8.9 or above")
+    if shape.has_states and model.device.type != "cuda":
+        shape = _with_states_within(shape, int((limits.kv_gib or CPU_KV_GIB) * GIB))
     if limits.n_pages:
         shape = replace(shape, n_pages=limits.n_pages)
     else:
@@ -184,12 +186,19 @@ def _ahead_bytes(model: PreTrainedModel, shape: CacheShape) -> int:
 
 
 def with_room_for_states(shape: CacheShape, budget: int) -> tuple[CacheShape, int]:
-    """States of running tasks take at most half of `budget` bytes, behind what checkpoints take:
-    there are no more tasks than that. Returns what is left for pages, too."""
-    budget -= shape.max_checkpoints * shape.state_bytes
+    """Checkpoints take at most half of `budget` bytes, and states of running tasks half of the
+    rest: there are no more of either. Returns what is left for pages, too."""
+    state_bytes = max(1, shape.state_bytes)
+    n = min(shape.max_checkpoints, budget // 2 // state_bytes)
+    budget -= n * state_bytes
+    shape = _with_states_within(replace(shape, max_checkpoints=n), budget // 2)
+    return shape, budget - SLOTS_PER_TASK * shape.max_tasks * state_bytes
+
+
+def _with_states_within(shape: CacheShape, budget: int) -> CacheShape:
+    """With no more running tasks than have their states in so many bytes, and one at least."""
     task_bytes = max(1, SLOTS_PER_TASK * shape.state_bytes)
-    max_tasks = max(1, min(shape.max_tasks, budget // 2 // task_bytes))
-    return replace(shape, max_tasks=max_tasks), budget - max_tasks * task_bytes
+    return replace(shape, max_tasks=max(1, min(shape.max_tasks, budget // task_bytes)))
 
 
 def _with_room_for_sounds(

@@ -15,7 +15,8 @@ class EngineLimits:
     """None leaves the choice to the engine.
 
     n_pages: KV pages in all; else `kv_gib` of memory, but no more than could ever be used.
-    kv_gib: else CPU_KV_GIB on a CPU, and on a GPU what weights and the largest step leave of it.
+    kv_gib: else CPU_KV_GIB on a CPU, and on a GPU what weights and the largest step leave of it. On
+        a CPU layers with a state have as much again: no more sequences run than have theirs there.
     kv_dtype: of keys and values; the weights' own, or on a GPU "fp8": one byte each, e4m3.
     gpu_memory_utilization: the share of its GPU that the engine may take in all, in that case.
     ctx_checkpoints: of layers with a state: states kept for prefixes, for each of `max_running`; 0:

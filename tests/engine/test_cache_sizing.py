@@ -14,12 +14,14 @@ from deployments.engine.cache_sizing import (
     graph_bytes,
     kv_budget,
     largest_step,
+    with_room_for_states,
 )
 from deployments.engine.forward.hearing import sound_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.speech import as_decoder
 from kv.cache import CacheShape
 from kv.layout import alike
+from kv.states import SLOTS_PER_TASK
 from kv.storage import Storage
 from tests.engine.speech.tiny_whisper import MAX_TOKENS, WINDOW, tiny_whisper
 from tests.models import tiny_model
@@ -83,6 +85,22 @@ def test_pages_on_a_cpu_take_a_gibibyte_unless_something_else_is_said() -> None:
     assert cache_shape(model, limits).n_pages == int(CPU_KV_GIB * GIB) // page
     assert cache_shape(model, replace(limits, kv_gib=0.5)).n_pages == GIB // 2 // page
     assert cache_shape(model, replace(limits, n_pages=70)).n_pages == 70
+
+
+def test_states_on_a_cpu_have_as_much_memory_as_pages() -> None:
+    """Else a busy server with large states would fill the machine."""
+    shape = cache_shape(tiny_model("mamba2"), EngineLimits())
+    assert shape.max_tasks == EngineLimits().max_running
+    few = EngineLimits(kv_gib=3 * SLOTS_PER_TASK * shape.state_bytes / GIB)
+    assert cache_shape(tiny_model("mamba2"), few).max_tasks == 3
+
+
+def test_checkpoints_without_a_limit_leave_half_of_a_gpu_to_all_else() -> None:
+    shape = replace(SHAPE, has_states=True, state_bytes=1000, max_checkpoints=10**9)
+    found, left = with_room_for_states(shape, 200_000)
+    assert (found.max_checkpoints, found.max_tasks, left) == (100, 8, 68_000)
+    found, left = with_room_for_states(replace(shape, max_tasks=50), 200_000)
+    assert (found.max_tasks, left) == (12, 52_000)
 
 
 def test_no_more_pages_are_made_than_could_ever_be_used() -> None:

@@ -63,7 +63,12 @@ class LimitOptions(StrictOptions):
         Ini(("kv-gib",), unset="auto"),
         Unset("1, on a GPU by `gpu_memory_utilization`"),
     ] = Field(
-        default=LIMITS.kv_gib, gt=0, description="Memory for the KV cache of each rank, in GiB"
+        default=LIMITS.kv_gib,
+        gt=0,
+        description=(
+            "Memory for the KV cache of each rank, in GiB. On a CPU layers with a state have as "
+            "much again for running sequences: others wait"
+        ),
     )
     ctx_checkpoints: Annotated[
         int, Ini(("ctx-checkpoints", "ctxcp", "swa-checkpoints", "LLAMA_ARG_CTX_CHECKPOINTS"))
