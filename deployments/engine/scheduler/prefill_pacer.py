@@ -116,7 +116,9 @@ class TextShare:
 
     def _seconds_alone(self, n_decodes: int) -> float:
         """Of a step without prompts, and not too many where none of so many rows was timed."""
-        if self._n_new >= min(REFIT_STEPS, len(self._alone)):
+        # The first ones say too little to keep what was found: of one number of rows nothing says
+        # what one more takes.
+        if self._n_new >= REFIT_STEPS or (self._n_new and len(self._alone) <= REFIT_STEPS):
             observed = np.array(self._alone, dtype=np.float64)
             factors = np.insert(observed[:, :1], 0, 1.0, axis=1)
             constant, per_row = _least_deviations(factors, observed[:, 1]).tolist()
