@@ -188,8 +188,8 @@ class GenerationRequest:
     Of waiting requests those with the lowest `priority` run first; among equals, `client`s in turn,
     and of one client those with the lowest `own_priority`.
     `session` names a conversation, whose requests are best served where its last one was.
-    `last_message_at` is about the index of the token in the prompt that the last message begins
-    with: other prompts may share what is before it. 0: it is not known.
+    `message_starts` are about the indices of the tokens in the prompt that messages begin with:
+    other prompts may share what is before them.
     With `tells_progress` events say how much of the prompt is computed.
     `output` asks for vectors in the place of tokens: `max_tokens` is 0 then.
     `second_at` is the index of the token that the second text of a pair begins with; 0: one text.
@@ -214,7 +214,7 @@ class GenerationRequest:
     session: str = ""
     response_id: str = ""  # of the whole answer, as the client knows it
     tells_progress: bool = False
-    last_message_at: int = 0
+    message_starts: tuple[int, ...] = ()
     output: OutputParams | None = None
     second_at: int = 0
     media: tuple[MediumFile, ...] = ()

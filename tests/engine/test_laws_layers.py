@@ -173,7 +173,7 @@ def test_a_conversation_is_cached_where_states_are_kept(architecture: str) -> No
 
 @every_state
 def test_another_last_message_finds_what_is_before_it(architecture: str) -> None:
-    first = replace(REQUESTS[0], last_message_at=34)
+    first = replace(REQUESTS[0], message_starts=(34,))
     other = request("other", LONG[:34] + random_ids(9, seed=6), SAMPLING, max_tokens=N_NEW)
     with engine(architecture, limits=roomy(n_pages=1024)) as running:
         (alone,) = running.run(replace_salt(other, "alone"))

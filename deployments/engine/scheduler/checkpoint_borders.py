@@ -13,8 +13,8 @@ from kv.cache import KVCache
 
 class CheckpointBorders:
     """Where a task's checkpoints are: behind the prompt's last page that another prompt may share,
-    before its last message, where others with the same beginning went on differently, and every so
-    many tokens."""
+    before messages, where others with the same beginning went on differently, and every so many
+    tokens."""
 
     def __init__(self, cache: KVCache, min_step: int) -> None:
         """`min_step` tokens lie between two checkpoints of a long sequence."""
@@ -51,12 +51,11 @@ class CheckpointBorders:
         if n in task.branches or n in self._of_prompt(task) or n % self._step == 0:
             self._cache.checkpoints.save(task.id)
 
-    def _of_prompt(self, task: Task) -> tuple[int, int]:
-        """The same prompt may come again, of which one token at least has to be computed, or with
-        another last message."""
-        ends = task.n_prompt - 1, task.request.last_message_at
-        whole, before = (end // self._page_size * self._page_size for end in ends)
-        return whole, before
+    def _of_prompt(self, task: Task) -> Sequence[int]:
+        """The same prompt may come again, of which one token at least has to be computed, or its
+        beginning with other messages."""
+        ends = task.n_prompt - 1, *task.request.message_starts
+        return [end // self._page_size * self._page_size for end in ends]
 
 
 def _n_common(hashes: Sequence[bytes], others: Sequence[bytes]) -> int:

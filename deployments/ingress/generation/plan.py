@@ -92,7 +92,7 @@ class Plan:
             triggers=self._triggers(prompt),
             prompt_logprobs=self.prompt_logprobs if choice == 0 else None,
             thinking=prompt.thinking,
-            last_message_at=prompt.last_message_at,
+            message_starts=prompt.message_starts,
             priority=self.priority,
             tells_progress=self.tells_progress,
         )

@@ -4,9 +4,10 @@ Every protocol with messages translates them to `Conversation`; all the rest is 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import Literal
 
 from deployments.media.placeholders import ExpandedText
@@ -14,6 +15,7 @@ from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.text.chat.call_ids import with_template_ids
 from deployments.text.chat.media_parts import placed_ids, render_with_media
 from deployments.text.chat.message_forms import (
+    SYSTEM_ROLES,
     forms,
     with_one_call_per_message,
     with_text_arguments,
@@ -100,13 +102,15 @@ def prepare_prompt(
         grammar = _grammar(conversation, dialect, context, tool_prompt.thinks, mark)
     encode = partial(tokenizer.encode, add_special_tokens=False, limit=card.context_length)
     ids, places = placed_ids(expanded, encode, card, "messages")
-    at = _last_message_at(conversation, text, len(ids), card, tokenizer)
+    starts: tuple[int, ...] = ()
+    if card.keeps_states:
+        starts = _message_starts(conversation.messages, text, len(ids), encode)
     return ChatPrompt(
         text=text,
         ids=ids,
         media=expanded.media,
         places=places,
-        last_message_at=at,
+        message_starts=starts,
         grammar=grammar,
         triggers=triggers,
         kept_specials=_kept_specials(dialect, context, tokenizer),
@@ -117,19 +121,31 @@ def prepare_prompt(
     )
 
 
-def _last_message_at(
-    conversation: Conversation, text: str, n_ids: int, card: ModelCard, tokenizer: TextTokenizer
-) -> int:
-    """As `Prompt.last_message_at`. One id earlier than where the message seems to begin: by itself
+def _message_starts(
+    messages: Sequence[Mapping[str, object]],
+    text: str,
+    n_ids: int,
+    encode: Callable[[str], Sequence[int]],
+) -> tuple[int, ...]:
+    """As `Prompt.message_starts`. One id earlier than where a message seems to begin: by itself
     its text may be encoded in another way."""
-    content = conversation.messages[-1].get("content") if conversation.messages else None
-    if not card.keeps_states or not isinstance(content, str) or not content.strip():
-        return 0
-    at = text.rfind(content.strip())
-    if at < 0:
-        return 0
-    rest = tokenizer.encode(text[at:], add_special_tokens=False, limit=card.context_length)
-    return max(0, n_ids - len(rest) - 1)
+    starts = set()
+    instructions = [*takewhile(lambda one: one.get("role") in SYSTEM_ROLES, messages)]
+    told = _text(instructions[-1:])
+    if told and len(instructions) < len(messages) and (at := text.find(told)) >= 0:
+        starts.add(len(encode(text[: at + len(told)])) - 1)
+    if (said := _text(messages[-1:])) and (at := text.rfind(said)) >= 0:
+        starts.add(n_ids - len(encode(text[at:])) - 1)
+    return tuple(sorted(one for one in starts if one > 0))
+
+
+def _text(messages: Sequence[Mapping[str, object]]) -> str:
+    """Of one message; "" without one, and where it has other parts than one text."""
+    content = messages[0].get("content") if messages else None
+    match content:
+        case [{"text": str(text)}] | str(text):
+            return text.strip()
+    return ""
 
 
 def _callable(conversation: Conversation, tools: Sequence[Tool]) -> tuple[Tool, ...]:

@@ -17,8 +17,9 @@ class Prompt:
 
     `grammar` is llguidance's, "" for any reply. With `triggers` the reply is free up to the first
     of these. `kept_specials` are special tokens that stay in
-    the text of the reply when others are skipped. `last_message_at` is about the index of the id
-    that the last message begins with; 0: it is not known, or the model needs none.
+    the text of the reply when others are skipped. `message_starts` are about the indices of the ids
+    that the first message behind the instructions begins with, and the last one; none where they
+    are not known, or the model needs none.
     """
 
     ids: Sequence[int]
@@ -27,7 +28,7 @@ class Prompt:
     triggers: GrammarTriggers | None = None
     kept_specials: frozenset[int] = frozenset()
     thinking: ThinkingBudget | None = None
-    last_message_at: int = 0
+    message_starts: tuple[int, ...] = ()
     media: tuple[Medium, ...] = ()
     places: tuple[MediumPlace, ...] = ()
 

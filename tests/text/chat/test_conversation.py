@@ -200,21 +200,30 @@ def test_where_a_template_shows_ids_alone_they_name_the_function() -> None:
 
 
 @pytest.mark.parametrize("last", ["why  is it so?", " Ä, and a second question\n", "said before"])
-def test_where_the_last_message_begins_is_known_for_models_with_states(last: str) -> None:
+def test_where_messages_begin_is_known_for_models_with_states(last: str) -> None:
     """About: what is before it must be the same with any other last message."""
     said = [
         {"role": "user", "content": "said before"},
         {"role": "assistant", "content": "yes"},
     ]
 
-    def begun(content: str, keeps_states: bool) -> tuple[list[int], int]:
+    def begun(
+        *said: Mapping[str, object], keeps_states: bool = True
+    ) -> tuple[list[int], tuple[int, ...]]:
         of = replace(card(chat_template=SAYS), keeps_states=keeps_states)
-        messages = [*said, {"role": "user", "content": content}]
-        made = prepare_prompt(Conversation(messages=messages), of, TextTokenizer(of))
-        return [*made.ids], made.last_message_at
+        made = prepare_prompt(Conversation(messages=said), of, TextTokenizer(of))
+        return [*made.ids], made.message_starts
 
-    (ids, at), (others, _) = begun(last, True), begun("another question", True)
-    assert ids[:at] == others[:at]
-    n_common = next(n for n, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b)
-    assert n_common - 4 <= at
-    assert begun(last, False) == (ids, 0)
+    def assert_common(ids: list[int], others: list[int], at: int, within: int = 4) -> None:
+        assert ids[:at] == others[:at]
+        n_common = next(n for n, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b)
+        assert n_common - within <= at
+
+    asked, told = {"role": "user", "content": last}, {"role": "system", "content": "Be brief."}
+    another = {"role": "user", "content": "another question"}
+    ids, (at,) = begun(*said, asked)
+    assert_common(ids, begun(*said, another)[0], at)
+    assert begun(*said, asked, keeps_states=False) == (ids, ())
+    ids, (behind, at) = begun(told, *said, asked)
+    assert_common(ids, begun(told, another)[0], behind, within=len("user: "))
+    assert_common(ids, begun(told, *said, another)[0], at)
