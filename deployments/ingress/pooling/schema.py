@@ -4,7 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from deployments.ingress.http.schema import Items, ModelName, Strict, Switch, TokenId
+from deployments.ingress.http.schema import Items, ModelName, Switch, TokenId
+from deployments.ingress.llamacpp.field_types import LoraFields
 from deployments.ingress.pooling.texts import Truncation
 from deployments.wire import refused
 
@@ -15,7 +16,6 @@ MAX_LIGHT_TEXTS = 16  # more take long to prepare
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "embed_dtype": ("float32",),
     "endianness": ("native", "little"),
-    "lora": ([],),
     "mm_processor_kwargs": ({},),
     "padding": ("do_not_pad",),
     "stream": (False,),
@@ -28,7 +28,7 @@ Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 OwnLimit = Annotated[int, Field(ge=1)]
 
 
-class PooledFields(Strict):
+class PooledFields(LoraFields):
     """`truncate_prompt_tokens`: a longer text is cut to so many tokens, -1 for as many as the model
     takes. `truncation_side`: where it loses them.
     """
