@@ -111,6 +111,54 @@ def test_what_is_not_known_is_refused(
         load_model(str(tmp_path))
 
 
+PLAIN_TOKENS = {
+    "query_prefix": "",
+    "document_prefix": "",
+    "query_length": 32,
+    "document_length": 180,
+    "do_query_expansion": False,
+    "attend_to_expansion_tokens": False,
+    "skiplist_words": [],
+}
+
+
+def save_late_interaction(path: Path, config: object, **dense: object) -> None:
+    save_bert(path)
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": PREFIX + "Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Dense", "type": "pylate.models.Dense.Dense"},
+    ]
+    write(path, "modules.json", modules)
+    write(path, "config_sentence_transformers.json", config)
+    sizes = {"in_features": 32, "out_features": 32, "bias": False, **dense}
+    write(path, "1_Dense/config.json", sizes)
+    save_file({"linear.weight": torch.eye(32)}, path / "1_Dense" / "model.safetensors")
+
+
+def test_late_interaction_has_a_vector_for_each_token(tmp_path: Path) -> None:
+    save_late_interaction(tmp_path, PLAIN_TOKENS)
+    assert outputs_of(load_model(str(tmp_path))).kinds.pooling is Pooling.TOKEN
+
+
+@pytest.mark.parametrize(
+    ("config", "dense", "reason"),
+    [
+        ({"query_prefix": "[Q] "}, {}, r'query_prefix is "\[Q\] "'),
+        ({"document_prefix": "d: "}, {}, 'document_prefix is "d: "'),
+        ({"do_query_expansion": True}, {}, "do_query_expansion is true"),
+        ({"do_query_expansion": None}, {}, "do_query_expansion is true"),  # its default
+        ({"skiplist_words": ["!", "."]}, {}, "skiplist_words"),
+        ({}, {"use_residual": True}, "use_residual"),
+    ],
+)
+def test_what_else_late_interaction_does_is_refused(
+    tmp_path: Path, config: dict[str, Any], dense: dict[str, Any], reason: str
+) -> None:
+    save_late_interaction(tmp_path, PLAIN_TOKENS | config, **dense)
+    with pytest.raises(UnsupportedModelError, match=reason):
+        load_model(str(tmp_path))
+
+
 def test_a_score_needs_a_token_for_no_as_well(tmp_path: Path) -> None:
     save_bert(tmp_path)
     write_modules(tmp_path, "Transformer", "LogitScore")
