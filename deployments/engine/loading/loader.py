@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,9 +32,9 @@ from deployments.engine.loading.checks import (
 from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.loading.media_models import as_language_model
 from deployments.engine.loading.media_processors import load_processor
-from deployments.engine.loading.model_tasks import answer_as, auto_class, task_of
+from deployments.engine.loading.model_tasks import LABEL_TASKS, answer_as, auto_class, task_of
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
-from deployments.engine.loading.sentence_files import read_sentence_files
+from deployments.engine.loading.sentence_files import SentenceFiles, read_sentence_files
 from deployments.engine.loading.speech import as_decoder
 from deployments.engine.media.encoder import media_encoder
 from deployments.engine.outputs.model_outputs import outputs_of
@@ -71,7 +72,10 @@ def load_model(
     model.
     """
     config, files = read_config(path), read_sentence_files(path)
-    task = task or task_of(config, files)
+    made_for = task_of(config, files)
+    task = task or made_for
+    if task is ModelTask.SCORE and made_for not in LABEL_TASKS:
+        files = _as_judge(path, files, made_for)
     auto = auto_class(config, task)
     check_supported(config)
     check_weight_files(path)
@@ -91,6 +95,21 @@ def load_model(
         if (encoder := media_encoder(model)) is not None:
             encoder.to(device)
         return answer_as(as_decoder(model), task, files, pooling)
+
+
+def _as_judge(path: str, files: SentenceFiles | None, made_for: ModelTask) -> SentenceFiles:
+    """The files of a model without a head that is told to score. A generator does so by its tokens
+    yes and no, as Qwen3-Reranker, whose older files do not name them.
+
+    Raises UnsupportedModelError for a model that has nothing to score with.
+    """
+    vocabulary = load_tokenizer(path).get_vocab() if made_for is ModelTask.GENERATE else {}
+    if not vocabulary.keys() >= {"yes", "no"}:
+        raise UnsupportedModelError(
+            "it can't score: it has no head for that, and is no generator with tokens yes and no"
+        )
+    ids = vocabulary["yes"], vocabulary["no"]
+    return replace(files or SentenceFiles(), score_token_ids=ids)
 
 
 def _read_weights(

@@ -4,6 +4,7 @@ What is not known is refused by its name: a vector without it would be another m
 """
 
 import json
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,14 @@ POOLING_FIELDS = {
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
+}
+# Fields of PyLate's models that change what is computed, with their defaults. None is served. Its
+# lengths only cut longer texts, which is left to requests.
+LATE_INTERACTION_FIELDS = {
+    "query_prefix": "[Q] ",
+    "document_prefix": "[D] ",
+    "do_query_expansion": True,
+    "skiplist_words": [*string.punctuation],
 }
 ACTIVATIONS = {
     one.__name__: one
@@ -101,6 +110,9 @@ def _read(path: str, modules: list[Mapping[str, str]]) -> SentenceFiles:
     if layers and pooling is None:
         pooling = Pooling.TOKEN  # late interaction: a vector for each token
     of_texts = read_json(path, "config_sentence_transformers.json") or {}
+    is_pylate = any(module["type"].startswith("pylate.") for module in modules)
+    if is_pylate or of_texts.keys() & LATE_INTERACTION_FIELDS.keys():
+        _check_late_interaction(of_texts)
     prompts = of_texts.get("prompts") or {}
     return SentenceFiles(
         pooling=pooling,
@@ -111,6 +123,14 @@ def _read(path: str, modules: list[Mapping[str, str]]) -> SentenceFiles:
         max_input_tokens=_max_input_tokens(path),
         score_token_ids=score_token_ids,
     )
+
+
+def _check_late_interaction(config: Mapping[str, Any]) -> None:
+    for name, default in LATE_INTERACTION_FIELDS.items():
+        value = default if config.get(name) is None else config[name]
+        if value:
+            shown = json.dumps(value, ensure_ascii=False)
+            raise UnsupportedModelError(f"its {name} is {shown}, which is not served")
 
 
 def _config(path: str, folder: str) -> Mapping[str, Any]:
@@ -142,6 +162,8 @@ def _dense(path: str, folder: str) -> list[nn.Module]:
         raise UnsupportedModelError(f"its Dense has the activation {name}, which is not known")
     if config.get("module_input_name", "sentence_embedding") not in _DENSE_INPUTS:
         raise UnsupportedModelError("its Dense reads something else than vectors")
+    if config.get("use_residual"):
+        raise UnsupportedModelError("its Dense has use_residual, which is not served")
     weights = _weights(path, folder)
     linear = nn.Linear(
         config["in_features"], config["out_features"], bias=bool(config.get("bias", True))

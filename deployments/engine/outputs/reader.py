@@ -106,12 +106,16 @@ def _output_row(row: int, task: Task, pooled: Pooled, new_len: int) -> OutputRow
 
 @dataclass(frozen=True, slots=True)
 class PendingOutputs:
-    """What a device may be computing still, by row."""
+    """What a device may be computing still, by row.
+
+    normalizes: what the model does. Vectors of tokens that are not its own stay as they are.
+    """
 
     carried: Mapping[int, Tensor]
     vectors: Mapping[int, Tensor]  # [n, size]; of transcripts, what each token attends to
     params: Mapping[int, OutputParams | None]
     normalizes: bool
+    normalizes_tokens: bool
     rows: Sequence[int]
 
     def result(self) -> dict[int, PooledChunk]:
@@ -129,8 +133,8 @@ class PendingOutputs:
         if isinstance(params, AlignParams):
             numbers = heard_at(numbers)[None]
         elif isinstance(params, PoolParams):
-            is_own = params.pooling is not Pooling.TOKEN or params.normalize is not None
-            normalizes = self.normalizes and is_own
+            is_of_tokens = params.pooling is Pooling.TOKEN
+            normalizes = self.normalizes_tokens if is_of_tokens else self.normalizes
             numbers = finish_vectors(numbers, params, normalizes=normalizes)
         return PooledChunk(carried, pack(numbers), is_finite)
 
@@ -178,8 +182,15 @@ class OutputReader:
         if pooled:
             vectors |= self._of_texts(rows, pooled)
         params = {one.row: one.task.request.output for one in rows.rows}
-        normalizes = self._outputs.kinds.normalizes
-        return PendingOutputs(carried, vectors, params, normalizes, [one.row for one in rows.rows])
+        kinds = self._outputs.kinds
+        return PendingOutputs(
+            carried=carried,
+            vectors=vectors,
+            params=params,
+            normalizes=kinds.normalizes,
+            normalizes_tokens=kinds.normalizes and kinds.pooling is Pooling.TOKEN,
+            rows=[one.row for one in rows.rows],
+        )
 
     def _of_tokens(self, states: Tensor) -> Tensor:
         own, dense = self._outputs.kinds.pooling, self._outputs.dense

@@ -49,7 +49,7 @@ class AdapterGate:
         self._ready: dict[Key, _Parked] = {}  # released, and in no slot yet
         self._installed: dict[Key, int] = {}  # the slots, those that changed last at the end
         self._last_used: dict[int, int] = {}  # by slot, the number of the last task
-        self._preempted: set[Task] = set()  # which keep their slots
+        self._preempted: set[Task] = set()  # which keep their slots until they run again
         self._n_tasks = 0
 
     def __iter__(self) -> Iterator[Task]:
@@ -76,11 +76,14 @@ class AdapterGate:
         elif slot is None or not (task in self._preempted or self._has_turn(key, slot, in_use)):
             return False
         self._ready.pop(key, None)
-        self._preempted.discard(task)
         self._n_tasks += 1
         self._last_used[slot] = self._n_tasks
         task.adapter_slot = slot
         return True
+
+    def admit(self, task: Task) -> None:
+        """The task runs now. Until then one that was preempted keeps its slot."""
+        self._preempted.discard(task)
 
     def preempt(self, task: Task) -> None:
         """The task keeps its slot: whatever became of the files, it goes on with its adapters."""

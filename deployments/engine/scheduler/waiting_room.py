@@ -126,6 +126,7 @@ class WaitingRoom:
             if queue is self._texts:
                 n_text_tokens -= task.n_uncomputed
             self._is_texts_turn = queue is self._queue
+            self._gate.admit(task)
             insort(running, task, key=lambda task: task.order)
             admitted.append(task)
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NoReturn, Protocol, TypeVar
 
 from deployments.ingress.generation.caller import Sender
-from deployments.ingress.generation.chosen_adapters import chosen_adapters
+from deployments.ingress.generation.chosen_adapters import LoraScales, chosen_adapters
 from deployments.ingress.generation.response_builder import (
     ApiRequest,
     Generation,
@@ -31,6 +31,8 @@ class PooledRequest(ApiRequest, Protocol):
     def cache_salt(self) -> str | None: ...
     @property
     def priority(self) -> int | None: ...
+    @property
+    def lora_scales(self) -> LoraScales | None: ...
     @property
     def request_id(self) -> str | None:
         """How the client knows the answer, behind the prefix of its id."""
@@ -76,7 +78,7 @@ class PooledBuilder(ResponseBuilder[RequestT]):
         self._request, self._card, unique = request, card, self._id
         if request.request_id:
             self._id = f"{self.prefix}-{request.request_id}"
-        adapters = contents(chosen_adapters(card, lora=None))
+        adapters = contents(chosen_adapters(card, request.lora_scales))
         content = Content(self._tenant or request.cache_salt or "", adapters)
         return [
             Generation(

@@ -4,7 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from deployments.ingress.http.schema import Items, ModelName, Strict, Switch, TokenId
+from deployments.ingress.http.schema import Items, ModelName, Switch, TokenId
+from deployments.ingress.llamacpp.field_types import LoraFields
 from deployments.ingress.pooling.texts import Truncation
 from deployments.wire import refused
 
@@ -15,7 +16,6 @@ MAX_LIGHT_TEXTS = 16  # more take long to prepare
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "embed_dtype": ("float32",),
     "endianness": ("native", "little"),
-    "lora": ([],),
     "mm_processor_kwargs": ({},),
     "padding": ("do_not_pad",),
     "stream": (False,),
@@ -28,7 +28,7 @@ Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 OwnLimit = Annotated[int, Field(ge=1)]
 
 
-class PooledFields(Strict):
+class PooledFields(LoraFields):
     """`truncate_prompt_tokens`: a longer text is cut to so many tokens, -1 for as many as the model
     takes. `truncation_side`: where it loses them.
     """
@@ -73,7 +73,9 @@ class PooledFields(Strict):
 
 
 class TeiFields(PooledFields):
-    """Fields of Text Embeddings Inference. `truncate`: a text is cut to what the model takes."""
+    """Fields of Text Embeddings Inference. `truncate`: a text is cut to what the model takes.
+    `truncation_direction`: where; its default may be sent where nothing is cut.
+    """
 
     truncate: Switch = None
     truncation_direction: Literal["left", "right", "Left", "Right"] | None = None
@@ -82,14 +84,19 @@ class TeiFields(PooledFields):
     def truncation(self) -> Truncation | None:
         if not self.truncate:
             return super().truncation
-        return Truncation(keeps_end=(self.truncation_direction or "").lower() == "left")
+        return Truncation(keeps_end=self._keeps_end)
+
+    @property
+    def _keeps_end(self) -> bool:
+        return (self.truncation_direction or "").lower() == "left"
 
     @model_validator(mode="after")
     def _one_truncation(self) -> Self:
         if self.truncate and self.truncate_prompt_tokens is not None:
             message = "`truncate` cannot be combined with `truncate_prompt_tokens`"
             raise refused(message, "truncate")
-        if self.truncation_direction is not None and not self.truncate:
+        may_cut = self.truncate_prompt_tokens is not None or self._keeps_end
+        if self.truncation_direction is not None and not self.truncate and may_cut:
             raise refused("`truncation_direction` requires `truncate`", "truncation_direction")
         return self
 

@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from deployments.ingress.http.schema import Items, ModelName, Strict
 from deployments.ingress.http.validation import parse, refuse_unsupported
+from deployments.ingress.llamacpp.field_types import LoraFields
 from deployments.openai.decisions.questions import Option, Question
 from deployments.openai.fields.common import CacheOptions, Identifier
 from deployments.wire import refused
@@ -181,7 +182,7 @@ class Score(QuestionFields):
 AnyQuestion = Annotated[Predicate | Choice | Score, Field(discriminator="type")]
 
 
-class DecisionRequest(Strict):
+class DecisionRequest(LoraFields):
     model: ModelName = None
     input: Text | Annotated[Items[Item], Field(min_length=1)]
     questions: Annotated[list[AnyQuestion], Field(min_length=1, max_length=MAX_QUESTIONS)]

@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from deployments.ingress.http.schema import ModelName, Strict
 from deployments.ingress.http.validation import parse, refuse_unsupported
+from deployments.ingress.llamacpp.field_types import LoraFields
 from deployments.openai.decisions.questions import Option, Question
 from deployments.openai.decisions.schema import (
     MAX_CHOICES,
@@ -79,7 +80,7 @@ AnyQuestion = Annotated[Noul | Choice | Score, Field(discriminator="type")]
 Id = Annotated[str, Field(min_length=1, max_length=512)]
 
 
-class SystemOneRequest(Strict):
+class SystemOneRequest(LoraFields):
     model: ModelName = None
     state: JsonValue
     questions: Annotated[dict[Id, AnyQuestion], Field(min_length=1, max_length=MAX_QUESTIONS)]

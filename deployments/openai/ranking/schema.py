@@ -2,6 +2,7 @@
 Inference, and vLLM's score.
 """
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, JsonValue, model_validator
@@ -88,7 +89,8 @@ class CohereRerankRequest(RerankRequest):
 
     @property
     def truncation(self) -> Truncation | None:
-        return super().truncation or Truncation()
+        asked = super().truncation or Truncation()
+        return asked if asked.limit is not None else replace(asked, limit=-1)
 
 
 class TextsRerankRequest(TeiFields):

@@ -164,32 +164,47 @@ def test_a_model_that_is_run_row_by_row_takes_no_adapters(architecture: str) -> 
         EngineCore(tiny_model(architecture), frozenset(), LIMITS)
 
 
-def test_an_adapter_that_is_gone_disturbs_nobody_who_has_it(adapters: list[Adapter]) -> None:
-    """Its files are gone, another one wants its slot and has its place in the cache, and who has
-    it is preempted."""
-    one, other = asking("r", adapters[0], max_tokens=24), asking("other", adapters[1])
-    urgent = [replace(asking(f"u{i}", max_tokens=32), priority=-1) for i in range(3)]
-    with engine(limits=LIMITS) as running:
-        expected = running.run(one, other)
+def outcomes_without_pages(
+    first: GenerationRequest, others: Sequence[GenerationRequest]
+) -> list[Outcome]:
+    """Of the first one, whose adapter's files are gone once it runs and which is preempted, and of
+    the others, which come then. The adapter has no place in the cache beside another one."""
 
     async def run() -> list[Outcome]:
         limits = one_slot(n_pages=12, lora_cache_mib=ROOM_FOR_ONE)
         with engine(limits=limits) as running:
             running.gate.close()
-            tasks = [asyncio.create_task(running.follow(one))]
+            tasks = [asyncio.create_task(running.follow(first))]
             await asyncio.sleep(0)
             running.gate.await_step()
-            shutil.rmtree(adapters[0].path)
-            tasks += [asyncio.create_task(running.follow(each)) for each in (other, *urgent)]
+            shutil.rmtree(first.content.adapters[0].path)
+            tasks += [asyncio.create_task(running.follow(each)) for each in others]
             await asyncio.sleep(0)
             running.gate.open()
             records = await asyncio.gather(*tasks)
             assert running.core.stats().preemptions
             return [record.outcome for record in records]
 
-    assert [outcome.token_ids for outcome in asyncio.run(run())[:2]] == [
-        outcome.token_ids for outcome in expected
-    ]
+    return asyncio.run(run())
+
+
+def token_ids(outcomes: Sequence[Outcome]) -> list[tuple[int, ...]]:
+    assert [one.error for one in outcomes] == [None] * len(outcomes)
+    return [one.token_ids for one in outcomes]
+
+
+@pytest.mark.parametrize("priority", [0, -2])
+def test_an_adapter_that_is_gone_disturbs_nobody_who_has_it(
+    adapters: list[Adapter], priority: int
+) -> None:
+    """Another one wants its slot, before who has it finds pages again too."""
+    one = asking("r", adapters[0], max_tokens=24)
+    other = replace(asking("other", adapters[1]), priority=priority)
+    urgent = [replace(asking(f"u{i}", max_tokens=48), priority=-1) for i in range(3)]
+    with engine(limits=LIMITS) as running:
+        expected = running.run(one, other)
+    outcomes = outcomes_without_pages(one, (other, *urgent))
+    assert token_ids(outcomes[:2]) == token_ids(expected)
 
 
 def test_who_leaves_while_it_waits_for_a_slot_is_gone(adapters: list[Adapter]) -> None:

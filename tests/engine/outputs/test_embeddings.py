@@ -8,6 +8,7 @@ import torch
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.encoder import ENCODER
+from deployments.engine.loading.sentence_files import SentenceFiles
 from deployments.engine.outputs.vectors import unpack
 from deployments.outputs import Pooling, PoolParams
 from deployments.wire import TokenEvent, merge
@@ -65,6 +66,22 @@ def test_a_last_token_goes_on_behind_what_is_cached_and_a_mean_does_not() -> Non
             answers(running.core, one)
             *_, (_, last) = running.core.run([one])
             assert last.cached_tokens == cached
+
+
+@pytest.mark.parametrize(("own", "is_normalized"), [(Pooling.TOKEN, True), (Pooling.MEAN, False)])
+def test_vectors_of_tokens_are_normalized_where_they_are_the_models_own(
+    own: Pooling, is_normalized: bool
+) -> None:
+    ids = tuple(range(3, 23))
+    model = tiny_embedder("bert")
+    states = hidden_states(model, ids)
+    unit = states / np.linalg.norm(states, axis=1, keepdims=True)
+    asked = [ask(str(kind), ids, PoolParams(pooling=kind)) for kind in (Pooling.TOKEN, None)]
+    with embedder(model, files=SentenceFiles(pooling=own, normalizes=True)) as running:
+        named, unnamed = answers(running.core, *asked)
+    np.testing.assert_allclose(named, unit if is_normalized else states, **EXACT)
+    if own is Pooling.TOKEN:
+        np.testing.assert_array_equal(unnamed, named)
 
 
 def test_a_text_that_was_preempted_has_the_same_vectors() -> None:

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import BertConfig, BertModel, PreTrainedModel
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.loading.loader import load_model
+from deployments.engine.loading.loader import load_model, load_tokenizer
 from deployments.engine.outputs.model_outputs import outputs_of
-from deployments.outputs import ModelTask, Pooling, PoolParams
+from deployments.outputs import LabelParams, ModelTask, Pooling, PoolParams
 from deployments.wire import ErrorKind, Refused
 from tests.checkpoints import byte_tokenizer
 from tests.encoders import hidden_states, tiny_classifier, tiny_embedder
+from tests.engine.outputs.drive import EXACT, answers, ask
 from tests.models import tiny_model
 
 PREFIX = "sentence_transformers.models."
@@ -110,12 +111,105 @@ def test_what_is_not_known_is_refused(
         load_model(str(tmp_path))
 
 
+PLAIN_TOKENS = {
+    "query_prefix": "",
+    "document_prefix": "",
+    "query_length": 32,
+    "document_length": 180,
+    "do_query_expansion": False,
+    "attend_to_expansion_tokens": False,
+    "skiplist_words": [],
+}
+
+
+def save_late_interaction(path: Path, config: object, **dense: object) -> None:
+    save_bert(path)
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": PREFIX + "Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Dense", "type": "pylate.models.Dense.Dense"},
+    ]
+    write(path, "modules.json", modules)
+    write(path, "config_sentence_transformers.json", config)
+    sizes = {"in_features": 32, "out_features": 32, "bias": False, **dense}
+    write(path, "1_Dense/config.json", sizes)
+    save_file({"linear.weight": torch.eye(32)}, path / "1_Dense" / "model.safetensors")
+
+
+def test_late_interaction_has_a_vector_for_each_token(tmp_path: Path) -> None:
+    save_late_interaction(tmp_path, PLAIN_TOKENS)
+    assert outputs_of(load_model(str(tmp_path))).kinds.pooling is Pooling.TOKEN
+
+
+@pytest.mark.parametrize(
+    ("config", "dense", "reason"),
+    [
+        ({"query_prefix": "[Q] "}, {}, r'query_prefix is "\[Q\] "'),
+        ({"document_prefix": "d: "}, {}, 'document_prefix is "d: "'),
+        ({"do_query_expansion": True}, {}, "do_query_expansion is true"),
+        ({"do_query_expansion": None}, {}, "do_query_expansion is true"),  # its default
+        ({"skiplist_words": ["!", "."]}, {}, "skiplist_words"),
+        ({}, {"use_residual": True}, "use_residual"),
+    ],
+)
+def test_what_else_late_interaction_does_is_refused(
+    tmp_path: Path, config: dict[str, Any], dense: dict[str, Any], reason: str
+) -> None:
+    save_late_interaction(tmp_path, PLAIN_TOKENS | config, **dense)
+    with pytest.raises(UnsupportedModelError, match=reason):
+        load_model(str(tmp_path))
+
+
 def test_a_score_needs_a_token_for_no_as_well(tmp_path: Path) -> None:
     save_bert(tmp_path)
     write_modules(tmp_path, "Transformer", "LogitScore")
     write(tmp_path, "1_LogitScore/config.json", {"true_token_id": 5})
     with pytest.raises(UnsupportedModelError, match="no token that stands for no"):
         load_model(str(tmp_path))
+
+
+def save_judge(path: Path, *words: str) -> tuple[PreTrainedModel, list[int]]:
+    """A generator, and the ids of words that are single tokens of it."""
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens([*words])
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        initializer_range=0.3,
+    )
+    model = LlamaForCausalLM(config).eval()
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return model, tokenizer.convert_tokens_to_ids([*words])
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["by its files", "by its tokenizer"])
+def test_a_generator_scores_by_its_yes_and_no(tmp_path: Path, is_named: bool) -> None:
+    model, (yes, no) = save_judge(tmp_path, "yes", "no")
+    if is_named:
+        write_modules(tmp_path, "Transformer", "LogitScore")
+        write(tmp_path, "1_LogitScore/config.json", {"true_token_id": yes, "false_token_id": no})
+    loaded = load_model(str(tmp_path), task=None if is_named else ModelTask.SCORE)
+    with InferenceEngine(loaded, load_tokenizer(str(tmp_path))) as engine:
+        kinds = engine.card.answers
+        assert (kinds.task, kinds.can_generate, kinds.labels) == (ModelTask.SCORE, True, ())
+        assert kinds.score_token_ids == (yes, no)
+        prompt = engine_ids(engine, "Is it?")
+        [found] = answers(engine.core, ask("r", prompt, LabelParams(token_ids=(yes, no))))
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([prompt])).logits[0, -1]
+    np.testing.assert_allclose(found[0], logits.log_softmax(-1)[[yes, no]].numpy(), **EXACT)
+
+
+def test_what_has_nothing_to_score_with_is_refused(tmp_path: Path) -> None:
+    save_judge(tmp_path / "yes", "yes")
+    save_bert(tmp_path / "bert")
+    for name in ("yes", "bert"):
+        with pytest.raises(UnsupportedModelError, match="it can't score"):
+            load_model(str(tmp_path / name), task=ModelTask.SCORE)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
 
@@ -13,16 +14,29 @@ from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.draft_check import check_draft
 from deployments.text.grammar.grammar import from_regex
-from deployments.wire import SamplingParams
+from deployments.text.stream import TextDelta, TextStream, fold
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import GenerationRequest, SamplingParams
 from tests.effort import tries
-from tests.engine.drive import GREEDY, Engine, engine, random_ids, request, roomy
+from tests.engine.drive import (
+    GREEDY,
+    Engine,
+    ascii_text,
+    ascii_tokenizer,
+    engine,
+    random_ids,
+    request,
+    roomy,
+)
 from tests.engine.scheduler.repeating import every_repeating, plain, repeating, tokens
 from tests.engine.scheduler.test_drafter import THINKING
 from tests.engine.scheduler.test_recovery import ERROR, Faults
 from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
 from tests.models import SIZES, VOCAB, alike, forgetful, from_config, tiny_model
+from tests.text.cards import card
 
 FREE = SamplingParams(temperature=2.5, seed=1)
+TOKENIZER = TextTokenizer(card(Tokenizer.from_str(ascii_tokenizer())))
 
 
 def drafting(
@@ -94,6 +108,34 @@ def test_what_else_is_read_of_tokens_is_plain(one: object) -> None:
     assert found.token_ids == expected.token_ids
     assert found.finish_reason is expected.finish_reason
     check_logprobs(found, expected, 0)
+
+
+def stopped_at(running: Engine, one: GenerationRequest, stop: str) -> TextDelta:
+    """The answer as the ingress reads it, which leaves the events at the stop string."""
+    stream, deltas = TextStream(TOKENIZER, stops=[stop]), list[TextDelta]()
+    for _, event in running.core.run([one]):
+        deltas.append(stream.push(event))
+        if stream.is_complete:
+            break
+    return fold(deltas)
+
+
+def test_a_stop_string_ends_it_at_the_same_token() -> None:
+    """Wherever it ends within a draft, of which each step commits six tokens."""
+    one = request("a", random_ids(30), replace(FREE, logprobs=1), max_tokens=90)
+    with engine(model=forgetful()) as running:
+        text = ascii_text(running.run(one)[0].token_ids)
+        stops = [text[end - 3 : end] for end in range(40, 46)]
+        expected = [stopped_at(running, one, stop) for stop in stops]
+    with drafting(forgetful()) as running:
+        found = [stopped_at(running, one, stop) for stop in stops]
+    for ours, theirs, stop in zip(found, expected, stops, strict=True):
+        assert ours.accepted_tokens > 0
+        assert ours.stop == theirs.stop == stop
+        assert ours.text == theirs.text == text[: text.index(stop)]
+        assert ours.token_ids == theirs.token_ids
+        assert ours.output_tokens == theirs.output_tokens == len(ours.text) + len(stop)
+        assert [each.offset for each in ours.logprobs] == [*range(len(ours.text))]
 
 
 @every_repeating

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +14,11 @@ from deployments.anthropic.routes import app as anthropic_app
 from deployments.ingress.metrics import Metrics
 from deployments.llama.routes import app as llama_app
 from deployments.openai.routes import app as openai_app
+from deployments.outputs import AnswerKinds, Pooling
 from deployments.served_adapters import AdapterTable, ServedAdapter
-from deployments.wire import GenerationRequest
+from deployments.wire import GenerationRequest, TokenEvent
 from kv.content import Adapter
-from tests.ingress.engines import says
+from tests.ingress.engines import pools, says
 from tests.llama.serving import CountingCluster
 from tests.text.cards import card
 
@@ -27,6 +29,7 @@ AS_NAMED = {"polite": (Adapter("/p", b"p", 1.0),), "tiny:terse": (Adapter("/t", 
 USER = {"role": "user", "content": "Hello"}
 MESSAGES: dict[str, Any] = {"messages": [USER], "max_tokens": 8}
 PROMPT: dict[str, Any] = {"prompt": "Hello", "max_tokens": 8}
+QUESTION = {"instructions": "The text is rude"}
 PATHS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", MESSAGES),
     ("/v1/completions", PROMPT),
@@ -35,8 +38,13 @@ PATHS: list[tuple[str, dict[str, Any]]] = [
     ("/completion", PROMPT),
     ("/chat/completions", MESSAGES),
     ("/responses", {"input": "Hello"}),
+    ("/v1/embeddings", {"input": "Hello"}),
+    ("/embedding", {"content": "Hello"}),
+    ("/embed", {"inputs": "Hello"}),
+    ("/v1/decisions", {"input": "Hello", "questions": [{**QUESTION, "type": "predicate"}]}),
+    ("/v1/systemone", {"state": "Hello", "questions": {"rude": {**QUESTION, "type": "noul"}}}),
 ]
-WITH_LORA = [PATHS[0], PATHS[1], PATHS[4], PATHS[5]]
+WITH_LORA = [PATHS[0], PATHS[1], PATHS[4], PATHS[5], *PATHS[7:]]
 
 
 def application(engine: CountingCluster, path: str) -> ASGIApp:
@@ -45,11 +53,17 @@ def application(engine: CountingCluster, path: str) -> ASGIApp:
     return (openai_app if path.startswith("/v1/") else llama_app)(engine, Metrics())
 
 
+def answers(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+    script = says("Hi") if request.output is None else pools(lambda _: [[-1.0, -2.0]])
+    return script(request)
+
+
 def send(
     method: str, path: str, table: AdapterTable = TABLE, **sent: Any
 ) -> tuple[httpx.Response, CountingCluster]:
     async def asks() -> tuple[httpx.Response, CountingCluster]:
-        engine = CountingCluster(says("Hi"), card())
+        kinds = AnswerKinds(can_embed=True, pooling=Pooling.LAST, embedding_size=2)
+        engine = CountingCluster(answers, card(answers=kinds, context_length=2048))
         engine.adapters = table
         transport = httpx.ASGITransport(application(engine, path.partition("?")[0]))
         async with httpx.AsyncClient(transport=transport, base_url="http://manta") as client:
@@ -61,7 +75,9 @@ def send(
 def heard(path: str, body: dict[str, Any], table: AdapterTable = TABLE) -> GenerationRequest:
     response, engine = send("POST", path, table, json=body)
     assert response.status_code == 200, response.text
-    assert response.json()["model"] == body.get("model", "tiny")
+    answer = response.json()
+    if isinstance(answer, dict):  # lists of vectors name no model
+        assert answer["model"] == body.get("model", "tiny")
     return engine.requests[0]
 
 

@@ -308,6 +308,16 @@ def test_embed_of_text_embeddings_inference() -> None:
     assert asked("/embed", {"inputs": "x" * 40}, MODEL).refusal()["param"] == "inputs"
 
 
+def test_the_defaults_of_text_embeddings_inference_may_be_sent() -> None:
+    defaults = {"truncate": False, "truncation_direction": "Right", "normalize": True}
+    got = asked("/embed", {"inputs": "Hello", **defaults}, MODEL)
+    assert got.json == asked("/embed", {"inputs": "Hello"}, MODEL).json
+    assert asked("/embed", {"inputs": "x" * 40, **defaults}, MODEL).refusal()["param"] == "inputs"
+    for fields in ({"truncation_direction": "Left"}, {"truncate_prompt_tokens": 5}):
+        error = asked("/embed", {"inputs": "Hello", **defaults, **fields}, MODEL).refusal()
+        assert error["param"] == "truncation_direction"
+
+
 def test_embed_of_cohere_cuts_what_is_too_long() -> None:
     body = {
         "model": "tiny",

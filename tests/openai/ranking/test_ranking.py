@@ -77,6 +77,10 @@ def test_coheres_form_cuts_documents_to_the_model() -> None:
     got = ranked("/v2/rerank", {**long, "max_tokens_per_doc": 7})
     n_query = len(TOKENIZER.encode("Hello", False))
     assert len(got.requests[0].prompt_ids) == n_query + 7
+    got = ranked("/v2/rerank", {**long, "max_tokens_per_doc": 4096})
+    assert len(got.requests[0].prompt_ids) == 64
+    fields = {"truncate_prompt_tokens": 9, "max_tokens_per_doc": 4096}
+    assert len(ranked("/v2/rerank", {**long, **fields}).requests[0].prompt_ids) == 9
 
 
 def test_the_form_of_text_embeddings_inference_is_a_list() -> None:

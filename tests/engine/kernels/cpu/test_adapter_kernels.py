@@ -9,6 +9,7 @@ from deployments.engine.kernels.cpu import adapter_ops
 from deployments.engine.kernels.cpu.adapter_ops import PackedAdapters, Segments
 
 N_IN, OUTS = 34, [slice(0, 40), slice(40, 50), slice(50, 123)]
+MAX_RANK = 256  # that a preset may allow
 RANKS = ((3, 4), (16, 17, 1), (), (32,))  # of what stands side by side in each slot
 SEGMENTS = torch.tensor([[0, 0, 1], [1, 1, 12], [3, 12, 14]])
 TOKENS = torch.tensor([9, *range(10, 21), 3, 0])
@@ -57,6 +58,22 @@ def test_what_is_added_is_the_product(parts: list[slice]) -> None:
     adapter_ops.expand_(packed, out, adapter_ops.shrink(packed, x, ALL), ALL, first)
     torch.testing.assert_close(out.float(), expected, atol=0.05, rtol=0.01)
     assert torch.equal(out[OTHERS], before[OTHERS])
+
+
+def test_the_largest_rank_is_the_product() -> None:
+    torch.manual_seed(3)
+    rank = MAX_RANK
+    packed = adapter_ops.empty_adapters(N_IN, OUTS, len(RANKS), rank)
+    x, out = bfloat16(21, N_IN), bfloat16(21, OUTS[-1].stop)
+    expected = out.float()
+    for slot, begin, end in SEGMENTS.tolist():
+        own = TOKENS[begin:end]
+        for part, outs in enumerate(OUTS):
+            a, b = bfloat16(rank, N_IN), bfloat16(outs.stop - outs.start, rank) / rank**0.5
+            adapter_ops.put(packed, slot, part, a, b)
+            expected[own, outs] += x[own].float() @ a.float().t() @ b.float().t()
+    adapter_ops.expand_(packed, out, adapter_ops.shrink(packed, x, ALL), ALL)
+    torch.testing.assert_close(out.float(), expected, atol=0.1, rtol=0.01)
 
 
 def test_a_token_beside_others_has_the_bits_that_it_has_alone() -> None:
