@@ -14,6 +14,7 @@ from transformers import (
     Gemma3TextConfig,
     Gemma4TextConfig,
     GptOssConfig,
+    Lfm2Config,
     Llama4TextConfig,
     LlamaConfig,
     Mamba2Config,
@@ -164,7 +165,8 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
 
 # Those of them that transformers runs row by row.
 BY_ROWS = frozenset({"diffllama", "falcon", "llama4", "recurrent_gemma", "rwkv"})
-# Layers with a state: three of four, all, and all of the older kind.
+# Layers with a state: three of four, all, all of the older kind, and two of three, whose states are
+# the last inputs of short convolutions.
 STATES: dict[str, Callable[[], PretrainedConfig]] = {
     "qwen3_next": lambda: Qwen3NextConfig(
         **{**SIZES, "num_hidden_layers": 4},
@@ -181,6 +183,9 @@ STATES: dict[str, Callable[[], PretrainedConfig]] = {
         **NO_ATTENTION, num_heads=4, head_dim=16, state_size=16, n_groups=1, chunk_size=8
     ),
     "mamba": lambda: MambaConfig(**NO_ATTENTION, state_size=16),
+    "lfm2": lambda: Lfm2Config(
+        **SIZES, layer_types=["conv", "full_attention", "conv"], tie_word_embeddings=False
+    ),
 }
 if can_keep_states():
     CONFIGS |= STATES

@@ -25,7 +25,8 @@ from tests.models import CONFIGS
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 SEES = "llava"  # each of its streams has another image
-KINDS = ("gemma3", "qwen3_next", "mamba2", SEES)
+# Windows, states beside attention and alone, latents, row by row without states and with them.
+KINDS = ("gemma3", "qwen3_next", "mamba2", "deepseek_v3", "diffllama", "rwkv", SEES)
 N_STREAMS, N_TOKENS = 6, 150
 PRESETS = "version = 1\n[*]\ndtype = float32\nnum-cpus = 0.4\nreplicas = 2\nn-pages = 1024\n"
 

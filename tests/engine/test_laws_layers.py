@@ -15,13 +15,30 @@ from tests.engine.drive import Engine, Outcome, engine, random_ids, request, roo
 from tests.models import STATES, forgetful, tiny_model
 
 needs_states = pytest.mark.skipif(not can_keep_states(), reason="needs a newer transformers")
-# Windows beside full attention, in six groups; windows alone; latents; gated delta nets beside
-# attention; Mamba 2; Mamba 1, whose layers can't go on in a chunk.
-WINDOWS = ("gemma3", "mistral")
-STATELESS = (*WINDOWS, "deepseek_v3")
-KINDS = (*STATELESS, *(pytest.param(name, marks=needs_states) for name in STATES))
-every_kind = pytest.mark.parametrize("architecture", KINDS)
-every_state = pytest.mark.parametrize("architecture", KINDS[len(STATELESS) :])
+# Windows beside full attention, in six groups; windows alone; latents. Then those with states:
+# gated delta nets beside attention; Mamba 2; Mamba 1, whose layers can't go on in a chunk; short
+# convolutions.
+KINDS = ("gemma3", "mistral", "deepseek_v3")
+KINDS_OF_STATES = tuple(pytest.param(name, marks=needs_states) for name in STATES)
+# Heads that differ by layer; row by row, without states and with them.
+MORE_STATELESS = ("gemma4", "diffllama")
+BY_ROWS = ("rwkv", "recurrent_gemma")
+STATELESS = (*KINDS, *MORE_STATELESS)
+
+
+def exhaustively(*names: str) -> list[object]:
+    return [pytest.param(name, marks=pytest.mark.exhaustive) for name in names]
+
+
+def of_kinds(*kinds: object) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("architecture", kinds)
+
+
+every_kind = of_kinds(*KINDS, *KINDS_OF_STATES, *exhaustively(*MORE_STATELESS, *BY_ROWS))
+every_state = of_kinds(*KINDS_OF_STATES, *exhaustively(*BY_ROWS))
+also_by_rows = of_kinds(
+    *KINDS, *KINDS_OF_STATES, "diffllama", "rwkv", *exhaustively("gemma4", "recurrent_gemma")
+)
 N_NEW = 14
 SAMPLING = SamplingParams(temperature=2, seed=3, logprobs=1)
 LONG = random_ids(45)  # longer than all windows
@@ -82,7 +99,7 @@ def test_preempted_is_undisturbed(architecture: str) -> None:
     ]
     with engine(architecture, limits=roomy(n_pages=1024)) as running:
         expected = [running.run(one)[0].token_ids for one in alike]
-    n_pages = {"gemma3": 68, "mistral": 18}.get(architecture, 16)
+    n_pages = {"gemma3": 68, "gemma4": 46, "mistral": 18}.get(architecture, 16)
     limits = roomy(n_pages=n_pages, max_running=4, max_batch_tokens=8)
     with engine(architecture, limits=limits) as running:
         assert [one.token_ids for one in running.run_together(*alike)] == expected
@@ -97,18 +114,20 @@ def test_launched_ahead_is_in_turns(architecture: str) -> None:
     limits = roomy(n_pages=1024, max_running=3, max_batch_tokens=5, async_scheduling=True)
     with engine(architecture, limits=limits) as running:
         check(running.run_together(*REQUESTS), architecture)
-    with failing(architecture, 1, 4, 13, max_batch_tokens=16, async_scheduling=True) as running:
+    calls = (1, 4, 60 if architecture == "recurrent_gemma" else 13)  # of different steps
+    with failing(architecture, *calls, max_batch_tokens=16, async_scheduling=True) as running:
         check(running.run_in_one_batch(*REQUESTS), architecture)
         assert running.core.stats().failed_steps == 2
 
 
 @contextmanager
-def failing(architecture: str, *steps: int, **limits: float | None) -> Iterator[Engine]:
-    """An engine of whose steps these fail, when all behind them is written."""
+def failing(architecture: str, *calls: int, **limits: float | None) -> Iterator[Engine]:
+    """An engine whose model fails at these calls, when all behind them is written. A step is one
+    call, or one for each row and token where the model is run so."""
     model, number = tiny_model(architecture), count()
 
     def fail(module: nn.Module, args: object) -> None:
-        if next(number) in steps:
+        if next(number) in calls:
             raise ValueError("a fault")
 
     with engine(architecture, model=model, limits=roomy(n_pages=1024, **limits)) as running:
@@ -116,7 +135,7 @@ def failing(architecture: str, *steps: int, **limits: float | None) -> Iterator[
         yield running
 
 
-@every_kind
+@also_by_rows
 def test_a_failed_step_changes_nothing(architecture: str) -> None:
     with failing(architecture, 1, 6, 13) as running:
         check(running.run_in_one_batch(*REQUESTS), architecture)

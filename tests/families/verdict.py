@@ -1,6 +1,6 @@
 """What the engine makes of a type of models: greedy tokens beside those of transformers alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -142,7 +142,9 @@ def _ways(model: PreTrainedModel) -> Iterator[tuple[str, list[Outcome]]]:
     ]
     with engine(model=model, limits=roomy(page_size=PAGE_SIZE, max_batch_tokens=9)) as running:
         yield "in a batch and in chunks", running.run_together(*requests)
-        yield "with prefix hits", running.run_together(*requests)
+        again = running.run_together(*requests)
+        yield "with prefix hits", again
+        _check_hits(again)
     with engine(model=model, limits=roomy(page_size=PAGE_SIZE)) as running:
         yield "alone", [outcome for one in alone for outcome in running.run(one)]
         longest = running.core.cache.shape.pages_held(len(LONG) + N_NEW)
@@ -153,6 +155,15 @@ def _ways(model: PreTrainedModel) -> Iterator[tuple[str, list[Outcome]]]:
             if running.core.stats().preemptions:
                 return
     raise AssertionError("no number of pages has preempted a task")
+
+
+def _check_hits(outcomes: Iterable[Outcome]) -> None:
+    """Each prompt has come before, and the state behind its last full page was kept if there is
+    one: all but its last tokens must have been found."""
+    for outcome, prompt in zip(outcomes, PROMPTS, strict=True):
+        expected = (len(prompt) - 1) // PAGE_SIZE * PAGE_SIZE
+        found = outcome.cached_tokens
+        assert found == expected, f"prefix hits: {found} tokens were found, not {expected}"
 
 
 def _line(error: Exception) -> str:

@@ -172,11 +172,14 @@ class PagedRow:
     def __init__(self, step: StepInputs, row: int, storage: Storage, how: ByRows) -> None:
         self._layers = how.layers
         self._total = int(step.total_len[row])
-        pages = step.page_table[0, row : row + 1, : -(-self._total // storage.page_size)]
-        lengths = slice(row, row + 1)
-        rows = pages, step.total_len[lengths], step.new_len[lengths]
+        own = slice(row, row + 1)
+        # Beside a draft model the layers may be of several groups. None of them has a window: a row
+        # holds all of its pages.
+        tables = step.page_table[:, own, : -(-self._total // storage.page_size)]
+        lengths = step.total_len[own], step.new_len[own]
         self._views: dict[int, KvcacheView] = {
-            layer: bind(storage, *rows, layer) for layer in dict.fromkeys(storage.addressed_as)
+            layer: bind(storage, tables[storage.group_of[layer]], *lengths, layer)
+            for layer in dict.fromkeys(storage.addressed_as)
         }
         self._storage = storage
 

@@ -42,6 +42,7 @@ from kv.arrays import IntArray
 N_TRIED = 6  # tokens
 # Ends of the names of models whose hidden states are what they are for.
 BARE = ("Model", "ForMaskedLM", "ForPreTraining")
+WITH_HEAD = "LMHeadModel"  # one of these that has the vocabulary's head, as GPT-2
 LABEL_TASKS = frozenset({ModelTask.SCORE, ModelTask.CLASSIFY})
 
 
@@ -53,7 +54,10 @@ def task_of(config: PretrainedConfig, files: SentenceFiles | None) -> ModelTask:
     if files is not None and files.score_token_ids:
         return ModelTask.SCORE
     is_nameless = not name and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING
-    is_bare = name.endswith(BARE) or (is_nameless and type(config) in MODEL_FOR_MASKED_LM_MAPPING)
+    is_masked = type(config) in MODEL_FOR_MASKED_LM_MAPPING
+    is_decoder = not is_masked or getattr(config, "is_decoder", False)
+    is_bare = name.endswith(BARE) and not (name.endswith(WITH_HEAD) and is_decoder)
+    is_bare = is_bare or (is_nameless and is_masked)
     return ModelTask.EMBED if files is not None or is_bare else ModelTask.GENERATE
 
 

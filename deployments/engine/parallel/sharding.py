@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.loading.checks import read_config
 from deployments.engine.loading.loader import default_dtype, load_model
 from deployments.engine.parallel.ranks import Ranks, shard_range
@@ -41,20 +41,22 @@ def load_shard(
 
 def check_shardable(config: PretrainedConfig, world_size: int) -> None:
     """Raises ValueError if `world_size` does not divide the numbers of heads, and
-    UnsupportedModelError if transformers has no plan that splits the model's layers."""
+    UnsupportedModelError if transformers has no plan that splits the model's layers, or the
+    config no number of heads for all of them."""
     text = config.get_text_config(decoder=True)
-    heads: int = text.num_attention_heads
-    kv_heads: int = getattr(text, "num_key_value_heads", None) or heads
-    if heads % world_size or kv_heads % world_size:
-        raise ValueError(
-            f"tensor_parallel: {world_size} ranks can't share {heads} attention heads "
-            f"and {kv_heads} key-value heads equally"
-        )
     plan: Mapping[str, str] = getattr(text, "base_model_tp_plan", None) or {}
     # A plan for the embedding alone would have each rank compute all layers.
     if not any(".*" in name for name in plan):
         raise UnsupportedModelError(
             f"{text.model_type} has no tensor-parallel plan that splits its layers"
+        )
+    with unsupported_on_error(f"ranks can't share {text.model_type}"):  # they may differ by layer
+        heads: int = text.num_attention_heads
+        kv_heads: int = getattr(text, "num_key_value_heads", None) or heads
+    if heads % world_size or kv_heads % world_size:
+        raise ValueError(
+            f"tensor_parallel: {world_size} ranks can't share {heads} attention heads "
+            f"and {kv_heads} key-value heads equally"
         )
 
 

@@ -10,6 +10,7 @@ from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.decoder import first_position
+from deployments.engine.forward.recurrent import can_keep_states
 from deployments.engine.loading.attention_check import find_layout
 from tests.engine.drive import roomy
 from tests.families import tiny as families
@@ -44,6 +45,22 @@ def test_want_of_memory_is_no_reason_to_run_row_by_row() -> None:
     model.model.layers[1].mlp.register_forward_hook(fail)
     with pytest.raises(UnsupportedModelError, match=r"^[^;]*no memory is left$"):
         find_layout(model)
+
+
+@pytest.mark.skipif(not can_keep_states(), reason="needs a newer transformers")
+@pytest.mark.parametrize("architecture", ["qwen3_next", "mamba2"])
+def test_with_an_older_transformers_states_go_row_by_row_and_the_log_names_the_one_needed(
+    architecture: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny_model(architecture)
+    monkeypatch.setattr(f"{can_keep_states.__module__}.transformers.__version__", "5.22.4")
+    find_layout(model)
+    assert by_rows(model) is not None
+    (said,) = (one.message for one in caplog.records if "row by row" in one.message)
+    assert said.endswith("those that keep a state need transformers 5.23 or newer")
+    monkeypatch.undo()
+    find_layout(model)
+    assert by_rows(model) is None
 
 
 def roberta(padding: int, n_positions: int) -> PreTrainedModel:

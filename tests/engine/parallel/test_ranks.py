@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Mamba2Config,
+    MambaConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    RwkvConfig,
+)
 
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
@@ -292,6 +300,19 @@ def test_a_model_whose_plan_splits_no_layers_is_refused_by_name(
     config = CONFIGS["gpt_oss"]()
     config.base_model_tp_plan = plan  # of the installed version: some have one for the embedding
     with pytest.raises(UnsupportedModelError, match="gpt_oss has no tensor-parallel plan"):
+        check_shardable(config, 2)
+
+
+@pytest.mark.parametrize("config", [MambaConfig(), Mamba2Config(), RwkvConfig()])
+def test_a_model_without_attention_heads_is_refused_by_name(config: PretrainedConfig) -> None:
+    with pytest.raises(UnsupportedModelError, match=f"{config.model_type} has no tensor-parallel"):
+        check_shardable(config, 2)
+
+
+def test_a_plan_without_a_number_of_heads_is_refused_by_name() -> None:
+    config = MambaConfig()
+    config.base_model_tp_plan = {"layers.*.mixer.in_proj": "colwise"}
+    with pytest.raises(UnsupportedModelError, match=r"ranks can't share mamba: .*num_attention_"):
         check_shardable(config, 2)
 
 

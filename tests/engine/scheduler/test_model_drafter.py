@@ -32,7 +32,7 @@ from tests.engine.scheduler.repeating import every_repeating, plain, repeating, 
 from tests.engine.scheduler.test_drafter import THINKING
 from tests.engine.scheduler.test_recovery import ERROR, Faults
 from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
-from tests.models import SIZES, VOCAB, alike, forgetful, from_config, tiny_model
+from tests.models import CONFIGS, SIZES, VOCAB, alike, forgetful, from_config, tiny_model
 from tests.text.cards import card
 
 FREE = SamplingParams(temperature=2.5, seed=1)
@@ -227,6 +227,38 @@ def test_it_need_not_be_of_the_same_shape(name: str, architecture: str) -> None:
         outcomes = running.run_together(*repeating("greedy"))
         assert running.core.stats().drafted_tokens > 0
     assert tokens(outcomes) == tokens(plain("greedy", architecture))
+
+
+def with_layers(architecture: str, n: int) -> PreTrainedModel:
+    config = CONFIGS[architecture]()
+    config.num_hidden_layers = n
+    return from_config(config)
+
+
+# So many layers that those without a window are in several groups. The first model is run row by
+# row, or the second one, which drafts.
+MIXED = {
+    "alibi": ("falcon", 3, "mistral", 1),
+    "windows": ("mistral", 3, "diffllama", 2),
+    **tries({}, {"chunks": ("llama4", 3, "mistral", 1), "twice": ("diffllama", 3, "mistral", 1)}),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_row_by_row_all_layers_have_the_pages_of_their_groups(name: str) -> None:
+    architecture, n_layers, other, n_others = MIXED[name]
+    model, draft = with_layers(architecture, n_layers), with_layers(other, n_others)
+    longer_than_windows = [
+        request(f"r{i}", random_ids(40 + i, seed=i), sampling, max_tokens=60)
+        for i, sampling in enumerate((GREEDY, FREE))
+    ]
+    with engine(model=model) as running:
+        expected = [running.run(one)[0] for one in longer_than_windows]
+    with engine(model=model, draft=draft, limits=roomy(draft_tokens=5, draft_min=1)) as running:
+        outcomes = running.run_together(*longer_than_windows)
+        assert sum(one.window is None for one in running.core.cache.groups) > 1
+        assert running.core.stats().drafted_tokens > 0
+    assert tokens(outcomes) == tokens(expected)
 
 
 def test_it_drafts_beside_layers_that_keep_a_state() -> None:
