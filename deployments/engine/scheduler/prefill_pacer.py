@@ -17,7 +17,7 @@ FIT_ITERATIONS = 6
 REFIT_STEPS = 8  # a fit takes as long as a small model's step
 
 MAX_SLOWDOWN = 1.7  # of a step of streams by texts whose answers are vectors
-MIN_POOLED_TOKENS = 4  # that even then are computed: a chunk costs as much with one
+MIN_POOLED_TOKENS = 1  # that even then are computed
 # The share of such texts grows by these, until a step took too long and later. Then it is halved.
 FIRST_GROWTH, GROWTH = 1.25, 1.05
 REFRESH_STEPS = 64  # after which a step has no prompt, to time it
