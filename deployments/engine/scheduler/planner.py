@@ -136,7 +136,9 @@ class Planner:
             if room <= 0 or (task not in rows and self._has_to_wait(task, coming)):
                 continue
             before = rows.get(task, 0)
-            n = self._cut(task, before + min(share, room), to_pages=not is_first)
+            # Texts whose answers are vectors may have less than a page in all of many steps.
+            has_pages = task.pooled is None or room >= self._page_size
+            n = self._cut(task, before + min(share, room), to_pages=has_pages and not is_first)
             if task.media_vectors:
                 most = self._max_tokens - n_decodes if is_first else before + room
                 n = _around_spans(task, n, most)

@@ -11,7 +11,9 @@ from transformers import AutoModelForCausalLM
 
 from deployments.engine.scheduler.planner import divide
 from deployments.engine.tasks.task import Task
+from deployments.outputs import Pooling, PoolParams
 from tests.engine.drive import engine, random_ids, request, roomy
+from tests.engine.outputs.drive import ask
 from tests.engine.sampling.rows import task_of
 from tests.models import CONFIGS
 
@@ -111,3 +113,13 @@ def test_a_target_for_streams_changes_when_prompts_are_computed_and_nothing_else
     with engine(limits=roomy(max_batch_tokens=64, target_itl_ms=1e-6)) as running:
         assert running.run_at_once(*requests) == expected
         assert running.core.stats().steps > n_steps + 10
+
+
+def test_a_text_for_a_vector_goes_on_beside_a_stream_and_a_long_prompt() -> None:
+    """Though it may have but one token of a step, which is less than a page."""
+    stream = request("stream", random_ids(4), max_tokens=100)
+    prompt = request("prompt", random_ids(96, seed=1), max_tokens=1)
+    text = ask("text", random_ids(6, seed=2), PoolParams(pooling=Pooling.MEAN))
+    limits = roomy(n_pages=1024, page_size=16, max_running=4, max_batch_tokens=4)
+    with engine(limits=limits) as running:
+        assert running.order_of_ends(stream, prompt, text) == ["text", "prompt", "stream"]
