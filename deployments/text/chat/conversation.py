@@ -103,7 +103,7 @@ def prepare_prompt(
     encode = partial(tokenizer.encode, add_special_tokens=False, limit=card.context_length)
     ids, places = placed_ids(expanded, encode, card, "messages")
     starts: tuple[int, ...] = ()
-    if card.keeps_states:
+    if card.keeps_states and len(ids) < card.context_length:
         starts = _message_starts(conversation.messages, text, len(ids), encode)
     return ChatPrompt(
         text=text,
@@ -130,10 +130,12 @@ def _message_starts(
     """As `Prompt.message_starts`. One id earlier than where a message seems to begin: by itself
     its text may be encoded in another way."""
     starts = set()
-    instructions = [*takewhile(lambda one: one.get("role") in SYSTEM_ROLES, messages)]
-    told = _text(instructions[-1:])
-    if told and len(instructions) < len(messages) and (at := text.find(told)) >= 0:
-        starts.add(len(encode(text[: at + len(told)])) - 1)
+    n = sum(1 for _ in takewhile(lambda one: one.get("role") in SYSTEM_ROLES, messages))
+    told, first = _text(messages[:n][-1:]), _text(messages[n : n + 1])
+    behind = max(0, text.find(told)) + len(told)
+    # Some templates have the tools behind the instructions.
+    at = text.find(first, behind) if first else -1
+    starts.add(len(encode(text[: at if at >= 0 else behind])) - 1)
     if (said := _text(messages[-1:])) and (at := text.rfind(said)) >= 0:
         starts.add(n_ids - len(encode(text[at:])) - 1)
     return tuple(sorted(one for one in starts if one > 0))

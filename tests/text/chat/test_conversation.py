@@ -221,7 +221,7 @@ def test_where_messages_begin_is_known_for_models_with_states(last: str) -> None
 
     asked, told = {"role": "user", "content": last}, {"role": "system", "content": "Be brief."}
     another = {"role": "user", "content": "another question"}
-    ids, (at,) = begun(*said, asked)
+    ids, (*_, at) = begun(*said, asked)
     assert_common(ids, begun(*said, another)[0], at)
     assert begun(*said, asked, keeps_states=False) == (ids, ())
     ids, (behind, at) = begun(told, *said, asked)
