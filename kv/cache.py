@@ -128,7 +128,7 @@ class KVCache:
             self._hit_points = HitPoints(
                 self.pool.journal,
                 self._longest_hit,
-                lambda hashes: self._last_hit(hashes, len(hashes)),
+                self._last_hit,
                 self._first_page_needed,
             )
         max_pages = shape.pages_for(shape.max_tokens)

@@ -5,10 +5,19 @@ So what others are told goes by the ends of sequences, and not by single pages.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from kv.journal import Journal
 from kv.told_pages import ToldPages
+
+
+@dataclass(eq=False, slots=True)
+class _End:
+    """Of a sequence with these hashes of pages, the first `n` can be hit."""
+
+    hashes: Sequence[bytes]
+    n: int
 
 
 class HitPoints:
@@ -16,7 +25,7 @@ class HitPoints:
     where its sequence can be.
 
     longest_hit: of a prefix's pages, how many leading ones can be hit.
-    last_hit: the same of a prefix that could be until now.
+    last_hit: the same of the first so many, which could be until now.
     first_needed: of so many pages, the first one that a hit needs.
     """
 
@@ -24,15 +33,15 @@ class HitPoints:
         self,
         journal: Journal,
         longest_hit: Callable[[Sequence[bytes]], int],
-        last_hit: Callable[[Sequence[bytes]], int],
+        last_hit: Callable[[Sequence[bytes], int], int],
         first_needed: Callable[[int], int],
     ) -> None:
         self._longest_hit, self._last_hit = longest_hit, last_hit
         self._first_needed = first_needed
         self._told = ToldPages(journal)
         self._tasks: dict[str, list[bytes]] = {}  # hashes of their full pages
-        self._ends: dict[bytes, Sequence[bytes]] = {}  # by the last hash: all of them
-        self._needing: defaultdict[bytes, set[bytes]] = defaultdict(set)  # by page: last hashes
+        self._ends: dict[bytes, _End] = {}  # by the hash of the last page
+        self._needing: defaultdict[bytes, set[_End]] = defaultdict(set)  # by page
 
     def extend(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
         """The task has full pages with these hashes from `first_page` on. Behind forgotten ones
@@ -47,48 +56,53 @@ class HitPoints:
     def remove(self, task_id: str) -> None:
         """The task gives back its pages."""
         hashes = self._tasks.pop(task_id, [])
-        self._keep(hashes, self._longest_hit(hashes))
+        self._move(_End(hashes, 0), len(hashes), self._longest_hit(hashes))
 
     def lose(self, page_hash: bytes) -> None:
         """A page with this hash is gone, of some group."""
         for end in [*self._needing.get(page_hash, ())]:
-            hashes = self._pop(end)
-            self._keep(hashes, self._last_hit(hashes))
+            del self._ends[end.hashes[end.n - 1]]
+            self._move(end, end.n, self._last_hit(end.hashes, end.n))
 
     def forget(self, task_id: str, hashes: Sequence[bytes]) -> None:
         """Nothing can be hit any more at these pages or behind them, which the task has."""
-        self._told.remove(self._tasks.pop(task_id, []))
         gone = {*hashes}
-        for end, own in [*self._ends.items()]:
-            if not gone.isdisjoint(own):
-                self._told.remove(self._pop(end))
+        for own in self._tasks.values():
+            n = next((n for n, page in enumerate(own) if page in gone), len(own))
+            self._told.remove(own[n:])
+            del own[n:]
+        self._tasks.pop(task_id, None)
+        for last, end in [*self._ends.items()]:
+            if not gone.isdisjoint(end.hashes[: end.n]):
+                del self._ends[last]
+                self._move(end, end.n, 0)
 
     def check(self) -> None:
         """Asserts that what is kept can be hit, and is told of."""
-        self._told.check([*self._tasks.values(), *self._ends.values()])
-        for end, hashes in self._ends.items():
-            assert hashes[-1] == end
+        ends = {last: end.hashes[: end.n] for last, end in self._ends.items()}
+        self._told.check([*self._tasks.values(), *ends.values()])
+        for last, hashes in ends.items():
+            assert hashes[-1] == last
             assert self._longest_hit(hashes) == len(hashes), "an end that can't be hit"
-        needing = {(page, end) for end in self._ends for page in self._needed(self._ends[end])}
-        assert needing == {(page, end) for page, ends in self._needing.items() for end in ends}
+        needed = {(page, end) for end in self._ends.values() for page in self._needed(end, end.n)}
+        assert needed == {(page, end) for page, found in self._needing.items() for end in found}
 
-    def _keep(self, hashes: Sequence[bytes], n: int) -> None:
-        """Of a sequence that is told of, the `n` pages that can be hit."""
-        if n and hashes[n - 1] in self._ends:
+    def _move(self, end: _End, n_told: int, n: int) -> None:
+        """To `n` pages, of a sequence of which `n_told` are told of. There is one end at a page."""
+        if n and end.hashes[n - 1] in self._ends:
             n = 0
-        self._told.remove(hashes[n:])
-        if n:
-            self._ends[hashes[n - 1]] = kept = hashes[:n]
-            for page in self._needed(kept):
-                self._needing[page].add(kept[-1])
-
-    def _pop(self, end: bytes) -> Sequence[bytes]:
-        hashes = self._ends.pop(end)
-        for page in self._needed(hashes):
+        self._told.remove(end.hashes[n:n_told])
+        before, after = self._needed(end, end.n), self._needed(end, n)
+        end.n = n
+        for page in before - after:
             self._needing[page].discard(end)
             if not self._needing[page]:
                 del self._needing[page]
-        return hashes
+        for page in after - before:
+            self._needing[page].add(end)
+        if n:
+            self._ends[end.hashes[n - 1]] = end
 
-    def _needed(self, hashes: Sequence[bytes]) -> Sequence[bytes]:
-        return hashes[self._first_needed(len(hashes)) :]
+    def _needed(self, end: _End, n: int) -> set[bytes]:
+        pages: Iterable[bytes] = end.hashes[self._first_needed(n) : n] if n else ()
+        return {*pages}

@@ -14,9 +14,6 @@ class ToldPages:
         self._journal = journal
         self._n_behind: Counter[bytes] = Counter()
 
-    def __contains__(self, page_hash: bytes) -> bool:
-        return page_hash in self._n_behind
-
     def add(self, hashes: Iterable[bytes]) -> None:
         """Something stands behind these pages, which are a prefix or go on behind one."""
         for one in hashes:

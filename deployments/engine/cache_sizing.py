@@ -189,7 +189,7 @@ def with_room_for_states(shape: CacheShape, budget: int) -> tuple[CacheShape, in
     """Checkpoints take at most half of `budget` bytes, and states of running tasks half of the
     rest: there are no more of either. Returns what is left for pages, too."""
     state_bytes = max(1, shape.state_bytes)
-    n = min(shape.max_checkpoints, budget // 2 // state_bytes)
+    n = max(0, min(shape.max_checkpoints, budget // 2 // state_bytes))
     budget -= n * state_bytes
     shape = _with_states_within(replace(shape, max_checkpoints=n), budget // 2)
     return shape, budget - SLOTS_PER_TASK * shape.max_tasks * state_bytes
