@@ -8,7 +8,8 @@ from deployments.engine.tasks.task import Task
 
 @dataclass(slots=True)
 class EngineStats:
-    """pending_tokens: of prompts, not computed yet. context_tokens: known ones, prompt and output.
+    """max_running: sequences that may run at once, of which memory may allow fewer than the limits
+    do. pending_tokens: of prompts, not computed yet. context_tokens: known ones, prompt and output.
     retried_rows: rows of failed steps that were computed again. drafted_tokens: those that steps
     took for the next ones; accepted_tokens: of them those that were. prompt_throughput,
     generation_throughput: tokens a second of the last minute's steps that had such tokens.
@@ -18,6 +19,7 @@ class EngineStats:
     the start.
     """
 
+    max_running: int = 0
     active_requests: int = 0
     waiting_requests: int = 0
     total_requests: int = 0

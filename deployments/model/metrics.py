@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # its module imports torch
     from deployments.engine.stats import EngineStats
 
 GAUGES = {
+    "max_running": ("manta_max_running_requests", "Sequences that may hold pages at once."),
     "active_requests": ("manta_running_requests", "Sequences that hold pages."),
     "waiting_requests": ("manta_waiting_requests", "Accepted sequences without pages."),
     "cache_usage": ("manta_kv_cache_usage_ratio", "Share of KV pages held by sequences."),

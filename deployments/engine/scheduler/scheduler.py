@@ -113,7 +113,7 @@ class InferenceScheduler:
         )
         self._running: list[Task] = []  # by their order
         self._outbox = Outbox()
-        self._stats = EngineStats(pages_total=cache.pool.n_pages)
+        self._stats = EngineStats(max_running=max_running, pages_total=cache.pool.n_pages)
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
         self._committer = Committer(cache, self._running, self._outbox, self._stats, self._borders)
         self._launcher = AsyncLauncher(
