@@ -66,7 +66,7 @@ class Allocator:
                 self._free.append(page)
 
     def discard(self, page: int) -> None:
-        """Of no use is what a page holds, which is in use or evictable: the latter is free now."""
+        """What a page holds is of no use. An evictable one becomes free, one in use stays so."""
         if page in self._evictable:
             del self._evictable[page]
             self._free.append(page)

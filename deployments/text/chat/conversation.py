@@ -132,7 +132,7 @@ def _message_starts(
     starts = set()
     n = sum(1 for _ in takewhile(lambda one: one.get("role") in SYSTEM_ROLES, messages))
     told, first = _text(messages[:n][-1:]), _text(messages[n : n + 1])
-    behind = max(0, text.find(told)) + len(told)
+    behind = at + len(told) if (at := text.find(told)) >= 0 else 0
     # Some templates have the tools behind the instructions.
     at = text.find(first, behind) if first else -1
     starts.add(len(encode(text[: at if at >= 0 else behind])) - 1)
