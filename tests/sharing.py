@@ -12,7 +12,8 @@ FIRST = (*TOGETHER, "tests/e2e")  # what takes longest, so that no process is al
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        if path.startswith("tests/gpu/"):  # most of a test there is compiling its own kernel
+        # Most of a test there is compiling its own kernel. Those of memory fill the device.
+        if path.startswith("tests/gpu/") and not path.endswith("test_memory.py"):
             return nodeid
         return next((folder for folder in TOGETHER if path.startswith(f"{folder}/")), path)
 

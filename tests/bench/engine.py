@@ -105,14 +105,13 @@ def adapters_for(model: PreTrainedModel, n: int, rank: int, folder: Path) -> lis
 
 
 def ratio_with_adapters(
-    core: EngineCore, rows: int, arguments: argparse.Namespace, contents: Sequence[Content]
+    core: EngineCore, rows: int, context: int, steps: int, contents: Sequence[Content], times: int
 ) -> tuple[float, float, float]:
     """Median milliseconds of steps without adapters and with, and the median of their ratios."""
     pairs = []
-    for _ in range(arguments.times + 1):  # the first one, which loads them, is not counted
+    for _ in range(times + 1):  # the first one, which loads them, is not counted
         plain, adapted = (
-            decode_step_ms(core, rows, arguments.context, arguments.steps, one)
-            for one in ((PLAIN,), contents)
+            decode_step_ms(core, rows, context, steps, one) for one in ((PLAIN,), contents)
         )
         pairs.append((plain, adapted))
     plains, adapteds = zip(*pairs[1:], strict=True)
@@ -183,7 +182,9 @@ def time_all(
         for n in track(arguments.prompts, "prompts", transient=True)
     }
     adapted = {
-        rows: ratio_with_adapters(core, rows, arguments, contents)
+        rows: ratio_with_adapters(
+            core, rows, arguments.context, arguments.steps, contents, arguments.times
+        )
         for rows in track(arguments.rows if arguments.adapters else (), "adapters", transient=True)
     }
     core.shutdown()

@@ -11,12 +11,13 @@ import gc
 import json
 import platform
 import sys
+import tempfile
 import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -39,7 +40,8 @@ from deployments.engine.limits import EngineLimits
 from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 from tests.bench.chunks import chunk_seconds
 from tests.bench.device_time import bandwidth, matmul_rate
-from tests.bench.engine import decode_step_ms
+from tests.bench.engine import adapters_for, decode_step_ms, ratio_with_adapters
+from tests.bench.shapes import ENDS, LLAMA_8B, QWEN3_600M
 
 DTYPE = torch.bfloat16
 Told = Callable[[], object]  # that a request has ended
@@ -62,35 +64,14 @@ class Plan:
     matrix: int  # rows and columns
     max_batch_tokens: int
     max_running: int
+    adapters: tuple[int, int, int] = (32, 8, 16)  # rows, adapters, rank
     baseline: dict[str, int] = field(default_factory=dict)  # sizes that it chooses on a GPU
 
 
-ENDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 PLANS = {
     "full": Plan(
-        large=LlamaConfig(  # Llama-3-8B
-            vocab_size=128256,
-            hidden_size=4096,
-            intermediate_size=14336,
-            num_hidden_layers=32,
-            num_attention_heads=32,
-            num_key_value_heads=8,
-            max_position_embeddings=40960,
-            rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
-            **ENDS,
-        ),
-        small=Qwen3Config(  # Qwen3-0.6B
-            vocab_size=151936,
-            hidden_size=1024,
-            intermediate_size=3072,
-            num_hidden_layers=28,
-            num_attention_heads=16,
-            num_key_value_heads=8,
-            head_dim=128,
-            tie_word_embeddings=True,
-            max_position_embeddings=16384,
-            **ENDS,
-        ),
+        large=LLAMA_8B,
+        small=QWEN3_600M,
         decodes=((1, 128), (64, 1024)),
         steps=128,
         prefill=8192,
@@ -137,6 +118,7 @@ PLANS = {
         matrix=64,
         max_batch_tokens=64,
         max_running=8,
+        adapters=(4, 2, 4),
         baseline={"num_blocks": 32, "max_batch_tokens": 64},
     ),
 }
@@ -166,9 +148,12 @@ def build(config: PretrainedConfig, device: str) -> PreTrainedModel:
 
 
 @contextmanager
-def engine(config: PretrainedConfig, plan: Plan, device: str) -> Iterator[EngineCore]:
+def engine(
+    config: PretrainedConfig, plan: Plan, device: str, n_adapters: int = 0, rank: int = 16
+) -> Iterator[EngineCore]:
     """An engine that has computed before: kernels are compiled, libraries have chosen."""
     limits = EngineLimits(max_running=plan.max_running, max_batch_tokens=plan.max_batch_tokens)
+    limits = replace(limits, max_loras=n_adapters, max_lora_rank=rank)
     core = EngineCore(build(config, device), frozenset(), limits)
     try:
         prefill_seconds(core, plan.prefill // 2)
@@ -351,6 +336,27 @@ def measure_small(plan: Plan, device: str, report: Report) -> None:
     report.add("requests_a_second", ours, f"small model, {load}", f"{ours:.1f} /s", ">= 95 /s")
 
 
+def measure_adapters(plan: Plan, device: str, report: Report) -> None:
+    """Steps whose rows have different adapters, or none, beside steps without any."""
+    rows, n, rank = plan.adapters
+    for name, config in (("large", plan.large), ("small", plan.small)):
+        release(device)
+        plain, adapted, ratio = adapters_ms(config, plan, device)
+        what = f"{name} model, {rows} rows of {n} adapters of rank {rank} and of none, over plain"
+        shown = f"{ratio:.2f} ({adapted:.2f} ms, {plain:.2f} without)"
+        report.add(f"adapters_{name}", ratio, what, shown, "<= 1.25")
+
+
+def adapters_ms(config: PretrainedConfig, plan: Plan, device: str) -> tuple[float, float, float]:
+    rows, n, rank = plan.adapters
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        engine(config, plan, device, n, rank) as core,
+    ):
+        contents = adapters_for(build(config, "meta"), n, rank, Path(folder))
+        return ratio_with_adapters(core, rows, plan.decodes[0][1], plan.steps, contents, 3)
+
+
 def measure_baseline(plan: Plan, device: str, report: Report) -> None:
     theirs = baseline_requests_a_second(plan, device)
     report.add("baseline", theirs, "the same by transformers", f"{theirs:.1f} /s")
@@ -361,7 +367,7 @@ def measure_baseline(plan: Plan, device: str, report: Report) -> None:
 def measure(plan: Plan, device: str, report: Report) -> bool:
     """Whether all parts came to their end; what fails in one is told, and the others follow."""
     succeeded = True
-    for part in (measure_device, measure_large, measure_small, measure_baseline):
+    for part in (measure_device, measure_large, measure_small, measure_adapters, measure_baseline):
         release(device)  # the part before held its engine until now
         try:
             part(plan, device, report)

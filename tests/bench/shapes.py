@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen3Config
 
 from tests.checkpoints import CHAT_TEMPLATE, SPECIAL
 
@@ -34,6 +34,30 @@ SHAPE_135M = LlamaConfig(
     bos_token_id=0,
     eos_token_id=0,
     pad_token_id=None,
+)
+ENDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+LLAMA_8B = LlamaConfig(  # Llama-3-8B
+    vocab_size=128256,
+    hidden_size=4096,
+    intermediate_size=14336,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    max_position_embeddings=40960,
+    rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
+    **ENDS,
+)
+QWEN3_600M = Qwen3Config(  # Qwen3-0.6B
+    vocab_size=151936,
+    hidden_size=1024,
+    intermediate_size=3072,
+    num_hidden_layers=28,
+    num_attention_heads=16,
+    num_key_value_heads=8,
+    head_dim=128,
+    tie_word_embeddings=True,
+    max_position_embeddings=16384,
+    **ENDS,
 )
 
 

@@ -13,7 +13,7 @@ from tests.bench.gpu import PLANS, Report, measure
 
 FIGURES = {
     "bytes_a_second", "operations_a_second", "decode_1_at_16", "decode_4_at_32", "prefill",
-    "follow_up", "requests_a_second", "baseline", "ratio",
+    "follow_up", "requests_a_second", "adapters_large", "adapters_small", "baseline", "ratio",
 }  # fmt: skip
 
 
@@ -35,5 +35,6 @@ def test_a_part_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     short = deepcopy(PLANS["tiny"].large)
     short.max_position_embeddings = 16  # its prompts are refused
     assert not measure(replace(PLANS["tiny"], large=short), "cpu", Report(path))
-    ran = {name for name in FIGURES if not name.startswith(("decode", "prefill", "follow_up"))}
+    of_large = "decode", "prefill", "follow_up", "adapters"
+    ran = {name for name in FIGURES if not name.startswith(of_large)}
     assert json.loads(path.read_text()).keys() == ran

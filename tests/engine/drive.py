@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import move
+from deployments.engine.scheduler.model_drafter import ModelDrafter
 from deployments.wire import (
     FinishReason,
     GenerationRequest,
@@ -232,6 +233,14 @@ def on_device(model: PreTrainedModel) -> PreTrainedModel:
     return model if effort.device == "cpu" else move(model, effort.device)
 
 
+def drop_graphs(core: EngineCore) -> None:
+    """From here on it launches the kernels of each step, its draft model too."""
+    scheduler = core._scheduler
+    scheduler._runner._forward.drop_graphs()
+    if isinstance(scheduler._drafter, ModelDrafter):
+        scheduler._drafter._runner._forward.drop_graphs()
+
+
 @contextmanager
 def engine(
     architecture: str = "llama",
@@ -249,7 +258,7 @@ def engine(
     tokenizer_json = tokenizer_json or ascii_tokenizer
     core = EngineCore(model, eos, limits or roomy(), tokenizer_json, draft=draft)
     if effort.device != "cpu":  # what stands at a module is not a part of a captured step
-        core._scheduler._runner._forward.drop_graphs()
+        drop_graphs(core)
     running = Engine(core, gate, model)
     try:
         yield running

@@ -137,7 +137,7 @@ def failing(architecture: str, *calls: int, **limits: float | None) -> Iterator[
 
 @also_by_rows
 def test_a_failed_step_changes_nothing(architecture: str) -> None:
-    with failing(architecture, 1, 6, 13) as running:
+    with failing(architecture, 1, 6, 13, async_scheduling=False) as running:
         check(running.run_in_one_batch(*REQUESTS), architecture)
         assert running.core.stats().failed_steps == 3
 

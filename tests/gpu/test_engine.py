@@ -1,6 +1,7 @@
 """The engine on a GPU says what it says on a CPU."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,10 @@ from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.wire import GenerationRequest, SamplingParams
-from tests.engine.drive import engine, roomy
+from tests.engine.adapters.test_laws import LIMITS as LIMITS_OF_ADAPTERS
+from tests.engine.adapters.test_laws import check as check_merged
+from tests.engine.adapters.test_laws import make_adapters, rows
+from tests.engine.drive import drop_graphs, engine, roomy
 from tests.engine.sampling.test_samplers_laws import check, requests
 from tests.engine.scheduler.repeating import every_repeating, plain, repeating, tokens
 from tests.models import CONFIGS, VOCAB, alike, forgetful, tiny_model
@@ -69,6 +73,19 @@ def test_what_is_sampled_behind_a_launch_is_as_on_a_cpu(name: str) -> None:
     """The logits wait in the memory of a CUDA graph until the token before them is known."""
     with engine(model=tiny_model().to("cuda"), limits=roomy(async_scheduling=True)) as running:
         check(running.run_together(*requests(name)), name)
+
+
+def test_steps_with_adapters_are_captured(tmp_path: Path) -> None:
+    """Of rows with several of them, and with none."""
+    adapters = make_adapters(tmp_path)
+    many = rows(adapters)
+    with engine(model=tiny_model().to("cuda"), limits=LIMITS_OF_ADAPTERS) as running:
+        graphs = running.core._scheduler._runner._forward._graphs
+        assert graphs is not None
+        assert len({key.has_adapters for key in graphs._replays}) == 2
+        check_merged(running.run_in_one_batch(*many), many)
+        drop_graphs(running.core)
+        check_merged(running.run_in_one_batch(*many), many)
 
 
 def test_keys_and_values_of_one_byte_take_half_the_memory_of_two() -> None:

@@ -30,6 +30,7 @@ from kv.arrays import IntArray
 from kv.storage import Storage
 
 if TYPE_CHECKING:
+    from deployments.engine.forward.adapters.slots import AdapterSlots
     from deployments.engine.forward.inputs import StepInputs
     from deployments.engine.kernels.gpu.attention_ops import Attention
 
@@ -87,6 +88,7 @@ class GraphKey(NamedTuple):
     tokens: int  # of a step, which is padded to them; as many rows have room
     max_context: int  # tokens of a row
     has_chunks: bool
+    has_adapters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +113,13 @@ class StaticInputs:
         device = storage.device
         pages = -(-max_tokens // storage.page_size)
         self._storage = storage
-        self._size = max(max_rows, CHUNK_SIZES[-1])
-        shape = len(storage.groups), self._size, pages
+        self.size = max(max_rows, CHUNK_SIZES[-1])
+        shape = len(storage.groups), self.size, pages
         self._table = torch.zeros(shape, dtype=torch.int32, device=device)
         self._addresses = [*dict.fromkeys(storage.addressed_as)]  # layers, each with slots
         # [5 + addresses, size + 1]: token ids, positions, indices of logits, slots of each address;
         # of rows, tokens after the step and where each begins
-        self._numbers = to_device(self._padding(0, 0, self._size), device)
+        self._numbers = to_device(self._padding(0, 0, self.size), device)
         self._tiles: dict[int, Tensor] = {}  # [tiles, 2], by how many tokens a tile has
         self.max_rows = max_rows
         self.max_tokens = max_tokens
@@ -186,9 +188,9 @@ class StaticInputs:
 
     def _padding(self, rows: int, tokens: int, n: int) -> IntArray:
         """What stands behind so many rows and tokens: a row for each token, up to `n` tokens."""
-        numbers = np.zeros((5 + len(self._addresses), self._size + 1), dtype=np.int64)
+        numbers = np.zeros((5 + len(self._addresses), self.size + 1), dtype=np.int64)
         numbers[3:-2] = NO_SLOT
-        numbers[-1, rows:] = np.minimum(tokens + np.arange(self._size + 1 - rows), n)
+        numbers[-1, rows:] = np.minimum(tokens + np.arange(self.size + 1 - rows), n)
         return numbers
 
 
@@ -203,9 +205,14 @@ class StepGraphs:
         *,
         has_chunks: bool = True,
         peers: Peers = ALONE,
+        adapters: "AdapterSlots | None" = None,
     ) -> None:
-        """`has_chunks`: whether steps with chunks are captured, too."""
+        """`has_chunks`: whether steps with chunks are captured, too. `adapters`: those that rows
+        may have; steps with some are captured beside those without."""
         self._peers = peers
+        self._adapters = adapters
+        if adapters is not None:
+            adapters.make_static(inputs.size)
         self._decode = decode
         self._chunk_sizes = CHUNK_SIZES if has_chunks else ()
         self._inputs = inputs
@@ -264,15 +271,20 @@ class StepGraphs:
         if key is None or key not in self._replays or len(step.logit_indices) > key.tokens:
             return None
         self._inputs.load(step, key.tokens)
+        if key.has_adapters:
+            assert self._adapters is not None
+            self._adapters.load(step)
         self._replays[key]()
         assert self._logits is not None
         return self._logits[: len(step.logit_indices)]
 
     def _keys(self) -> Iterator[GraphKey]:
         """Of decodes the largest graph is first: its memory is large enough for all others."""
-        for has_chunks, sizes in ((False, self._sizes), (True, self._chunk_sizes)):
-            for n in reversed(sizes):
-                yield from (GraphKey(n, bound, has_chunks) for bound in self._context_bounds(n))
+        for has_adapters in (False, True)[: 1 + (self._adapters is not None)]:
+            for has_chunks, sizes in ((False, self._sizes), (True, self._chunk_sizes)):
+                for n in reversed(sizes):
+                    for bound in self._context_bounds(n):
+                        yield GraphKey(n, bound, has_chunks, has_adapters)
 
     def _context_bounds(self, n: int) -> Sequence[int]:
         bound = self._inputs.max_tokens
@@ -292,10 +304,12 @@ class StepGraphs:
         n = sizes[bisect_left(sizes, needed)]
         longest = int(step.total_len.max())
         bound = min(bound for bound in self._context_bounds(n) if bound >= longest)
-        return GraphKey(n, bound, has_chunks)
+        return GraphKey(n, bound, has_chunks, len(step.adapter_slots) > 0)
 
     def _run(self, key: GraphKey) -> None:
-        logits = self._decode(*self._inputs.views(key))
+        adapters = self._adapters if key.has_adapters else None
+        with nullcontext() if adapters is None else adapters.running_static(key.tokens):
+            logits = self._decode(*self._inputs.views(key))
         if self._logits is None:
             rows = max(self._inputs.max_rows, CHUNK_SIZES[-1])
             self._logits = logits.new_zeros(rows, logits.shape[1])
@@ -359,14 +373,22 @@ def capture_steps(
     *,
     has_chunks: bool,
     peers: Peers = ALONE,
+    adapters: "AdapterSlots | None" = None,
 ) -> StepGraphs:
     """Captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens, and small steps
-    with chunks if `has_chunks`.
+    with chunks if `has_chunks`. Rows may have `adapters`.
 
     Must be called on the thread that will replay them, after the model has run once: ranks are
     connected by then. Raises as `StepGraphs.capture`.
     """
     inputs = StaticInputs(storage, max_rows, max_tokens)
-    graphs = StepGraphs(decode, inputs, CudaGraphCapture(peers), has_chunks=has_chunks, peers=peers)
+    graphs = StepGraphs(
+        decode,
+        inputs,
+        CudaGraphCapture(peers),
+        has_chunks=has_chunks,
+        peers=peers,
+        adapters=adapters,
+    )
     graphs.capture()
     return graphs

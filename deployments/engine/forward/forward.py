@@ -80,6 +80,7 @@ class Forward:
             max_tokens,
             has_chunks=self._recurrent is None,
             peers=self._peers,
+            adapters=self._adapters,
         )
 
     def _can_be_captured(self) -> bool:
@@ -120,10 +121,10 @@ class Forward:
 
         Raises whatever the model raises.
         """
+        self._clear_tails(step)
+        if (logits := self._replay(step)) is not None:
+            return logits
         with self._adapting(step):
-            self._clear_tails(step)
-            if (logits := self._replay(step)) is not None:
-                return logits
             return self._run(step, step.logit_indices, self._logits)
 
     def _adapting(self, step: StepInputs) -> AbstractContextManager[None]:
@@ -158,7 +159,7 @@ class Forward:
 
     def _replay(self, step: StepInputs) -> Tensor | None:
         """The logits of a step that a graph is captured of; None: there is none."""
-        if self._graphs is None or len(step.adapter_slots) or step.vectors is not None:
+        if self._graphs is None or step.vectors is not None:
             return None
         if step.rotary_positions.ndim > 1:
             return None

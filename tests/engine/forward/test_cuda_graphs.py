@@ -16,6 +16,7 @@ from deployments.engine.attention.gpu import (
 )
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.attention.tiles import tile
+from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.cuda_graphs import (
     Capture,
     CapturedAttention,
@@ -35,7 +36,7 @@ from tests.engine.forward.paged_models import (
     max_logit_error,
 )
 from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
-from tests.models import CONFIGS
+from tests.models import CONFIGS, tiny_model
 
 DECODES = inputs(ROWS[2])
 CHUNKS = inputs(ROWS[1])
@@ -111,6 +112,26 @@ def test_capture_sizes_end_with_the_most_rows() -> None:
     assert all(
         b - a <= 64 for a, b in zip(capture_sizes(600), capture_sizes(600)[1:], strict=False)
     )
+
+
+def test_steps_with_adapters_have_graphs_of_their_own() -> None:
+    slots = AdapterSlots(tiny_model(), 2, 4)
+    seen: list[tuple[list[int], list[int]]] = []
+
+    def decode(_: Tensor, __: Tensor, indices: Tensor, ___: FusedStepAttention) -> Tensor:
+        rows = slots.rows
+        seen.append(([], []) if rows is None else (rows.tokens.tolist(), rows.begins.tolist()))
+        return indices.float()[:, None]
+
+    static = StaticInputs(small_storage(), 6, 48)
+    step_graphs = StepGraphs(decode, static, run_now, adapters=slots)
+    step_graphs.capture()
+    seen.clear()
+    for step in (replace(DECODES, adapter_slots=np.array([2, 0, 1])), DECODES):
+        assert step_graphs.logits(step) is not None
+    (tokens, begins), none = seen
+    assert (tokens[:2], begins) == ([2, 0], [0, 1, 2])
+    assert none == ([], [])
 
 
 def test_rows_without_a_task_are_written_nowhere_and_have_no_context() -> None:

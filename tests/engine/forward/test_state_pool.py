@@ -41,4 +41,5 @@ def test_a_model_that_sleeps_has_no_states() -> None:
     del running, layers
     gc.collect()
     assert pool() is None
-    assert model(torch.tensor([[1, 2, 3]]), use_cache=False).logits.isfinite().all()
+    token_ids = torch.tensor([[1, 2, 3]], device=model.device)
+    assert model(token_ids, use_cache=False).logits.isfinite().all()

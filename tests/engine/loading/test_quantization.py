@@ -29,6 +29,7 @@ from deployments.engine.loading.quantization import (
     quantize,
 )
 from kv.content import Content
+from tests import effort
 from tests.adapters import make_adapter
 from tests.checkpoints import save_checkpoint
 from tests.engine.drive import engine, random_ids, request, roomy
@@ -156,6 +157,7 @@ def test_an_adapter_is_merged_before_its_layer_is_quantized(tmp_path: Path) -> N
     assert not torch.equal(base, merged)
 
 
+@pytest.mark.skipif(effort.device != "cpu", reason="weights of these kernels stay on a CPU")
 @pytest.mark.skipif(not has_matmul_kernels(), reason="our kernels do not run here")
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_dtype_may_be_left_out_where_our_kernels_run(

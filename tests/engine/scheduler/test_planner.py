@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -107,10 +108,11 @@ def test_a_target_for_streams_changes_when_prompts_are_computed_and_nothing_else
     requests = [
         request(f"r{i}", random_ids(n, seed=i), max_tokens=30) for i, n in enumerate((3, 90, 60))
     ]
-    with engine(limits=roomy(max_batch_tokens=64)) as running:
+    limits = roomy(max_batch_tokens=64, async_scheduling=False)
+    with engine(limits=limits) as running:
         expected = running.run_at_once(*requests)
         n_steps = running.core.stats().steps
-    with engine(limits=roomy(max_batch_tokens=64, target_itl_ms=1e-6)) as running:
+    with engine(limits=replace(limits, target_itl_ms=1e-6)) as running:
         assert running.run_at_once(*requests) == expected
         assert running.core.stats().steps > n_steps + 10
 

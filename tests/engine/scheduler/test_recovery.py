@@ -192,7 +192,7 @@ def test_a_row_that_ran_out_of_memory_once_goes_on() -> None:
         return n_steps == 5
 
     one = request("r", GOOD_IDS[:12], SAMPLING, max_tokens=12)
-    with faulty_engine(NO_MEMORY) as (running, faults):
+    with faulty_engine(NO_MEMORY, async_scheduling=False) as (running, faults):
         faults.failing = fails_once
         outcomes = running.run(one)
         assert running.core.stats().failed_steps == 1

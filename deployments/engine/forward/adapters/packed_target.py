@@ -39,14 +39,20 @@ class PackedTarget(Target):
         adapter_ops.put(self._packed, slot - 1, part, weights.lora_a, b)
 
     def shrink(self, x: Tensor, rows: AdapterRows) -> Shrunk:
-        return [[adapter_ops.shrink(self._packed, x, rows.segments)]]
+        return [[adapter_ops.shrink(self._packed, x, _segments(rows))]]
 
     def expand_(self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, first: int = 0) -> None:
         ((own,),) = shrunk
         assert own is not None
-        adapter_ops.expand_(self._packed, out, own, rows.segments, first)
+        adapter_ops.expand_(self._packed, out, own, _segments(rows), first)
 
     def activate_(self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows) -> Tensor:
-        shrunk = adapter_ops.shrink(self._packed, x, rows.segments)
-        adapter_ops.activate_(self._packed, gate, up, shrunk, rows.segments)
+        segments = _segments(rows)
+        shrunk = adapter_ops.shrink(self._packed, x, segments)
+        adapter_ops.activate_(self._packed, gate, up, shrunk, segments)
         return gate
+
+
+def _segments(rows: AdapterRows) -> adapter_ops.Segments:
+    assert rows.segments is not None, "not a step on a CPU"
+    return rows.segments

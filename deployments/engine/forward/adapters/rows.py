@@ -14,6 +14,7 @@ from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 
 NO_ADAPTER = 0  # the slot that is always empty
+NO_SLOTS = np.empty(0, dtype=np.int64)
 # Slots are multiplied together where filling up their tokens to equal numbers makes no more than
 # these, or so many times the tokens.
 MAX_FILLED, TIMES_FILLED = 64, 3
@@ -36,13 +37,14 @@ class Group:
 
 @dataclass(frozen=True)
 class AdapterRows:
-    """tokens [n] are the indices of the tokens with an adapter, slot after slot. slots [n]: of each
-    of them. segments: the same for kernels on a CPU."""
+    """tokens [n] are the indices of the tokens with an adapter, slot after slot: those of slot i
+    from begins[i - 1] to begins[i]. Both are on the device. slots [n]: of each of the tokens.
+    segments: the same for kernels on a CPU, and None on a GPU."""
 
     tokens: Tensor
+    begins: Tensor
     slots: IntArray
-    segments: Segments
-    n_slots: int
+    segments: Segments | None
 
     @staticmethod
     def of(
@@ -50,35 +52,68 @@ class AdapterRows:
     ) -> "AdapterRows":
         """Those of a step with a slot for each row. The segments are in `memory` if there is room
         for every token of the step, and in new memory if not."""
-        slots = np.repeat(step.adapter_slots, step.new_len)
-        others, tokens = np.split(np.argsort(slots, kind="stable"), [(slots == NO_ADAPTER).sum()])
-        own = slots[tokens]
-        if memory is None or len(slots) > len(memory.tokens):
-            segments = empty_segments(len(tokens), n_slots, len(others))
-        else:
-            segments = memory._replace(tokens=memory.tokens[: len(slots)])
-        _fill(segments, tokens, own, others)
-        return AdapterRows(to_device(tokens, device), own, segments, n_slots)
+        others, tokens, slots = _split(step)
+        numbers = to_device(np.concatenate([_begins(slots, n_slots), tokens]), device)
+        segments = None
+        if device.type == "cpu":
+            segments = _segments(tokens, slots, others, n_slots, memory)
+        return AdapterRows(numbers[n_slots + 1 :], numbers[: n_slots + 1], slots, segments)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         return tuple(_groups(self.slots, self.tokens.cpu().numpy(), self.tokens.device))
 
-    @cached_property
-    def begins(self) -> Tensor:
-        """[n_slots + 1], the first of the `tokens` of each slot, and the end of them."""
-        firsts = np.searchsorted(self.slots, np.arange(1, self.n_slots + 2))
-        return to_device(firsts, self.tokens.device)
+
+class StaticRows:
+    """The adapters of captured steps' tokens, in static memory. There are up to `max_tokens`."""
+
+    def __init__(self, n_slots: int, max_tokens: int, device: torch.device) -> None:
+        self._first = n_slots + 1
+        self._numbers = torch.zeros(self._first + max_tokens, dtype=torch.int64, device=device)
+
+    def load(self, step: StepInputs) -> None:
+        """Copies those of a step. Does not wait for the copy to end."""
+        _, tokens, slots = _split(step)
+        numbers = np.concatenate([_begins(slots, self._first - 1), tokens])
+        loaded = to_device(numbers, self._numbers.device)
+        self._numbers[: len(numbers)].copy_(loaded, non_blocking=True)
+
+    def view(self, n: int) -> AdapterRows:
+        """Of a step with `n` tokens, of which no more have an adapter than `begins` says."""
+        tokens = self._numbers[self._first : self._first + n]
+        return AdapterRows(tokens, self._numbers[: self._first], NO_SLOTS, None)
 
 
-def _fill(segments: Segments, tokens: IntArray, slots: IntArray, others: IntArray) -> None:
-    """With tokens [n] of these slots [n], which are sorted, and the tokens without one."""
+def _split(step: StepInputs) -> tuple[IntArray, IntArray, IntArray]:
+    """Of a step's tokens those without an adapter, those with one by their slots, and the slots of
+    these."""
+    slots = np.repeat(step.adapter_slots, step.new_len)
+    others, tokens = np.split(np.argsort(slots, kind="stable"), [(slots == NO_ADAPTER).sum()])
+    return others, tokens, slots[tokens]
+
+
+def _begins(slots: IntArray, n_slots: int) -> IntArray:
+    """[n_slots + 1], where in slots [n], which are sorted, each one begins, and their end."""
+    begins: IntArray = np.searchsorted(slots, np.arange(1, n_slots + 2))
+    return begins
+
+
+def _segments(
+    tokens: IntArray, slots: IntArray, others: IntArray, n_slots: int, memory: Segments | None
+) -> Segments:
+    """Of tokens [n] with these slots [n], which are sorted, and of the tokens without one."""
+    n = len(tokens) + len(others)
+    if memory is None or n > len(memory.tokens):
+        segments = empty_segments(len(tokens), n_slots, len(others))
+    else:
+        segments = memory._replace(tokens=memory.tokens[:n])
     found, begins, counts = np.unique(slots, return_index=True, return_counts=True)
     table = np.stack([found - 1, begins, begins + counts], axis=1)
-    for memory, numbers, behind in zip(segments, (tokens, table, others), (0, 0, -1), strict=True):
-        filled = memory.numpy()
+    for kept, numbers, behind in zip(segments, (tokens, table, others), (0, 0, -1), strict=True):
+        filled = kept.numpy()
         filled[: len(numbers)] = numbers
         filled[len(numbers) :] = behind
+    return segments
 
 
 def _groups(slots: IntArray, tokens: IntArray, device: torch.device) -> Iterator[Group]:

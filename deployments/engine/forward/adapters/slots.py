@@ -16,7 +16,7 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.gpu_target import GpuTarget, padded_rank
 from deployments.engine.forward.adapters.module_names import own_name
 from deployments.engine.forward.adapters.packed_target import PackedTarget, can_be_packed
-from deployments.engine.forward.adapters.rows import AdapterRows
+from deployments.engine.forward.adapters.rows import AdapterRows, StaticRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
 from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS
@@ -47,6 +47,7 @@ class AdapterSlots:
         # Recorded calls read what a step's tokens have where the step before had it.
         few = MAX_RECORDED_TOKENS
         self._segments = empty_segments(few, n_slots, few)
+        self._static: StaticRows | None = None  # of captured steps
         self._places: dict[str, tuple[Target, int]] = {}  # by modules' names: also the part
         like = torch.empty(0, dtype=model.dtype, device=model.device)
         for joined, parts, n_in, n_outs in _layers(model):
@@ -84,6 +85,26 @@ class AdapterSlots:
     def running(self, step: StepInputs) -> Iterator[None]:
         """The layers are computed for a step while the block runs."""
         self.rows = AdapterRows.of(step, self.n_slots, self._device, self._segments)
+        try:
+            yield
+        finally:
+            self.rows = None
+
+    def make_static(self, max_tokens: int) -> None:
+        """Takes the memory that captured steps of up to `max_tokens` tokens read their slots
+        from."""
+        self._static = StaticRows(self.n_slots, max_tokens, self._device)
+
+    def load(self, step: StepInputs) -> None:
+        """Copies the slots of a step there."""
+        assert self._static is not None
+        self._static.load(step)
+
+    @contextmanager
+    def running_static(self, n: int) -> Iterator[None]:
+        """As `running`, for a step of `n` tokens with the slots that `load` copies."""
+        assert self._static is not None
+        self.rows = self._static.view(n)
         try:
             yield
         finally:
