@@ -9,7 +9,7 @@ from deployments.engine.forward.adapters.rows import AdapterRows, StaticRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
 from tests.adapters import step_with_adapters
 
-N_IN, N_OUTS, N_SLOTS = 72, (80, 8, 8), 4
+N_IN, N_OUTS, N_SLOTS = 600, (80, 8, 8), 4  # more inputs than one program takes
 
 
 def added(slots: list[int], new_len: list[int], dtype: str) -> tuple[float, bool]:
@@ -22,7 +22,7 @@ def added(slots: list[int], new_len: list[int], dtype: str) -> tuple[float, bool
     targets = [one(N_IN, N_OUTS, N_SLOTS, 20, like) for one in (GpuTarget, Target)]
     for slot in range(1, N_SLOTS + 1):
         for part, n_out in enumerate(N_OUTS):
-            a, b = torch.randn(5 * slot, N_IN) / 8, torch.randn(n_out, 5 * slot) / 8
+            a, b = torch.randn(5 * slot, N_IN) / 24, torch.randn(n_out, 5 * slot) / 8
             for target in targets if (slot, part) != (1, 1) else ():
                 target.append(slot, part, LoraLayerWeights(a, b, 2.0), 0.5)
     step, device = step_with_adapters(slots, new_len), torch.device("cpu")

@@ -22,7 +22,7 @@ NUMBERS = {
     "scale": "fp32", "softcap": "fp32", "v_scale": "fp32",
     "q_token_stride": "i32", "q_head_stride": "i32", "table_stride": "i32", "n_splits": "i32",
     "first_out": "i32", "out_stride": "i32", "epsilon": "fp32", "k_scale": "fp32",
-    "qkv_stride": "i32",
+    "qkv_stride": "i32", "n_tokens": "i32",
 }  # fmt: skip
 SHARED = 227 << 10  # bytes that a program may have
 
@@ -177,11 +177,12 @@ def test_what_adapters_add_compiles(rank: int) -> None:
     from deployments.engine.kernels.gpu import adapter_kernels
 
     both = {"PARTS": 3, "RANK": rank, "TOKENS": 16, "DOT": tl.bfloat16}
-    shrunk = {"WIDTH": 4096, "INPUTS": 64}
+    shrunk = {"WIDTH": 14336, "SHARE": 512, "INPUTS": 64}
     ptx = compiled(adapter_kernels, "shrink_kernel", 4, both | shrunk, out="*fp32")
     assert "mma" in ptx
     assert ".local" not in ptx
-    ptx = compiled(adapter_kernels, "expand_kernel", 4, both | {"OUTS": 6144, "OUTPUTS": 64})
+    expanded = {"OUTS": 6144, "OUTPUTS": 64, "SPLITS": 28}
+    ptx = compiled(adapter_kernels, "expand_kernel", 4, both | expanded)
     assert "mma" in ptx
     assert ".local" not in ptx
 
