@@ -104,7 +104,7 @@ class TextsRerankRequest(TeiFields):
 
     @property
     def use_activation(self) -> bool | None:
-        return False if self.raw_scores else None
+        return None if self.raw_scores is None else not self.raw_scores
 
     @property
     def n_texts(self) -> int:

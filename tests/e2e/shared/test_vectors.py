@@ -106,6 +106,18 @@ def test_langchain_and_llamaindex_have_them_too(
     check(llamaindex.get_text_embedding_batch([CATS, BONDS]), expected[[0, 2]])
 
 
+def test_coheres_client_has_them_too(server: Server, http: httpx.Client, expected: Floats) -> None:
+    client = cohere.ClientV2(api_key="none", base_url=server.url, httpx_client=http)
+    answer = client.embed(
+        model="minilm",
+        texts=SENTENCES,
+        input_type="search_document",
+        embedding_types=["float"],
+        truncate="END",
+    )
+    check(answer.embeddings.float_ or [], expected)
+
+
 def test_a_text_that_is_too_long_is_refused_with_both_numbers(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match=r"at most 256 tokens.* has 302"):
         client.embeddings.create(model="minilm", input="word " * 300)

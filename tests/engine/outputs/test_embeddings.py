@@ -44,7 +44,7 @@ def test_vectors_are_those_of_transformers_alone_and_among_others(architecture: 
 
 
 @pytest.mark.parametrize("kind", Pooling)
-@pytest.mark.parametrize("architecture", ["qwen3", "gemma3"])
+@pytest.mark.parametrize("architecture", ["qwen3", "mistral", "gemma3"])
 def test_in_chunks_and_after_a_prefix_a_vector_is_what_it_is_at_once(
     architecture: str, kind: Pooling
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deployments.openai.ranking.templates import INSTRUCTION, JUDGE
-from deployments.outputs import LabelParams, Pooling, PoolParams
+from deployments.outputs import Activation, LabelParams, Pooling, PoolParams
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import GenerationRequest, ModelCard
 from tests.ingress.engines import Script, pools
@@ -93,6 +93,10 @@ def test_the_form_of_text_embeddings_inference_is_a_list() -> None:
     assert ranked("/rerank", body).json == [
         {"index": 1, "score": pytest.approx(raw(DOCUMENTS[1])), "text": DOCUMENTS[1]}
     ]
+    bare = known(replace(SCORES, activation=Activation.NONE))  # whose files say logits
+    for raw_scores, score in ((None, raw), (False, lambda text: sigmoid(raw(text)))):
+        [first] = ranked("/rerank", {**body, "raw_scores": raw_scores}, bare).json
+        assert first["score"] == pytest.approx(score(DOCUMENTS[1]))
     long = {"query": "Hello", "texts": ["x" * 100]}
     assert ranked("/rerank", long).refusal()["param"] == "texts[0]"
     assert len(ranked("/rerank", {**long, "truncate": True}).requests[0].prompt_ids) == 64

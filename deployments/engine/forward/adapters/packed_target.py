@@ -25,6 +25,12 @@ class PackedTarget(Target):
         self._packed = adapter_ops.empty_adapters(
             n_in, self.outs, n_slots, -(-max_rank // RANKS) * RANKS
         )
+        self._ahead = adapter_ops.NOTHING_AHEAD
+
+    def fetch_ahead(self, following: "PackedTarget") -> None:
+        """While this one's products are computed, the matrices of the one that follows are
+        fetched: read when they are needed, most of that time would be waited for."""
+        self._ahead = following._packed.inputs
 
     @property
     def n_bytes(self) -> int:
@@ -44,12 +50,12 @@ class PackedTarget(Target):
     def expand_(self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, first: int = 0) -> None:
         ((own,),) = shrunk
         assert own is not None
-        adapter_ops.expand_(self._packed, out, own, _segments(rows), first)
+        adapter_ops.expand_(self._packed, out, own, _segments(rows), first, self._ahead)
 
     def activate_(self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows) -> Tensor:
         segments = _segments(rows)
         shrunk = adapter_ops.shrink(self._packed, x, segments)
-        adapter_ops.activate_(self._packed, gate, up, shrunk, segments)
+        adapter_ops.activate_(self._packed, gate, up, shrunk, segments, self._ahead)
         return gate
 
 

@@ -5,7 +5,7 @@ Rows of one step may have different slots, or none. What is in a slot is changed
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, pairwise
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from deployments.engine.forward.adapters.rows import AdapterRows, StaticRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
 from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS
+from deployments.engine.forward.families.family import Module
 from deployments.engine.forward.fusing import heads_of, is_fused
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import find_mixers
@@ -53,6 +54,9 @@ class AdapterSlots:
         for joined, parts, n_in, n_outs in _layers(model):
             target = self.targets[joined] = _target(n_in, n_outs, n_slots, max_rank, like)
             self._places |= {name: (target, part) for part, name in enumerate(parts)}
+        for target, following in pairwise(self.targets.values()):
+            if isinstance(target, PackedTarget) and isinstance(following, PackedTarget):
+                target.fetch_ahead(following)
 
     def misfit(self, info: AdapterInfo) -> str:
         """Why an adapter is none for this model; "" if it is one."""
@@ -142,7 +146,7 @@ Layer = tuple[str, Sequence[str], int, Sequence[int]]
 
 
 def _layers(model: PreTrainedModel) -> Iterator[Layer]:
-    """The linear layers of a model that take adapters."""
+    """The linear layers of a model that take adapters, in the order of a step."""
     if not is_fused(model):
         yield from _single_layers(model)
         return
@@ -152,10 +156,14 @@ def _layers(model: PreTrainedModel) -> Iterator[Layer]:
         n_in, intermediate = attention.qkv_proj.in_features, mlp.down_proj.in_features
         names = [f"{stem}.self_attn.{name}" for name in QKV]
         yield f"{stem}.self_attn.qkv_proj", names, n_in, (heads, kv_heads, kv_heads)
+        yield _single(f"{stem}.self_attn.o_proj", attention.o_proj)
         names = [f"{stem}.mlp.{name}" for name in GATE_UP]
         yield f"{stem}.mlp.gate_up_proj", names, n_in, (intermediate, intermediate)
-        for name, one in (("self_attn.o_proj", attention.o_proj), ("mlp.down_proj", mlp.down_proj)):
-            yield f"{stem}.{name}", [f"{stem}.{name}"], one.in_features, (one.out_features,)
+        yield _single(f"{stem}.mlp.down_proj", mlp.down_proj)
+
+
+def _single(name: str, linear: Module) -> Layer:
+    return name, [name], linear.in_features, (linear.out_features,)
 
 
 def _single_layers(model: PreTrainedModel) -> Iterator[Layer]:
@@ -163,7 +171,7 @@ def _single_layers(model: PreTrainedModel) -> Iterator[Layer]:
     for name, module in model.named_modules():
         *above, last = name.split(".")
         if last in ADAPTED and EXPERTS not in above and module not in mixers and is_linear(module):
-            yield name, [name], module.in_features, (module.out_features,)
+            yield _single(name, module)
 
 
 def is_linear(module: nn.Module) -> bool:

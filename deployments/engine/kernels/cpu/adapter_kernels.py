@@ -14,17 +14,20 @@ from numba import carray, njit
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, PACK, multiply_some
 from deployments.engine.kernels.cpu.simd import (
+    CACHE_LINE,
     Code,
     at_f32,
     at_i64,
     at_u16,
     exp,
+    fetch,
     next_task,
     to_bfloat16,
     to_float32,
 )
 
 RANKS = 16  # of a block of A
+BLOCKS = 4  # of outputs, of a task: taking one costs as much as a small product
 
 
 class ShrinkArguments(NamedTuple):
@@ -107,6 +110,8 @@ class ExpandArguments(NamedTuple):
     out: int  # bfloat16 [all tokens, out_width]
     first_out: int  # which of all outputs the first one in `out` is
     out_width: int
+    ahead: int  # address of what the next kernel reads of each slot, one behind the other
+    ahead_bytes: int  # of one slot
 
 
 _expand_arguments = reader_of(ExpandArguments)
@@ -123,36 +128,40 @@ def expand_kernel() -> Kernel:
         ranks = carray(at_i64(args.ranks), (1 << 20, n_parts))
         blocks = carray(at_i64(args.blocks), (args.n_all_blocks, 3))
         sums = np.empty((FULL_TILE, PACK), np.float32)
+        n_tasks = (args.n_blocks + BLOCKS - 1) // BLOCKS  # of a segment
         while True:
             task = next_task(block)
-            nth, own = task // args.n_blocks, task % args.n_blocks + args.first_block
+            nth, group = task // n_tasks, task % n_tasks
             if nth >= args.n_segments:
                 break
             slot, begin, end = segments[nth]
             if begin == end:
                 break
-            part, first, n_outs = blocks[own]
-            rank = ranks[slot, part]
-            if rank == 0:
-                continue
-            rank += rank % 2
+            _fetch_share(args.ahead, args.ahead_bytes, slot, group, n_tasks)
             places = carray(at_i64(args.places), (end,))
-            weight = args.weight + 2 * PACK * max_rank * (slot * args.n_all_blocks + own)
-            row = begin
-            while row < end:
-                count = min(FULL_TILE, end - row)
-                shrunk = args.shrunk + 4 * (row * n_parts + part) * max_rank
-                tile = multiply_some(
-                    weight, 0, shrunk, n_parts * max_rank, 1, 0, sums.ctypes.data, rank, count,
-                    PACK, 16, 0,
-                )  # fmt: skip
-                tile = min(tile, count)
-                for i in range(tile):
-                    place = places[row + i] * args.out_width + first - args.first_out
-                    out = carray(at_u16(args.out + 2 * place), (n_outs,))
-                    for j in range(n_outs):
-                        out[j] = to_bfloat16(to_float32(out[j]) + sums[i, j])
-                row += tile
+            for nth_block in range(group * BLOCKS, min((group + 1) * BLOCKS, args.n_blocks)):
+                own = args.first_block + nth_block
+                part, first, n_outs = blocks[own]
+                rank = ranks[slot, part]
+                if rank == 0:
+                    continue
+                rank += rank % 2
+                weight = args.weight + 2 * PACK * max_rank * (slot * args.n_all_blocks + own)
+                row = begin
+                while row < end:
+                    count = min(FULL_TILE, end - row)
+                    shrunk = args.shrunk + 4 * (row * n_parts + part) * max_rank
+                    tile = multiply_some(
+                        weight, 0, shrunk, n_parts * max_rank, 1, 0, sums.ctypes.data, rank, count,
+                        PACK, 16, 0,
+                    )  # fmt: skip
+                    tile = min(tile, count)
+                    for i in range(tile):
+                        place = places[row + i] * args.out_width + first - args.first_out
+                        out = carray(at_u16(args.out + 2 * place), (n_outs,))
+                        for j in range(n_outs):
+                            out[j] = to_bfloat16(to_float32(out[j]) + sums[i, j])
+                    row += tile
 
     return Kernel(body, ExpandArguments)
 
@@ -170,6 +179,8 @@ class ActivateArguments(NamedTuple):
     gate: int  # bfloat16 [all tokens, width]
     up: int  # the same
     width: int
+    ahead: int
+    ahead_bytes: int
 
 
 _activate_arguments = reader_of(ActivateArguments)
@@ -187,45 +198,61 @@ def activate_kernel() -> Kernel:
         others = carray(at_i64(args.others), (args.n_others,))
         ranks = carray(at_i64(args.ranks), (1 << 20, 2))
         sums = np.zeros((2, FULL_TILE, PACK), np.float32)
+        n_tasks = (n_blocks + BLOCKS - 1) // BLOCKS
         while True:
             task = next_task(block)
-            nth, own = task // n_blocks, task % n_blocks
-            first = own * PACK
-            n_outs = min(PACK, width - first)
+            nth, group = task // n_tasks, task % n_tasks
             if nth > n_segments:
                 break
+            first_block, end_block = group * BLOCKS, min((group + 1) * BLOCKS, n_blocks)
             if nth == 0:
                 sums[:, 0] = 0
-                for row in others:
-                    if row < 0:
-                        break
-                    _activate(args.gate, args.up, row * width + first, n_outs, sums[:, 0])
+                for own in range(first_block, end_block):
+                    first = own * PACK
+                    n_outs = min(PACK, width - first)
+                    for row in others:
+                        if row < 0:
+                            break
+                        _activate(args.gate, args.up, row * width + first, n_outs, sums[:, 0])
                 continue
             slot, begin, end = segments[nth - 1]
             if begin == end:
                 break
+            _fetch_share(args.ahead, args.ahead_bytes, slot, group, n_tasks)
             places = carray(at_i64(args.places), (end,))
-            row = begin
-            while row < end:
-                count = tile = min(FULL_TILE, end - row)
-                for part in range(2):
-                    rank = ranks[slot, part]
-                    if rank == 0:
-                        sums[part, :count] = 0
-                        continue
-                    tile = multiply_some(
-                        args.weight + 2 * PACK * max_rank * ((2 * slot + part) * n_blocks + own),
-                        0, args.shrunk + 4 * (2 * row + part) * max_rank, 2 * max_rank, 1, 0,
-                        sums.ctypes.data + 4 * part * FULL_TILE * PACK, rank + rank % 2, count,
-                        PACK, 16, 0,
-                    )  # fmt: skip
-                tile = min(tile, count)
-                for i in range(tile):
-                    place = places[row + i] * width + first
-                    _activate(args.gate, args.up, place, n_outs, sums[:, i])
-                row += tile
+            for own in range(first_block, end_block):
+                first = own * PACK
+                n_outs = min(PACK, width - first)
+                row = begin
+                while row < end:
+                    count = tile = min(FULL_TILE, end - row)
+                    for part in range(2):
+                        rank = ranks[slot, part]
+                        if rank == 0:
+                            sums[part, :count] = 0
+                            continue
+                        tile = multiply_some(
+                            args.weight
+                            + 2 * PACK * max_rank * ((2 * slot + part) * n_blocks + own),
+                            0, args.shrunk + 4 * (2 * row + part) * max_rank, 2 * max_rank, 1, 0,
+                            sums.ctypes.data + 4 * part * FULL_TILE * PACK, rank + rank % 2, count,
+                            PACK, 16, 0,
+                        )  # fmt: skip
+                    tile = min(tile, count)
+                    for i in range(tile):
+                        place = places[row + i] * width + first
+                        _activate(args.gate, args.up, place, n_outs, sums[:, i])
+                    row += tile
 
     return Kernel(body, ActivateArguments)
+
+
+@njit(inline="always")
+def _fetch_share(begin: Code, n_bytes: Code, slot: Code, nth: Code, of: Code) -> None:
+    """The nth share of a slot: to wait for memory while products are computed."""
+    share = (n_bytes // of // CACHE_LINE + 1) * CACHE_LINE
+    for offset in range(nth * share, min((nth + 1) * share, n_bytes), CACHE_LINE):
+        fetch(begin + slot * n_bytes + offset)
 
 
 @njit(inline="always")

@@ -15,6 +15,8 @@ from deployments.engine.kernels.cpu.adapter_kernels import (
 from deployments.engine.kernels.cpu.dispatch import empty
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, PACK
 
+MAX_AHEAD_BYTES = 1 << 17  # of one slot
+
 
 class Segments(NamedTuple):
     """Which tokens of a step have which adapter.
@@ -42,6 +44,16 @@ def empty_segments(n_tokens: int, n_segments: int, n_others: int) -> Segments:
     )
 
 
+class Ahead(NamedTuple):
+    """What is multiplied with next, and so fetched while others compute."""
+
+    address: int
+    n_bytes: int  # of each slot, one behind the other
+
+
+NOTHING_AHEAD = Ahead(0, 0)
+
+
 class PackedAdapters(NamedTuple):
     """Of one layer, or several that read one input: the parts.
 
@@ -61,6 +73,12 @@ class PackedAdapters(NamedTuple):
     @property
     def max_rank(self) -> int:
         return self.a.shape[2] * RANKS
+
+    @property
+    def inputs(self) -> Ahead:
+        """The matrices A; nothing where they are too much for the caches."""
+        n_bytes = self.a[0].nbytes
+        return Ahead(self.a.data_ptr(), n_bytes) if n_bytes <= MAX_AHEAD_BYTES else NOTHING_AHEAD
 
 
 def empty_adapters(n_in: int, outs: list[slice], n_slots: int, max_rank: int) -> PackedAdapters:
@@ -122,6 +140,7 @@ def expand_(
     shrunk: Tensor,
     segments: Segments,
     first: int = 0,
+    ahead: Ahead = NOTHING_AHEAD,
 ) -> None:
     """Adds B shrunk to out [tokens, outputs], which are those from `first` on."""
     assert out.is_contiguous()
@@ -144,6 +163,8 @@ def expand_(
         out=out.data_ptr(),
         first_out=first,
         out_width=out.shape[1],
+        ahead=ahead.address,
+        ahead_bytes=ahead.n_bytes,
     )
 
 
@@ -153,6 +174,7 @@ def activate_(
     up: Tensor,
     shrunk: Tensor,
     segments: Segments,
+    ahead: Ahead = NOTHING_AHEAD,
 ) -> None:
     """Puts silu(gate + B shrunk) * (up + B shrunk) in the place of gate [tokens, outputs of one of
     the two parts]."""
@@ -172,4 +194,6 @@ def activate_(
         gate=gate.data_ptr(),
         up=up.data_ptr(),
         width=gate.shape[1],
+        ahead=ahead.address,
+        ahead_bytes=ahead.n_bytes,
     )

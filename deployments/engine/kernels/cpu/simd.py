@@ -47,6 +47,17 @@ def next_task(typing: Code, address: Code) -> tuple[Signature, Code]:
 
 
 @intrinsic
+def fetch(typing: Code, address: Code) -> tuple[Signature, Code]:
+    """The cache line of an address, which goes on while others compute."""
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        Emitter(builder, LANES).prefetch(arguments[0])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@intrinsic
 def call(typing: Code, function: Code, argument: Code) -> tuple[Signature, Code]:
     """Calls what lies at an address, with one word."""
 
