@@ -311,8 +311,7 @@ class StepGraphs:
         with nullcontext() if adapters is None else adapters.running_static(key.tokens):
             logits = self._decode(*self._inputs.views(key))
         if self._logits is None:
-            rows = max(self._inputs.max_rows, CHUNK_SIZES[-1])
-            self._logits = logits.new_zeros(rows, logits.shape[1])
+            self._logits = logits.new_zeros(self._inputs.size, logits.shape[1])
         self._logits[: key.tokens].copy_(logits)
 
 
