@@ -341,13 +341,13 @@ def measure_adapters(plan: Plan, device: str, report: Report) -> None:
     rows, n, rank = plan.adapters
     for name, config in (("large", plan.large), ("small", plan.small)):
         release(device)
-        plain, adapted, ratio = adapters_ms(config, plan, device)
+        plain, adapted, ratio = time_adapters(config, plan, device)
         what = f"{name} model, {rows} rows of {n} adapters of rank {rank} and of none, over plain"
         shown = f"{ratio:.2f} ({adapted:.2f} ms, {plain:.2f} without)"
         report.add(f"adapters_{name}", ratio, what, shown, "<= 1.25")
 
 
-def adapters_ms(config: PretrainedConfig, plan: Plan, device: str) -> tuple[float, float, float]:
+def time_adapters(config: PretrainedConfig, plan: Plan, device: str) -> tuple[float, float, float]:
     rows, n, rank = plan.adapters
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -35,6 +35,7 @@ SHAPE_135M = LlamaConfig(
     eos_token_id=0,
     pad_token_id=None,
 )
+# For `tests.bench.gpu`, which draws their weights on the device.
 ENDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 LLAMA_8B = LlamaConfig(  # Llama-3-8B
     vocab_size=128256,

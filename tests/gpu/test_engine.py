@@ -83,9 +83,9 @@ def test_steps_with_adapters_are_captured(tmp_path: Path) -> None:
         graphs = running.core._scheduler._runner._forward._graphs
         assert graphs is not None
         assert len({key.has_adapters for key in graphs._replays}) == 2
-        check_merged(running.run_in_one_batch(*many), many)
+        check_merged(running.run_together(*many), many)
         drop_graphs(running.core)
-        check_merged(running.run_in_one_batch(*many), many)
+        check_merged(running.run_together(*many), many)
 
 
 def test_keys_and_values_of_one_byte_take_half_the_memory_of_two() -> None:

@@ -53,7 +53,7 @@ class AdapterRows:
         """Those of a step with a slot for each row. The segments are in `memory` if there is room
         for every token of the step, and in new memory if not."""
         others, tokens, slots = _split(step)
-        numbers = to_device(np.concatenate([_begins(slots, n_slots), tokens]), device)
+        numbers = to_device(_numbers(tokens, slots, n_slots), device)
         segments = None
         if device.type == "cpu":
             segments = _segments(tokens, slots, others, n_slots, memory)
@@ -74,12 +74,11 @@ class StaticRows:
     def load(self, step: StepInputs) -> None:
         """Copies those of a step. Does not wait for the copy to end."""
         _, tokens, slots = _split(step)
-        numbers = np.concatenate([_begins(slots, self._first - 1), tokens])
-        loaded = to_device(numbers, self._numbers.device)
-        self._numbers[: len(numbers)].copy_(loaded, non_blocking=True)
+        numbers = to_device(_numbers(tokens, slots, self._first - 1), self._numbers.device)
+        self._numbers[: len(numbers)].copy_(numbers, non_blocking=True)
 
     def view(self, n: int) -> AdapterRows:
-        """Of a step with `n` tokens, of which no more have an adapter than `begins` says."""
+        """Of a step with `n` tokens, of which those have an adapter that `begins` tells of."""
         tokens = self._numbers[self._first : self._first + n]
         return AdapterRows(tokens, self._numbers[: self._first], NO_SLOTS, None)
 
@@ -92,10 +91,10 @@ def _split(step: StepInputs) -> tuple[IntArray, IntArray, IntArray]:
     return others, tokens, slots[tokens]
 
 
-def _begins(slots: IntArray, n_slots: int) -> IntArray:
-    """[n_slots + 1], where in slots [n], which are sorted, each one begins, and their end."""
-    begins: IntArray = np.searchsorted(slots, np.arange(1, n_slots + 2))
-    return begins
+def _numbers(tokens: IntArray, slots: IntArray, n_slots: int) -> IntArray:
+    """[n_slots + 1 + n], where in slots [n], which are sorted, each one begins, their end, and
+    behind these the tokens."""
+    return np.concatenate([np.searchsorted(slots, np.arange(1, n_slots + 2)), tokens])
 
 
 def _segments(
