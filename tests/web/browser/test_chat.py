@@ -172,6 +172,7 @@ def test_code_and_tables_of_an_answer_are_shown_as_such(screen: Screen) -> None:
     [
         ("console.error('wrong')", "console: wrong"),
         ("setTimeout(() => { throw new Error('thrown') })", "page error: "),
+        ("void Promise.reject({ toString: () => 'rejected' })", "not handled: rejected in "),
         ("setTimeout(() => alert('hello'))", "a dialog: "),
         ("fetch('http://127.0.0.1:9/').catch(() => 0)", "CSP report: connect-src"),
         ("open('http://127.0.0.1:9/')", "a request to another origin: http://127.0.0.1:9/"),

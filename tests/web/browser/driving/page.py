@@ -9,10 +9,14 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 OWN_SCHEMES = {"data", "blob", "about"}
-# The browser's own report, beside the message that it writes to the console.
+# The browser's own reports, beside what it writes to the console.
 TELL_OF_REPORTS = """
 addEventListener('securitypolicyviolation', (event) => {
     console.error(`CSP report: ${event.violatedDirective} ${event.blockedURI}`);
+});
+// Of an error without a stack, such as Dexie's, Playwright has the name of its class alone.
+addEventListener('unhandledrejection', ({ reason }) => {
+    console.error(`not handled: ${reason} in ${location.href}`);
 });
 """
 # Once a tab, so that who signs out stays so.
@@ -100,4 +104,4 @@ def watched_page(
         yield context.new_page()
     finally:
         context.close()
-    assert not problems.unexpected(), "\n".join(problems.unexpected())
+    assert not problems.unexpected(), "; ".join(problems.unexpected())

@@ -49,6 +49,11 @@ export class DatabaseService {
 		this.db.close();
 	}
 
+	/** By us, or as another tab deleted it. */
+	get isClosed(): boolean {
+		return this.db.hasBeenClosed();
+	}
+
 	async deleteAll(): Promise<void> {
 		await this.db.delete();
 	}

@@ -28,6 +28,12 @@ export class MantaDatabase extends Dexie {
 			drafts: 'chat',
 			queue: 'message'
 		});
+		// Another tab deletes it, as signing out does: Dexie would open it again, empty, at the next use.
+		this.on('versionchange', ({ newVersion }) => {
+			if (newVersion !== null) return true;
+			this.close();
+			return false;
+		});
 	}
 }
 

@@ -15,6 +15,9 @@ const WRITE_EVERY_MS = 1000;
 /** How long other tabs have to say which answers they are writing. */
 const ASK_TABS_MS = 250;
 const LEFT_DRAFT = 'manta-draft';
+/** A tab that signs out says so too, so that this is seen where somebody else deleted them. */
+const DELETED =
+	'The chats were deleted from this browser while the page was open. Reload the page: until then it keeps nothing.';
 
 interface LeftDraft {
 	database: string | undefined;
@@ -114,6 +117,7 @@ class ConversationsStore {
 	async close(): Promise<void> {
 		await this.flush();
 		this.ready = false;
+		this.failure = null;
 		this.#tabs?.close();
 		this.#database?.close();
 		this.#tabs = this.#database = null;
@@ -432,8 +436,9 @@ class ConversationsStore {
 		this.#version++;
 		const database = this.#database;
 		const ids = [...chats];
-		const found = await this.#current(() => database.chatsById(ids));
-		if (database !== this.#database) return;
+		const read = () => this.#write((kept) => kept.chatsById(ids));
+		const found = await this.#current(read);
+		if (!found || database !== this.#database) return;
 		for (const id of ids) this.#byId.delete(id);
 		for (const chat of found) this.#byId.set(chat.id, chat);
 		if (ids.length > 0) this.#list();
@@ -491,7 +496,7 @@ class ConversationsStore {
 	}
 
 	async #readQueue(): Promise<void> {
-		const waiting = (await this.#database?.queued()) ?? [];
+		const waiting = (await this.#write((database) => database.queued())) ?? [];
 		this.queuedIds.clear();
 		for (const { message } of waiting) this.queuedIds.add(message);
 	}
@@ -579,6 +584,10 @@ class ConversationsStore {
 		} catch (error) {
 			// The owner changed, or signed out, meanwhile.
 			if (database !== this.#database) return undefined;
+			if (database.isClosed) {
+				this.failure = DELETED;
+				return undefined;
+			}
 			this.failure = `This browser could not keep what changed: ${wordsOfError(error)}`;
 			throw error;
 		}

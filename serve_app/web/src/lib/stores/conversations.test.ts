@@ -2,6 +2,7 @@ import 'fake-indexeddb/auto';
 import fc from 'fast-check';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { newId } from '#lib/pure/ids';
+import { DatabaseService } from '#lib/services/database';
 import { Tabs } from '#lib/services/tabs';
 import type { Message } from '#lib/types';
 import { conversationsStore as store } from './conversations.svelte';
@@ -312,6 +313,26 @@ it('goes on without a database', async () => {
 	expect(texts()).toEqual(['What is a page table?', 'A tree.']);
 	expect((await store.draft(chat.id))?.text).toBe('And');
 	expect(await store.search('tree')).toHaveLength(1);
+});
+
+it('goes on where another tab deletes its database', async () => {
+	const { chat, question } = await conversation();
+	const heard = vi.spyOn(store, 'reread');
+	const elsewhere = await DatabaseService.open(owner, 'http://here/');
+	await elsewhere.deleteAll();
+	expect(store.failure).toBeNull();
+	const other = new Tabs(elsewhere.name);
+	other.tell({ kind: 'queue' });
+	other.tell({ kind: 'changed', chats: [chat.id], messages: [chat.id], toSend: false });
+	await vi.waitFor(() => expect(heard).toHaveBeenCalled());
+	await heard.mock.results[0]!.value;
+	other.close();
+	expect(await store.draft(chat.id)).toBeUndefined();
+	expect(await store.addMessage(message(chat.id, question.id))).toBe(false);
+	expect(store.failure).toContain('deleted from this browser');
+	expect((await indexedDB.databases()).map(({ name }) => name)).not.toContain(elsewhere.name);
+	await store.close();
+	expect(store.failure).toBeNull();
 });
 
 it('closes also where its database is gone', async () => {

@@ -60,9 +60,13 @@ class ServerStore {
 		}
 		this.needsKey = false;
 		this.hasKey = true;
+		this.leftBehind = undefined;
 		this.reached();
 		return true;
 	}
+
+	/** Why chats are still on this device though their owner signed out. */
+	leftBehind = $state<string>();
 
 	/** What is done before the key goes; set by who keeps chats. */
 	onsignout: (() => Promise<void>) | null = null;
@@ -71,9 +75,11 @@ class ServerStore {
 	async signOut(): Promise<void> {
 		try {
 			await this.onsignout?.();
-		} finally {
-			this.signedOut();
+		} catch (error) {
+			const why = error instanceof Error ? error.message : String(error);
+			this.leftBehind = `The chats could not be deleted from this device: ${why}`;
 		}
+		this.signedOut();
 	}
 
 	/** A 401 came: the key is worth nothing any more. */

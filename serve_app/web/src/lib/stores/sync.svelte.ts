@@ -171,7 +171,9 @@ class SyncStore {
 		conversationsStore.tabs?.tell({ kind: 'who-syncs' });
 		this.#lead();
 		setTimeout(() => {
-			if (this.#session?.database === database) void database.sweepFiles(Date.now());
+			if (this.#session?.database !== database) return;
+			// What fails is done on another day.
+			void database.sweepFiles(Date.now()).catch(() => undefined);
 		}, SWEEP_AFTER_MS);
 		await this.#show();
 	}
