@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from deployments.engine.forward.adapters.rows import AdapterRows
-from deployments.engine.forward.adapters.target import LoraLayerWeights, Shrunk, Target
+from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
 from deployments.engine.kernels.cpu import adapter_ops
 from deployments.engine.kernels.cpu.adapter_kernels import RANKS
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, is_cpu_bf16
@@ -18,7 +18,7 @@ def can_be_packed(n_in: int, like: Tensor) -> bool:
 
 
 class PackedTarget(Target):
-    """As `Target`, with a multiple of RANKS ranks."""
+    """As `Target`, with a multiple of RANKS ranks. Shrink and expand are one kernel."""
 
     def __init__(self, n_in: int, n_outs: Sequence[int], n_slots: int, max_rank: int) -> None:
         super().__init__(n_in, n_outs, n_slots, 0, torch.empty(0))
@@ -44,18 +44,11 @@ class PackedTarget(Target):
         b = weights.lora_b.float() * (weights.scaling * scale)
         adapter_ops.put(self._packed, slot - 1, part, weights.lora_a, b)
 
-    def shrink(self, x: Tensor, rows: AdapterRows) -> Shrunk:
-        return [[adapter_ops.shrink(self._packed, x, _segments(rows))]]
-
-    def expand_(self, out: Tensor, shrunk: Shrunk, rows: AdapterRows, first: int = 0) -> None:
-        ((own,),) = shrunk
-        assert own is not None
-        adapter_ops.expand_(self._packed, out, own, _segments(rows), first, self._ahead)
+    def add_(self, out: Tensor, x: Tensor, rows: AdapterRows) -> None:
+        adapter_ops.add_(self._packed, out, x, _segments(rows), self._ahead)
 
     def activate_(self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows) -> Tensor:
-        segments = _segments(rows)
-        shrunk = adapter_ops.shrink(self._packed, x, segments)
-        adapter_ops.activate_(self._packed, gate, up, shrunk, segments, self._ahead)
+        adapter_ops.activate_(self._packed, gate, up, x, _segments(rows), self._ahead)
         return gate
 
 

@@ -2,7 +2,8 @@
 
 Tokens of one adapter lie side by side in a list: a segment. The first empty segment ends the list
 of segments. Every task is some outputs of one segment, and a sum is taken in one order: what is
-beside a token changes no bit.
+beside a token changes no bit. Tasks of A x come first. Then all threads wait for each other, which
+takes less than a second call, and the tasks of B (A x) follow.
 """
 
 from functools import cache
@@ -19,6 +20,7 @@ from deployments.engine.kernels.cpu.simd import (
     at_f32,
     at_i64,
     at_u16,
+    call,
     exp,
     fetch,
     next_task,
@@ -30,123 +32,62 @@ RANKS = 16  # of a block of A
 BLOCKS = 4  # of outputs, of a task: taking one costs as much as a small product
 
 
-class ShrinkArguments(NamedTuple):
+class AddArguments(NamedTuple):
     x: int  # bfloat16 [all tokens, width]
+    width: int  # even
     tokens: int  # int64 [tokens]
     segments: int  # int64 [n_segments, 3]: slot from 0 on, first and last (excluded) of `tokens`
     n_segments: int
     ranks: int  # int64 [slots, parts]
     n_parts: int
     max_rank: int  # a multiple of RANKS
-    weight: int  # bfloat16 [slots, parts, max_rank / RANKS, width / 2, RANKS, 2]
-    width: int  # even
-    out: int  # float32 [tokens, parts, max_rank]
-
-
-_shrink_arguments = reader_of(ShrinkArguments)
-
-
-@cache
-def shrink_kernel() -> Kernel:
-    """A x. Of a block behind a part's rank nothing is written."""
-
-    def body(block: Code) -> None:
-        args = _shrink_arguments(block)
-        width, max_rank = args.width, args.max_rank
-        segments = carray(at_i64(args.segments), (args.n_segments, 3))
-        ranks = carray(at_i64(args.ranks), (1 << 20, args.n_parts))
-        blocks_of_part = max_rank // RANKS
-        blocks = args.n_parts * blocks_of_part
-        rows = np.zeros((FULL_TILE, width), np.float32)
-        sums = np.empty((FULL_TILE, RANKS), np.float32)
-        while True:
-            task = next_task(block)
-            nth, own = task // blocks, task % blocks
-            if nth >= args.n_segments:
-                break
-            slot, begin, end = segments[nth]
-            if begin == end:
-                break
-            part, first = own // blocks_of_part, own % blocks_of_part * RANKS
-            if first >= ranks[slot, part]:
-                continue
-            tokens = carray(at_i64(args.tokens), (end,))
-            weight = args.weight + 2 * RANKS * width * (slot * blocks + own)
-            row = begin
-            while row < end:
-                count = min(FULL_TILE, end - row)
-                for i in range(count):
-                    x = carray(at_u16(args.x + 2 * width * tokens[row + i]), (width,))
-                    for j in range(width):
-                        rows[i, j] = to_float32(x[j])
-                tile = multiply_some(
-                    weight, 0, rows.ctypes.data, width, 1, 0, sums.ctypes.data, width, count,
-                    RANKS, 16, 0,
-                )  # fmt: skip
-                tile = min(tile, count)
-                for i in range(tile):
-                    place = ((row + i) * args.n_parts + part) * max_rank + first
-                    out = carray(at_f32(args.out + 4 * place), (RANKS,))
-                    for j in range(RANKS):
-                        out[j] = sums[i, j]
-                row += tile
-
-    return Kernel(body, ShrinkArguments)
-
-
-class ExpandArguments(NamedTuple):
-    shrunk: int  # float32 [tokens and FULL_TILE more, parts, max_rank]
-    places: int  # int64 [tokens], of the rows of `out`
-    segments: int
-    n_segments: int
-    ranks: int
-    n_parts: int
-    max_rank: int  # even
-    blocks: int  # int64 [all blocks, 3]: part, first output of all, and how many outputs
-    first_block: int
+    a: int  # bfloat16 [slots, parts, max_rank / RANKS, width / 2, RANKS, 2]
+    shrunk: int  # float32 [tokens and FULL_TILE more, parts, max_rank]: memory for A x
+    barrier: int  # address of a function in which threads wait for each other; 0: there is one
+    blocks: int  # int64 [n_blocks, 3]: part, first output, and how many outputs
     n_blocks: int
-    n_all_blocks: int
-    weight: int  # bfloat16 [slots, all blocks, max_rank / 2, PACK, 2]
+    b: int  # bfloat16 [slots, n_blocks, max_rank / 2, PACK, 2]
     out: int  # bfloat16 [all tokens, out_width]
-    first_out: int  # which of all outputs the first one in `out` is
     out_width: int
     ahead: int  # address of what the next kernel reads of each slot, one behind the other
     ahead_bytes: int  # of one slot
 
 
-_expand_arguments = reader_of(ExpandArguments)
+_add_arguments = reader_of(AddArguments)
 
 
 @cache
-def expand_kernel() -> Kernel:
-    """Adds B shrunk to some outputs."""
+def add_kernel() -> Kernel:
+    """Adds B (A x) to the outputs of the tokens with an adapter."""
 
     def body(block: Code) -> None:
-        args = _expand_arguments(block)
-        max_rank, n_parts = args.max_rank, args.n_parts
+        args = _add_arguments(block)
+        max_rank, n_parts, n_blocks = args.max_rank, args.n_parts, args.n_blocks
         segments = carray(at_i64(args.segments), (args.n_segments, 3))
         ranks = carray(at_i64(args.ranks), (1 << 20, n_parts))
-        blocks = carray(at_i64(args.blocks), (args.n_all_blocks, 3))
+        blocks = carray(at_i64(args.blocks), (n_blocks, 3))
+        used = _used(segments)
+        n_shrinks = used * n_parts * (max_rank // RANKS)
+        task = _shrink(
+            block, args.x, args.width, args.tokens, segments, n_shrinks, ranks, n_parts, max_rank,
+            args.a, args.shrunk,
+        )  # fmt: skip
+        if args.barrier != 0:
+            call(args.barrier, 0)
         sums = np.empty((FULL_TILE, PACK), np.float32)
-        n_tasks = (args.n_blocks + BLOCKS - 1) // BLOCKS  # of a segment
-        while True:
-            task = next_task(block)
-            nth, group = task // n_tasks, task % n_tasks
-            if nth >= args.n_segments:
-                break
+        n_tasks = (n_blocks + BLOCKS - 1) // BLOCKS  # of a segment
+        while task - n_shrinks < used * n_tasks:
+            nth, group = (task - n_shrinks) // n_tasks, (task - n_shrinks) % n_tasks
             slot, begin, end = segments[nth]
-            if begin == end:
-                break
             _fetch_share(args.ahead, args.ahead_bytes, slot, group, n_tasks)
-            places = carray(at_i64(args.places), (end,))
-            for nth_block in range(group * BLOCKS, min((group + 1) * BLOCKS, args.n_blocks)):
-                own = args.first_block + nth_block
+            places = carray(at_i64(args.tokens), (end,))
+            for own in range(group * BLOCKS, min((group + 1) * BLOCKS, n_blocks)):
                 part, first, n_outs = blocks[own]
                 rank = ranks[slot, part]
                 if rank == 0:
                     continue
                 rank += rank % 2
-                weight = args.weight + 2 * PACK * max_rank * (slot * args.n_all_blocks + own)
+                weight = args.b + 2 * PACK * max_rank * (slot * n_blocks + own)
                 row = begin
                 while row < end:
                     count = min(FULL_TILE, end - row)
@@ -157,28 +98,33 @@ def expand_kernel() -> Kernel:
                     )  # fmt: skip
                     tile = min(tile, count)
                     for i in range(tile):
-                        place = places[row + i] * args.out_width + first - args.first_out
+                        place = places[row + i] * args.out_width + first
                         out = carray(at_u16(args.out + 2 * place), (n_outs,))
                         for j in range(n_outs):
                             out[j] = to_bfloat16(to_float32(out[j]) + sums[i, j])
                     row += tile
+            task = next_task(block)
 
-    return Kernel(body, ExpandArguments)
+    return Kernel(body, AddArguments)
 
 
 class ActivateArguments(NamedTuple):
-    shrunk: int  # float32 [tokens and FULL_TILE more, 2, max_rank]
-    places: int  # int64 [tokens], of the rows of `gate` and `up`
+    x: int  # as of `AddArguments`
+    width: int
+    tokens: int
     segments: int
     n_segments: int
-    others: int  # int64 [n_others], the rows without an adapter, up to the first -1
+    others: int  # int64 [n_others], the tokens without an adapter, up to the first -1
     n_others: int
     ranks: int  # int64 [slots, 2]
-    max_rank: int  # even
-    weight: int  # bfloat16 [slots, 2, blocks of one part, max_rank / 2, PACK, 2]
-    gate: int  # bfloat16 [all tokens, width]
+    max_rank: int
+    a: int
+    shrunk: int
+    barrier: int
+    b: int  # bfloat16 [slots, 2, blocks of one part, max_rank / 2, PACK, 2]
+    gate: int  # bfloat16 [all tokens, out_width]
     up: int  # the same
-    width: int
+    out_width: int
     ahead: int
     ahead_bytes: int
 
@@ -188,39 +134,43 @@ _activate_arguments = reader_of(ActivateArguments)
 
 @cache
 def activate_kernel() -> Kernel:
-    """`silu(gate + B shrunk) * (up + B shrunk)` in the place of `gate`, with one rounding."""
+    """`silu(gate + B (A x)) * (up + B (A x))` in the place of `gate`, with one rounding."""
 
     def body(block: Code) -> None:
         args = _activate_arguments(block)
-        max_rank, width, n_segments = args.max_rank, args.width, args.n_segments
+        max_rank, width = args.max_rank, args.out_width
         n_blocks = (width + PACK - 1) // PACK
-        segments = carray(at_i64(args.segments), (n_segments, 3))
+        segments = carray(at_i64(args.segments), (args.n_segments, 3))
         others = carray(at_i64(args.others), (args.n_others,))
         ranks = carray(at_i64(args.ranks), (1 << 20, 2))
+        used = _used(segments)
+        n_shrinks = used * 2 * (max_rank // RANKS)
+        task = _shrink(
+            block, args.x, args.width, args.tokens, segments, n_shrinks, ranks, 2, max_rank,
+            args.a, args.shrunk,
+        )  # fmt: skip
         sums = np.zeros((2, FULL_TILE, PACK), np.float32)
         n_tasks = (n_blocks + BLOCKS - 1) // BLOCKS
-        while True:
-            task = next_task(block)
-            nth, group = task // n_tasks, task % n_tasks
-            if nth > n_segments:
-                break
-            first_block, end_block = group * BLOCKS, min((group + 1) * BLOCKS, n_blocks)
-            if nth == 0:
-                sums[:, 0] = 0
-                for own in range(first_block, end_block):
-                    first = own * PACK
+        # Those of tokens without an adapter need no A x.
+        while task - n_shrinks < n_tasks:
+            group = task - n_shrinks
+            for own in range(group * BLOCKS, min((group + 1) * BLOCKS, n_blocks)):
+                first = own * PACK
+                for row in others:
+                    if row < 0:
+                        break
                     n_outs = min(PACK, width - first)
-                    for row in others:
-                        if row < 0:
-                            break
-                        _activate(args.gate, args.up, row * width + first, n_outs, sums[:, 0])
-                continue
-            slot, begin, end = segments[nth - 1]
-            if begin == end:
-                break
+                    _activate(args.gate, args.up, row * width + first, n_outs, sums[:, 0])
+            task = next_task(block)
+        if args.barrier != 0:
+            call(args.barrier, 0)
+        begun = n_shrinks + n_tasks
+        while task - begun < used * n_tasks:
+            nth, group = (task - begun) // n_tasks, (task - begun) % n_tasks
+            slot, begin, end = segments[nth]
             _fetch_share(args.ahead, args.ahead_bytes, slot, group, n_tasks)
-            places = carray(at_i64(args.places), (end,))
-            for own in range(first_block, end_block):
+            places = carray(at_i64(args.tokens), (end,))
+            for own in range(group * BLOCKS, min((group + 1) * BLOCKS, n_blocks)):
                 first = own * PACK
                 n_outs = min(PACK, width - first)
                 row = begin
@@ -232,8 +182,7 @@ def activate_kernel() -> Kernel:
                             sums[part, :count] = 0
                             continue
                         tile = multiply_some(
-                            args.weight
-                            + 2 * PACK * max_rank * ((2 * slot + part) * n_blocks + own),
+                            args.b + 2 * PACK * max_rank * ((2 * slot + part) * n_blocks + own),
                             0, args.shrunk + 4 * (2 * row + part) * max_rank, 2 * max_rank, 1, 0,
                             sums.ctypes.data + 4 * part * FULL_TILE * PACK, rank + rank % 2, count,
                             PACK, 16, 0,
@@ -243,8 +192,66 @@ def activate_kernel() -> Kernel:
                         place = places[row + i] * width + first
                         _activate(args.gate, args.up, place, n_outs, sums[:, i])
                     row += tile
+            task = next_task(block)
 
     return Kernel(body, ActivateArguments)
+
+
+@njit(inline="always")
+def _used(segments: Code) -> Code:
+    """How many segments there are before the first empty one."""
+    n = 0
+    while n < len(segments) and segments[n, 1] < segments[n, 2]:
+        n += 1
+    return n
+
+
+@njit(inline="always")
+def _shrink(
+    block: Code,
+    x: Code,
+    width: Code,
+    tokens: Code,
+    segments: Code,
+    n_tasks: Code,
+    ranks: Code,
+    n_parts: Code,
+    max_rank: Code,
+    a: Code,
+    out: Code,
+) -> Code:
+    """A x, by the first `n_tasks` tasks. Returns the task behind them that was taken. Of a block
+    behind a part's rank nothing is written."""
+    blocks_of_part = max_rank // RANKS
+    blocks = n_parts * blocks_of_part
+    rows = np.zeros((FULL_TILE, width), np.float32)
+    sums = np.empty((FULL_TILE, RANKS), np.float32)
+    task = next_task(block)
+    while task < n_tasks:
+        own = task % blocks
+        slot, begin, end = segments[task // blocks]
+        part, first = own // blocks_of_part, own % blocks_of_part * RANKS
+        row = begin if first < ranks[slot, part] else end
+        places = carray(at_i64(tokens), (end,))
+        while row < end:
+            count = min(FULL_TILE, end - row)
+            for i in range(count):
+                inputs = carray(at_u16(x + 2 * width * places[row + i]), (width,))
+                for j in range(width):
+                    rows[i, j] = to_float32(inputs[j])
+            tile = multiply_some(
+                a + 2 * RANKS * width * (slot * blocks + own), 0, rows.ctypes.data, width, 1, 0,
+                sums.ctypes.data, width, count, RANKS, 16, 0,
+            )  # fmt: skip
+            tile = min(tile, count)
+            for i in range(tile):
+                place = ((row + i) * n_parts + part) * max_rank + first
+                shrunk = carray(at_f32(out + 4 * place), (RANKS,))
+                for j in range(RANKS):
+                    shrunk[j] = sums[i, j]
+            row += tile
+        task = next_task(block)
+    return task
 
 
 @njit(inline="always")

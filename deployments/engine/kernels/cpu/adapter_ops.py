@@ -1,18 +1,12 @@
 """Products with packed matrices of LoRA adapters, for bfloat16 tensors on a CPU."""
 
-from bisect import bisect_left
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from deployments.engine.kernels.cpu.adapter_kernels import (
-    RANKS,
-    activate_kernel,
-    expand_kernel,
-    shrink_kernel,
-)
-from deployments.engine.kernels.cpu.dispatch import empty
+from deployments.engine.kernels.cpu.adapter_kernels import RANKS, activate_kernel, add_kernel
+from deployments.engine.kernels.cpu.dispatch import BARRIER, empty
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, PACK
 
 MAX_AHEAD_BYTES = 1 << 17  # of one slot
@@ -61,14 +55,12 @@ class PackedAdapters(NamedTuple):
     b: bfloat16 [slots, blocks, max rank / 2, PACK, 2]
     ranks: int64 [slots, parts]
     blocks: int64 [blocks, 3], of outputs: the part, the first output, how many there are
-    starts: of each block the first output
     """
 
     a: Tensor
     b: Tensor
     ranks: Tensor
     blocks: Tensor
-    starts: tuple[int, ...]
 
     @property
     def max_rank(self) -> int:
@@ -94,7 +86,6 @@ def empty_adapters(n_in: int, outs: list[slice], n_slots: int, max_rank: int) ->
         torch.zeros(n_slots, len(blocks), max_rank // 2, PACK, 2, dtype=kind),
         torch.zeros(n_slots, len(outs), dtype=torch.int64),
         torch.tensor(blocks),
-        tuple(first for _, first, _ in blocks),
     )
 
 
@@ -111,57 +102,34 @@ def put(adapters: PackedAdapters, slot: int, part: int, a: Tensor, b: Tensor) ->
     adapters.ranks[slot, part] = first + len(a)
 
 
-def shrink(adapters: PackedAdapters, x: Tensor, segments: Segments) -> Tensor:
-    """A x: [tokens, in] -> float32 [n + FULL_TILE, parts, max rank]. The last rows, and numbers
-    behind a rank, mean nothing."""
+def add_(
+    adapters: PackedAdapters,
+    out: Tensor,
+    x: Tensor,
+    segments: Segments,
+    ahead: Ahead = NOTHING_AHEAD,
+) -> None:
+    """Adds B (A x) of x [tokens, in] to out [tokens, outputs]."""
+    assert out.is_contiguous()
     x = x.contiguous()
-    _, n_parts, _, _, _, _ = adapters.a.shape
-    max_rank, width = adapters.max_rank, x.shape[1]
-    out = empty((len(segments.tokens) + FULL_TILE, n_parts, max_rank), torch.float32)
-    shrink_kernel().call(
-        len(segments.tokens) * n_parts * max_rank * width,
+    shrunk = _memory(adapters, segments)
+    add_kernel().call(
+        shrunk.numel() * (x.shape[1] + out.shape[1]),
         x=x.data_ptr(),
+        width=x.shape[1],
         tokens=segments.tokens.data_ptr(),
         segments=segments.table.data_ptr(),
         n_segments=len(segments.table),
         ranks=adapters.ranks.data_ptr(),
-        n_parts=n_parts,
-        max_rank=max_rank,
-        weight=adapters.a.data_ptr(),
-        width=width,
-        out=out.data_ptr(),
-    )
-    return out
-
-
-def expand_(
-    adapters: PackedAdapters,
-    out: Tensor,
-    shrunk: Tensor,
-    segments: Segments,
-    first: int = 0,
-    ahead: Ahead = NOTHING_AHEAD,
-) -> None:
-    """Adds B shrunk to out [tokens, outputs], which are those from `first` on."""
-    assert out.is_contiguous()
-    starts = adapters.starts
-    begin, end = bisect_left(starts, first), bisect_left(starts, first + out.shape[1])
-    expand_kernel().call(
-        shrunk.numel() * out.shape[1] // shrunk.shape[1],
-        shrunk=shrunk.data_ptr(),
-        places=segments.tokens.data_ptr(),
-        segments=segments.table.data_ptr(),
-        n_segments=len(segments.table),
-        ranks=adapters.ranks.data_ptr(),
         n_parts=shrunk.shape[1],
-        max_rank=adapters.max_rank,
+        max_rank=shrunk.shape[2],
+        a=adapters.a.data_ptr(),
+        shrunk=shrunk.data_ptr(),
+        barrier=BARRIER,
         blocks=adapters.blocks.data_ptr(),
-        first_block=begin,
-        n_blocks=end - begin,
-        n_all_blocks=len(starts),
-        weight=adapters.b.data_ptr(),
+        n_blocks=len(adapters.blocks),
+        b=adapters.b.data_ptr(),
         out=out.data_ptr(),
-        first_out=first,
         out_width=out.shape[1],
         ahead=ahead.address,
         ahead_bytes=ahead.n_bytes,
@@ -172,28 +140,40 @@ def activate_(
     adapters: PackedAdapters,
     gate: Tensor,
     up: Tensor,
-    shrunk: Tensor,
+    x: Tensor,
     segments: Segments,
     ahead: Ahead = NOTHING_AHEAD,
 ) -> None:
-    """Puts silu(gate + B shrunk) * (up + B shrunk) in the place of gate [tokens, outputs of one of
+    """Puts silu(gate + B (A x)) * (up + B (A x)) in the place of gate [tokens, outputs of one of
     the two parts]."""
     assert gate.is_contiguous()
     assert up.is_contiguous()
+    x = x.contiguous()
+    shrunk = _memory(adapters, segments)
     activate_kernel().call(
-        shrunk.numel() * gate.shape[1] + 8 * gate.numel(),
-        shrunk=shrunk.data_ptr(),
-        places=segments.tokens.data_ptr(),
+        shrunk.numel() * (x.shape[1] + gate.shape[1]) + 8 * gate.numel(),
+        x=x.data_ptr(),
+        width=x.shape[1],
+        tokens=segments.tokens.data_ptr(),
         segments=segments.table.data_ptr(),
         n_segments=len(segments.table),
         others=segments.others.data_ptr(),
         n_others=len(segments.others),
         ranks=adapters.ranks.data_ptr(),
-        max_rank=adapters.max_rank,
-        weight=adapters.b.data_ptr(),
+        max_rank=shrunk.shape[2],
+        a=adapters.a.data_ptr(),
+        shrunk=shrunk.data_ptr(),
+        barrier=BARRIER,
+        b=adapters.b.data_ptr(),
         gate=gate.data_ptr(),
         up=up.data_ptr(),
-        width=gate.shape[1],
+        out_width=gate.shape[1],
         ahead=ahead.address,
         ahead_bytes=ahead.n_bytes,
     )
+
+
+def _memory(adapters: PackedAdapters, segments: Segments) -> Tensor:
+    """For A x: float32 [tokens and FULL_TILE more, parts, max rank]."""
+    rows = len(segments.tokens) + FULL_TILE
+    return empty((rows, adapters.a.shape[1], adapters.max_rank), torch.float32)
