@@ -43,7 +43,7 @@ class AddArguments(NamedTuple):
     max_rank: int  # a multiple of RANKS
     a: int  # bfloat16 [slots, parts, max_rank / RANKS, width / 2, RANKS, 2]
     shrunk: int  # float32 [tokens and FULL_TILE more, parts, max_rank]: memory for A x
-    barrier: int  # address of a function in which threads wait for each other; 0: there is one
+    barrier: int  # address of a function in which threads wait for each other; 0: one thread
     blocks: int  # int64 [n_blocks, 3]: part, first output, and how many outputs
     n_blocks: int
     b: int  # bfloat16 [slots, n_blocks, max_rank / 2, PACK, 2]

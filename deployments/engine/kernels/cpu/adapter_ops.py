@@ -114,7 +114,7 @@ def add_(
     x = x.contiguous()
     shrunk = _memory(adapters, segments)
     add_kernel().call(
-        shrunk.numel() * (x.shape[1] + out.shape[1]),
+        len(segments.tokens) * shrunk.shape[2] * (shrunk.shape[1] * x.shape[1] + out.shape[1]),
         x=x.data_ptr(),
         width=x.shape[1],
         tokens=segments.tokens.data_ptr(),
@@ -151,7 +151,8 @@ def activate_(
     x = x.contiguous()
     shrunk = _memory(adapters, segments)
     activate_kernel().call(
-        shrunk.numel() * (x.shape[1] + gate.shape[1]) + 8 * gate.numel(),
+        len(segments.tokens) * shrunk.shape[2] * 2 * (x.shape[1] + gate.shape[1])
+        + 8 * gate.numel(),
         x=x.data_ptr(),
         width=x.shape[1],
         tokens=segments.tokens.data_ptr(),
