@@ -30,6 +30,7 @@ class ErrorKind(StrEnum):
     CONFLICT = "conflict"  # with what is stored under this id
     GONE = "gone"  # it was deleted
     STALE = "stale"  # made from what is no longer stored
+    UPGRADE_REQUIRED = "upgrade_required"  # from a WebSocket to HTTP
     CONDITION_NEEDED = "condition_needed"
     WRONG_DIGEST = "wrong_digest"
     RATE_LIMITED = "rate_limited"

@@ -26,7 +26,7 @@ def log_request(scope: Scope, status: int | None, seconds: float) -> None:
     path = quote(scope["path"])[:MAX_PATH_LENGTH]  # so that a path is no second line
     fields: dict[str, object] = {
         "request_id": state["request_id"],
-        "method": scope["method"],
+        "method": scope.get("method", "WEBSOCKET"),
         "path": path,
         "status": CLIENT_LEFT if status is None else status,
         "duration_ms": round(1000 * seconds, 1),

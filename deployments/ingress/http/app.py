@@ -23,11 +23,13 @@ from deployments.ingress.http.docs import docs_routes
 from deployments.ingress.http.errors import ErrorFormat, error_response, internal_error
 from deployments.ingress.http.hosts import HostCheck
 from deployments.ingress.http.openapi import Documentation, openapi
+from deployments.ingress.http.sockets import NoSockets, answering
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.wire import ErrorKind, Refused, RequestError
 
 logger = logging.getLogger(__name__)
 
+EXCHANGES = ("http", "websocket")
 REQUEST_ID = "x-request-id"
 REQUEST_ID_BYTES = REQUEST_ID.encode()
 PRINTABLE = re.compile(r"[!-~]+")
@@ -57,7 +59,7 @@ def protocol_app(
         described = partial(openapi, documented, routes, envelope, public=public)
         document = partial(described, keys=bool(settings.api_keys))
         routes = [*docs_routes(documented, document), *routes]
-    direct = BodyBudget(DirectPosts(_plain_app(routes, envelope), routes, envelope), settings)
+    direct = _served(routes, envelope, settings)
     return PlainPaths(ErrorBoundary(_guarded(direct, envelope, settings, public), envelope))
 
 
@@ -68,8 +70,15 @@ def folder_app(
     public: PublicFolder,
 ) -> ASGIApp:
     """As `protocol_app`, for routes of files: a slash at the end of a path matters to them."""
-    direct = BodyBudget(DirectPosts(_plain_app(routes, envelope), routes, envelope), settings)
+    direct = _served(routes, envelope, settings)
     return FullPaths(ErrorBoundary(_guarded(direct, envelope, settings, public), envelope))
+
+
+def _served(
+    routes: Sequence[BaseRoute], envelope: ErrorFormat, settings: IngressSettings
+) -> ASGIApp:
+    app = DirectPosts(_plain_app(routes, envelope), routes, envelope)
+    return NoSockets(BodyBudget(app, settings), routes, envelope)
 
 
 def _plain_app(routes: Sequence[BaseRoute], envelope: ErrorFormat) -> Starlette:
@@ -95,7 +104,7 @@ class FullPaths:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
+        if scope["type"] in EXCHANGES:
             scope = {**scope, "root_path": "", "path": self.plain(scope["path"])}
         await self.app(scope, receive, send)
 
@@ -153,13 +162,13 @@ class ErrorBoundary:
         self.envelope = envelope
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in EXCHANGES:
             await self.app(scope, receive, send)
             return
         offered = Headers(scope=scope).get(REQUEST_ID)
         is_usable = offered is None or _is_usable(offered)
         request_id = offered if offered and is_usable else uuid.uuid4().hex
-        progress = _Progress(send, request_id)
+        progress = _Progress(answering(scope, send), request_id)
         state = {**scope.get("state", {}), "request_id": request_id, "progress": progress}
         scope = {**scope, "state": state}
         began = time.perf_counter()
@@ -213,12 +222,12 @@ class _Progress:
         return self.status is not None
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if message["type"].endswith("http.response.start"):
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
             headers[REQUEST_ID] = self._request_id
             self._is_json = headers.get("content-type") == "application/json"
-        elif message["type"] == "http.response.body":
+        elif message["type"].endswith("http.response.body"):
             self.complete = not message.get("more_body", False)
             self._has_text = self._has_text or not message.get("body", b"").isspace()
         await self._send(message)

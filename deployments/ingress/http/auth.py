@@ -36,7 +36,9 @@ class PublicFolder:
 
 
 class Auth:
-    """Paths in `public`, and OPTIONS, which browsers send without a key, are open to everybody."""
+    """Paths in `public`, and OPTIONS, which browsers send without a key, are open to everybody.
+    The handshake of a WebSocket needs a key as a request does.
+    """
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class Auth:
         self._owners = owners
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_open(scope):
+        if scope["type"] == "lifespan" or self._is_open(scope):
             await self._app(scope, receive, send)
             return
         key = next(filter(self._knows, offered_keys(Headers(scope=scope))), None)
@@ -68,7 +70,7 @@ class Auth:
         await response(scope, receive, send)
 
     def _is_open(self, scope: Scope) -> bool:
-        return scope["method"] == "OPTIONS" or scope["path"] in self._public
+        return scope.get("method") == "OPTIONS" or scope["path"] in self._public
 
     def _knows(self, key: str) -> bool:
         """All keys are compared, so that the time does not tell which one matched."""

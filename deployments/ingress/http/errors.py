@@ -19,6 +19,7 @@ RETRY_SOON = MappingProxyType({"retry-after": "1"})
 RETRY_LATER = MappingProxyType({"retry-after": "5"})
 NEVER_RETRY = MappingProxyType({"x-should-retry": "false"})  # the SDKs retry any 5xx
 CLOSE_CONNECTION = MappingProxyType({"connection": "close"})
+TO_HTTP = MappingProxyType({"upgrade": "HTTP/1.1", "connection": "upgrade, close"})
 BEARER_CHALLENGE = MappingProxyType({"www-authenticate": "Bearer"})
 MAX_ERROR_LENGTH = 2000  # characters of a message, and of the field it names
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -120,6 +121,12 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
         ErrorForm(422, CALLER, "wrong_digest"),
         ErrorForm(422, CALLER),
         ErrorForm(422, CALLER),
+    ),
+    ErrorKind.UPGRADE_REQUIRED: ErrorRow(
+        ErrorForm(426, CALLER, "upgrade_required"),
+        ErrorForm(426, CALLER),
+        ErrorForm(426, CALLER),
+        TO_HTTP,
     ),
     ErrorKind.CONDITION_NEEDED: ErrorRow(
         ErrorForm(428, CALLER, "condition_needed"),

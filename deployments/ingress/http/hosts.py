@@ -1,4 +1,4 @@
-"""Refuses requests to names that are not the server's."""
+"""Refuses requests, and handshakes of WebSockets, to names that are not the server's."""
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,7 +17,7 @@ class HostCheck:
         self._envelope = envelope
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        host = Headers(scope=scope).get("host") if scope["type"] == "http" else None
+        host = None if scope["type"] == "lifespan" else Headers(scope=scope).get("host")
         if host is None or await self._names.know(host):
             await self._app(scope, receive, send)
             return

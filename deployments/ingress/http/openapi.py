@@ -21,7 +21,7 @@ BODY_ERRORS = {
     ErrorKind.UNSUPPORTED_MEDIA_TYPE,
 }
 # Only of routes that say so.
-STORE_ERRORS = frozenset(
+RARE_ERRORS = frozenset(
     {
         ErrorKind.CONFLICT,
         ErrorKind.GONE,
@@ -30,6 +30,7 @@ STORE_ERRORS = frozenset(
         ErrorKind.WRONG_DIGEST,
         ErrorKind.RATE_LIMITED,
         ErrorKind.STORAGE_FULL,
+        ErrorKind.UPGRADE_REQUIRED,  # of WebSockets, which the document does not have
     }
 )
 SECURITY: Mapping[str, object] = {
@@ -82,7 +83,7 @@ class DocumentedRoute(Route):
         headers: Sequence[str] = (),
         refusals: Collection[ErrorKind] = (),
     ) -> None:
-        """`headers`: those that it reads. `refusals`: those of STORE_ERRORS that it has."""
+        """`headers`: those that it reads. `refusals`: those of RARE_ERRORS that it has."""
         super().__init__(path, endpoint, methods=methods, name=name)
         self.tag = tag
         self.body = body
@@ -113,7 +114,7 @@ def openapi(
         operations = paths.setdefault(route.path_format, {})
         for method in sorted((route.methods or set()) - {"HEAD"}):
             operations[method.lower()] = _operation(route, method, references, envelope, locked)
-    used = set(ErrorKind) - STORE_ERRORS
+    used = set(ErrorKind) - RARE_ERRORS
     used = used.union(*(route.refusals for route in documented))
     components: dict[str, object] = {
         "schemas": {**schemas, ERROR: _error_schema(envelope)},
@@ -192,7 +193,7 @@ def _responses(
     route: DocumentedRoute, method: str, envelope: ErrorFormat, locked: bool
 ) -> Mapping[str, object]:
     content = {one: {"schema": {} if one in (JSON, EVENTS) else TEXT} for one in route.media_types}
-    kinds = set(ErrorKind) - STORE_ERRORS | route.refusals
+    kinds = set(ErrorKind) - RARE_ERRORS | route.refusals
     if method in METHODS_WITHOUT_BODY:
         kinds -= BODY_ERRORS
     if not locked:
