@@ -1,9 +1,9 @@
 """A SQLite file or a Postgres database: its URL, its connections and its transactions."""
 
 import asyncio
-import logging
 import os
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
@@ -13,14 +13,12 @@ from weakref import WeakValueDictionary
 from sqlalchemy import Column, Connection, Table, event, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, ProgrammingError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from deployments.store.failures import BUSY, told
 from deployments.store.migrations import NewerSchema, migrate
-from deployments.wire import ErrorKind, Refused
-
-logger = logging.getLogger(__name__)
+from deployments.wire import Refused
 
 DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -43,10 +41,10 @@ PRAGMAS = (
 OPEN_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 NO_STORE = "none"  # in place of a URL
 WRITES = "manta_writes"  # execution option: the transaction may write
-OUR_FAULTS = (DataError, IntegrityError, ProgrammingError)
 CONNECTIONS = 8  # of a process
 POOL: dict[str, Any] = {"pool_size": 4, "max_overflow": CONNECTIONS - 4, "pool_timeout": 10.0}
-READERS = 6  # of an owner at once: with its writer they leave a connection to others
+READERS = 4  # of an owner at once: they leave connections to others
+WRITERS = 3  # of a process at once: where they wait for a lock, readers still have connections
 POSTGRES = {"timeout": 10, "command_timeout": 30}  # seconds to connect, and for a statement
 
 
@@ -146,6 +144,29 @@ def _cause(error: BaseException) -> str:
     return f"{type(inner).__name__}: {inner}"
 
 
+class WritersTurn:
+    """Writers in line. Who was in it when one gave up has waited as long, and gives up too: else
+    they would wait for the same lock, one after the other.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._gave_up_at = float("-inf")
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        came = time.monotonic()
+        async with self._lock:
+            if came < self._gave_up_at:
+                raise Refused(BUSY)
+            try:
+                yield
+            except Refused as refusal:
+                if refusal.error is BUSY:
+                    self._gave_up_at = time.monotonic()
+                raise
+
+
 class Database:
     """Belongs to one event loop."""
 
@@ -154,15 +175,19 @@ class Database:
         self.engine = _engine(url)
         self._writer = self.engine.execution_options(**{WRITES: True})
         # Of owners that are at work now.
-        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+        self._turns = WeakValueDictionary[str, WritersTurn]()
         self._readers = WeakValueDictionary[str, asyncio.Semaphore]()
+        self._writers = asyncio.Semaphore(WRITERS)
 
     @asynccontextmanager
     async def reading(self, owner: str | None = None) -> AsyncIterator[AsyncConnection]:
-        """`owner`: who waits for it; None for this server itself. Raises Refused if the database
-        can't be reached.
-        """
-        async with self._place_of(owner), _available(), self.engine.connect() as connection:
+        """`owner`: who waits for it; None for this server itself. Raises Refused as `told`."""
+        async with (
+            self._place_of(owner),
+            told() as attempt,
+            self.engine.connect() as connection,
+        ):
+            attempt.is_connected = True
             yield connection
 
     @asynccontextmanager
@@ -170,8 +195,14 @@ class Database:
         """A transaction, committed at the end. Raises Refused as `reading`."""
         # The owner's writers wait for each other here, and not each on a connection. SQLite has
         # one writer. Waiting for it here is fair, and in SQLite it is not.
-        turn = self._turns.setdefault("" if self.is_sqlite else owner, asyncio.Lock())
-        async with turn, _available(), self._writer.begin() as connection:
+        turn = self._turns.setdefault("" if self.is_sqlite else owner, WritersTurn())
+        async with (
+            turn.taken(),
+            self._writers,
+            told() as attempt,
+            self._writer.begin() as connection,
+        ):
+            attempt.is_connected = True
             yield connection
 
     def _place_of(self, owner: str | None) -> AbstractAsyncContextManager[None]:
@@ -197,22 +228,6 @@ async def locked_row(
         await connection.execute(make(table).values(row).on_conflict_do_nothing())
         found = (await connection.execute(query)).mappings().one()
     return dict(found)
-
-
-@asynccontextmanager
-async def _available() -> AsyncIterator[None]:
-    try:
-        yield
-    except (DBAPIError, PoolTimeout, OSError) as error:
-        if isinstance(error, OUR_FAULTS):
-            raise
-        logger.exception("the store failed")
-        raise unavailable() from error
-
-
-def unavailable() -> Refused:
-    message = "The store of this server can't be reached now; try again soon"
-    return Refused.of_kind(ErrorKind.UNAVAILABLE, message)
 
 
 def _engine(url: URL) -> AsyncEngine:

@@ -7,7 +7,8 @@ from functools import partial
 
 from sqlalchemy import Column, ColumnElement, Table, and_, delete, select
 
-from deployments.store.database import OUR_FAULTS, Database
+from deployments.store.database import Database
+from deployments.store.failures import OUR_FAULTS
 from deployments.store.files import drop_unused, is_used
 from deployments.store.limits import ROW_BYTES
 from deployments.store.owners import Owners, OwnerWrite

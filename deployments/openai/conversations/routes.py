@@ -60,7 +60,7 @@ class ConversationEndpoints:
         items = await self._items(request, work, asked.items)
         metadata, conversation_id = canonical(asked.metadata or {}), new_id("conv")
         owner, at = owner_of(request), int(time.time())
-        await self._work(
+        await self._write(
             request,
             lambda kept: kept.conversations.create(owner, conversation_id, metadata, at, items),
         )
@@ -68,21 +68,21 @@ class ConversationEndpoints:
 
     async def retrieve(self, request: Request) -> Response:
         owner, name = _named(request)
-        found = await self._work(request, lambda kept: kept.conversations.find(owner, name))
+        found = await self._read(request, lambda kept: kept.conversations.find(owner, name))
         return _conversation(found, name)
 
     async def update(self, request: Request) -> Response:
         _, asked = await self._body(request, ConversationChange)
         owner, name = _named(request)
         metadata = canonical(asked.metadata or {})
-        found = await self._work(
+        found = await self._write(
             request, lambda kept: kept.conversations.update(owner, name, metadata)
         )
         return _conversation(found, name)
 
     async def delete(self, request: Request) -> Response:
         owner, name = _named(request)
-        if not await self._work(request, lambda kept: kept.conversations.delete(owner, name)):
+        if not await self._write(request, lambda kept: kept.conversations.delete(owner, name)):
             raise no_conversation(name, "id")
         return json_answer(encode({"id": name, "object": "conversation.deleted", "deleted": True}))
 
@@ -91,13 +91,13 @@ class ConversationEndpoints:
         work, asked = await self._body(request, ItemsBody)
         owner, name = _named(request)
         items = await self._items(request, work, asked.items)
-        await self._work(request, lambda kept: kept.conversations.add(owner, name, items))
+        await self._write(request, lambda kept: kept.conversations.add(owner, name, items))
         return json_answer(list_body(items, has_more=False))
 
     async def list_items(self, request: Request) -> Response:
         owner, name = _named(request)
         page = ItemPage(request.query_params)
-        found = await self._work(request, lambda kept: kept.conversations.items(owner, name, page))
+        found = await self._read(request, lambda kept: kept.conversations.items(owner, name, page))
         if found is None:
             raise no_conversation(name, "id")
         return json_answer(page.body(found))
@@ -110,7 +110,7 @@ class ConversationEndpoints:
         def choose(listed: Sequence[tuple[str, int]]) -> Sequence[int]:
             return [index for index, (one, _) in enumerate(listed) if one == item_id]
 
-        found = await self._work(
+        found = await self._read(
             request, lambda kept: kept.conversations.items(owner, name, choose)
         )
         if found is None:
@@ -122,7 +122,7 @@ class ConversationEndpoints:
     async def delete_item(self, request: Request) -> Response:
         owner, name = _named(request)
         item_id: str = request.path_params["item_id"]
-        found = await self._work(
+        found = await self._write(
             request, lambda kept: kept.conversations.delete_item(owner, name, item_id)
         )
         if found is None:
@@ -141,17 +141,24 @@ class ConversationEndpoints:
         recalled = Recalled()
         if wanted.ids:
             owner, hold = owner_of(request), hold_of(request, work)
-            recalled = await self._work(
+            recalled = await self._read(
                 request, lambda kept: kept.responses.recall(owner, wanted, hold)
             )
         return await work.run(
             lambda: [stored_item(item, recalled) for _, item in given_items(paths, recalled)]
         )
 
-    async def _work(self, request: Request, call: Call[ValueT]) -> ValueT:
+    async def _read(self, request: Request, call: Call[ValueT]) -> ValueT:
+        return await self._opened.read(self._client(request), call)
+
+    async def _write(self, request: Request, call: Call[ValueT]) -> ValueT:
+        return await self._opened.write(self._client(request), call)
+
+    @property
+    def _opened(self) -> DatabaseStore:
         if self.store is None:
             raise no_conversations()
-        return await self.store.work(self._client(request), call)
+        return self.store
 
     def _client(self, request: Request) -> str:
         return connection_of(request, sees_peers=self.service.settings.sees_peers)

@@ -13,17 +13,17 @@ from deployments.ingress.off_loop import Turns
 from deployments.store.database import (
     CONNECTIONS,
     NO_STORE,
+    WRITERS,
     StoreError,
     default_url,
     open_once,
     shown,
     store_url,
-    unavailable,
 )
+from deployments.store.failures import OutOfReach, out_of_reach
 from deployments.store.items import Choose, Hold, NewResponse, Recalled, StoredItem, Wanted
 from deployments.store.kept_store import KeptStore
 from deployments.store.limits import KeptLimits
-from deployments.wire import ErrorKind, Refused
 
 logger = logging.getLogger(__name__)
 
@@ -46,15 +46,23 @@ class DatabaseStore:
         self._kept: KeptStore | None = None
         self._opening = asyncio.Lock()
         self._failed_at = float("-inf")
-        self._turns = Turns(CONNECTIONS)
+        self._reads = Turns(CONNECTIONS - WRITERS)
+        self._writes = Turns(WRITERS)
 
     def of(self, owner: str, client: str) -> "ResponsesInDatabase":
         return ResponsesInDatabase(self, owner, client)
 
-    async def work(self, client: str, call: Call[ValueT]) -> ValueT:
-        """What `call` makes of the store. Clients that wait are served in turn. Raises Refused."""
+    async def read(self, client: str, call: Call[ValueT]) -> ValueT:
+        """What `call` reads of the store. Clients that wait are served in turn. Raises Refused."""
+        return await self._work(self._reads, client, call)
+
+    async def write(self, client: str, call: Call[ValueT]) -> ValueT:
+        """As `read`, and beside it: readers do not wait for a write that waits."""
+        return await self._work(self._writes, client, call)
+
+    async def _work(self, turns: Turns, client: str, call: Call[ValueT]) -> ValueT:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._turns.turn(client))
+            await stack.enter_async_context(turns.turn(client))
             kept = await self._opened()
             turn = stack.pop_all()  # until the work has ended, though its client may leave before
 
@@ -63,9 +71,8 @@ class DatabaseStore:
                 self._check()  # it may have failed meanwhile
                 try:
                     return await call(kept)
-                except Refused as refusal:
-                    if refusal.error.kind is ErrorKind.UNAVAILABLE:
-                        self._failed_at = time.monotonic()
+                except OutOfReach:
+                    self._failed_at = time.monotonic()
                     raise
 
         return await to_its_end(in_turn())
@@ -85,7 +92,7 @@ class DatabaseStore:
                 except StoreError as error:
                     self._failed_at = time.monotonic()
                     logger.error("Responses can't be stored: %s", error)
-                    raise unavailable() from error
+                    raise out_of_reach() from error
                 self._kept = KeptStore(store_url(url), self._limits)
                 logger.info("Responses are stored in %s", shown(store_url(url)))
             return self._kept
@@ -93,7 +100,7 @@ class DatabaseStore:
     def _check(self) -> None:
         """Nobody waits again at once for a database that did not answer. Raises Refused."""
         if time.monotonic() < self._failed_at + RETRY_S:
-            raise unavailable()
+            raise out_of_reach()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +112,25 @@ class ResponsesInDatabase:
     client: str
 
     async def recall(self, wanted: Wanted, hold: Hold) -> Recalled:
-        return await self.store.work(
+        return await self.store.read(
             self.client, lambda kept: kept.responses.recall(self.owner, wanted, hold)
         )
 
     async def put(self, new: NewResponse) -> bool:
-        return await self.store.work(self.client, lambda kept: kept.responses.put(self.owner, new))
+        return await self.store.write(self.client, lambda kept: kept.responses.put(self.owner, new))
 
     async def body(self, response_id: str) -> bytes | None:
-        return await self.store.work(
+        return await self.store.read(
             self.client, lambda kept: kept.responses.body(self.owner, response_id)
         )
 
     async def delete(self, response_id: str) -> bool:
-        return await self.store.work(
+        return await self.store.write(
             self.client, lambda kept: kept.responses.delete(self.owner, response_id)
         )
 
     async def input_items(self, response_id: str, choose: Choose) -> list[StoredItem] | None:
-        return await self.store.work(
+        return await self.store.read(
             self.client,
             lambda kept: kept.responses.input_items(self.owner, response_id, choose),
         )

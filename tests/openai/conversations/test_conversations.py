@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from deployments.openai.responses import database_store
 from deployments.openai.responses.database_store import DatabaseStore
+from deployments.store import database
 from tests.databases import sqlite_url
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.conversations.talking import CONVERSATIONS, ask
@@ -189,7 +190,7 @@ def test_all_text_is_sent_before_the_answer_is_stored(file: str) -> None:
     async def run() -> None:
         store = DatabaseStore(file)
         try:
-            await store.work("", lambda kept: kept.responses.delete("", "x"))  # it is opened
+            await store.write("", lambda kept: kept.responses.delete("", "x"))  # it is opened
             socket = Socket(RESPONSES, {**HELLO, "stream": True})
             with closing(connect(file.removeprefix("sqlite:///"))) as other:
                 other.execute("BEGIN IMMEDIATE")
@@ -206,20 +207,41 @@ def test_all_text_is_sent_before_the_answer_is_stored(file: str) -> None:
     asyncio.run(run())
 
 
-def test_a_store_that_fails_is_left_alone_for_a_while(
+def test_a_store_out_of_reach_is_left_alone_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_store, "RETRY_S", float("inf"))
+    (tmp_path / "away").write_text("a file where a folder should be")
+
+    async def asks(client: httpx.AsyncClient) -> None:
+        assert (await client.post(CONVERSATIONS, json={})).status_code == 503
+        (tmp_path / "away").unlink()
+        assert (await client.post(CONVERSATIONS, json={})).status_code == 503
+
+    ask(f"sqlite:///{tmp_path}/away/store.db", says("x"), asks)
+
+
+def test_a_failed_write_leaves_what_is_stored_to_all(
     file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_store, "RETRY_S", float("inf"))
 
-    async def asks(client: httpx.AsyncClient) -> None:
-        path = f"{CONVERSATIONS}/{(await client.post(CONVERSATIONS, json={})).json()['id']}"
-        with closing(connect(file.removeprefix("sqlite:///"))) as database:
-            database.execute("ALTER TABLE conversation RENAME TO away")
-            assert (await client.get(path)).status_code == 503
-            database.execute("ALTER TABLE away RENAME TO conversation")
-        assert (await client.get(path)).status_code == 503
+    async def asks(client: httpx.AsyncClient) -> str:
+        return str((await client.post(RESPONSES, json=HELLO)).json()["id"])
 
-    ask(file, says("x"), asks)
+    async def asks_when_full(client: httpx.AsyncClient) -> None:
+        large = {"items": [{"role": "user", "content": "x" * 300_000}]}
+        full = await client.post(CONVERSATIONS, json=large)
+        assert (full.status_code, full.json()["error"]["code"]) == (507, "storage_full")
+        assert "disk" in full.json()["error"]["message"]
+        one = f"{RESPONSES}/{stored}"
+        assert (await client.get(one)).json()["status"] == "completed"
+        assert (await client.delete(one)).json()["deleted"]
+
+    stored = ask(file, says("x"), asks)
+    # No more pages than it has now.
+    monkeypatch.setattr(database, "PRAGMAS", (*database.PRAGMAS, "max_page_count=1"))
+    ask(file, says("x"), asks_when_full)
 
 
 def test_while_the_store_is_away_answers_come_and_say_that_they_are_not_stored(

@@ -36,8 +36,8 @@ class AppOfAnyLoop:
     async def _know(self, store: DatabaseStore) -> None:
         """The conversation is there, even if it was deleted before."""
         name = KNOWN["id"]
-        if await store.work("", lambda kept: kept.conversations.find("", name)) is None:
-            await store.work("", lambda kept: kept.conversations.create("", name, "{}", 1, [ITEM]))
+        if await store.read("", lambda kept: kept.conversations.find("", name)) is None:
+            await store.write("", lambda kept: kept.conversations.create("", name, "{}", 1, [ITEM]))
 
 
 def of_known_things(case: Case) -> None:
