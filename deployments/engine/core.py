@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import aclosing, contextmanager
@@ -34,8 +33,6 @@ from deployments.wire import (
     RequestError,
     TokenEvent,
 )
-
-log = logging.getLogger(__name__)
 
 
 class EngineCore:
@@ -91,7 +88,6 @@ class EngineCore:
         self._limits = limits
         self._ranks = ranks
         self._numbers = itertools.count()
-        log.info("engine with %s, %s", self.cache.shape, model.dtype)
 
     async def stream(
         self, request: GenerationRequest, is_complete: Callable[[], bool] = lambda: False

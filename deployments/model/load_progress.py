@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from deployments.wire import LoadProgress
@@ -11,7 +12,7 @@ log = logging.getLogger("ray.serve")
 ReportProgress = Callable[[str, float], None]  # stage, and the share of it that is done, 0 to 1
 
 MIN_STEP = 0.01
-MIN_LOGGED_STEP = 0.25
+LOG_INTERVAL_S = 10.0  # a load that takes less says only that it is done
 REPORT_INTERVAL_S = 0.25
 
 
@@ -23,15 +24,15 @@ class ProgressReporter:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._latest = LoadProgress(stage="", value=0.0)
-        self._logged = self._latest
+        self._logged_at = time.monotonic()
 
     def report(self, stage: str, value: float) -> None:
         progress = LoadProgress(stage=stage, value=value)
         if has_moved(self._latest, progress, MIN_STEP):
             self._latest = progress
             self._loop.call_soon_threadsafe(self._news.set)
-        if has_moved(self._logged, progress, MIN_LOGGED_STEP):
-            self._logged = progress
+        if time.monotonic() >= self._logged_at + LOG_INTERVAL_S:
+            self._logged_at = time.monotonic()
             log.info("loading: %s %.0f%%", stage, 100 * value)
 
     async def run(self) -> None:

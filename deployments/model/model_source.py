@@ -6,6 +6,7 @@ All of it blocks, and imports torch.
 import ctypes
 import gc
 import os
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,6 +34,7 @@ from deployments.model.load_progress import ReportProgress
 from deployments.model.metrics import GpuMemory
 from deployments.model.rank_actors import start_ranks
 from deployments.model.settings import ModelSettings, check_settings
+from deployments.model.start_log import log_engine
 from deployments.model.weights import adapters_of, device_of, load_weights
 from deployments.wire import ModelCard
 
@@ -59,8 +61,10 @@ class ModelSource:
         self._kept: list[PreTrainedModel] = []  # the model, and its draft model
         self._fingerprint = ""  # of the weights that were loaded last
         self._large: list[ref[object]] = []  # objects that have to be freed with the engine
+        self._began = 0.0  # the last start
 
     def start(self) -> EngineCore:
+        self._began = time.perf_counter()
         core = self._restart() if self._large else self._start()
         self._report("engine", 1.0)
         return core
@@ -118,6 +122,7 @@ class ModelSource:
         core = EngineCore(
             model, end_token_ids, limits, lambda: self.card.tokenizer_json, ranks, draft
         )
+        log_engine(self._settings.name, model, core, time.perf_counter() - self._began)
         weights = [model] if draft is None else [model, draft]
         self._kept = weights if self._keeps_weights else []
         self._large = [ref(core.cache.storage), *([] if self._keeps_weights else map(ref, weights))]

@@ -1,6 +1,8 @@
 """How a model draws where a request says nothing: by its settings, and then by its own files."""
 
 import json
+import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,23 @@ def test_settings_come_before_the_models_files(
     source = ModelSource(options.preset("m", source="argument").settings, lambda *_: None)
     source.start().shutdown()
     assert source.card.sampling == drawn
+
+
+def test_a_start_says_in_a_few_lines_what_it_runs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = ModelOptions(
+        model=str(save_checkpoint(tmp_path / "model")),
+        dtype="float32",
+        n_pages=1024,
+        context_length=64,
+        num_cpus=1,
+    )
+    source = ModelSource(options.preset("m", source="argument").settings, lambda *_: None)
+    with caplog.at_level(logging.INFO):
+        source.start().shutdown()
+    told = [line for line in caplog.messages if line.startswith("m: ")]
+    assert told[0] == "m: LlamaForCausalLM in float32 on cpu, 0.00 GiB of weights"
+    assert "room for 16,384 tokens in 1,024 pages of 16 (" in told[1]
+    assert "64 tokens in a sequence" in told[1]
+    assert re.fullmatch(r"m: ready after \d+\.\d s", told[2])

@@ -81,6 +81,17 @@ def test_what_has_no_tokens_is_logged_without(
     assert KEY not in caplog.text
 
 
+def test_answers_of_health_are_no_lines_for_people(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask() -> int:
+        async with http(served(ScriptedEngine(says("Hi")), api_keys=(KEY,))) as client:
+            return (await client.get("/v1/health")).status_code
+
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
+        status = asyncio.run(ask())
+    assert logged(caplog)[0]["status"] == status
+    assert {one.levelno for one in caplog.records if one.name == LOGGER} == {logging.DEBUG}
+
+
 @pytest.mark.parametrize("after", [0, 5])
 def test_who_leaves_is_logged_too(caplog: pytest.LogCaptureFixture, after: int) -> None:
     async def leave() -> None:

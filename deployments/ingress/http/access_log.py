@@ -13,11 +13,17 @@ logger = logging.getLogger(__name__)
 CLIENT_LEFT = 499  # nginx's status for who left before an answer began
 MAX_PATH_LENGTH = 256
 TOKENS = "tokens"  # in the state of a request, where its answer has used any
+PROBE = "probe"  # and where only a machine wants to know whether the server lives
 
 
 def note_tokens(scope: Scope, prompt_tokens: int, output_tokens: int) -> None:
     """What the answer to this request has used so far."""
     scope.get("state", {})[TOKENS] = prompt_tokens, output_tokens
+
+
+def note_probe(scope: Scope) -> None:
+    """Balancers and supervisors ask every second: a log that people read leaves these out."""
+    scope.get("state", {})[PROBE] = True
 
 
 def log_request(scope: Scope, status: int | None, seconds: float) -> None:
@@ -35,4 +41,5 @@ def log_request(scope: Scope, status: int | None, seconds: float) -> None:
     if TOKENS in state:
         fields["prompt_tokens"], fields["output_tokens"] = state[TOKENS]
         text += " {prompt_tokens} tokens in, {output_tokens} out"
-    logger.info("%s", text.format_map(fields), extra=fields)
+    level = logging.DEBUG if PROBE in state else logging.INFO
+    logger.log(level, "%s", text.format_map(fields), extra=fields)

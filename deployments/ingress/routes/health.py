@@ -5,6 +5,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.ingress.fleet.cluster import UP_STATES, Cluster
+from deployments.ingress.http.access_log import note_probe
 from deployments.wire import DEMO_SOURCE, ModelState, ModelStatus, Refused
 
 ROUTER_TIMEOUT_S = 1.0  # health checks do not wait long
@@ -16,6 +17,7 @@ UNLOADED_STATES = {ModelState.UNLOADED, ModelState.UNLOADING}
 def health_route(cluster: Cluster, path: str) -> Route:
     async def health(request: Request) -> Response:
         """200 while some model answers, or could be loaded: without autoload by an operator."""
+        note_probe(request.scope)
         try:
             statuses = await cluster.statuses(ROUTER_TIMEOUT_S)
         except Refused as refusal:

@@ -1,0 +1,39 @@
+"""What a replica says of its engine when it starts: a few lines for people. Imports torch."""
+
+import logging
+
+import torch
+from transformers import PreTrainedModel
+
+from deployments.engine.core import EngineCore
+from kv.cache import CacheShape
+
+log = logging.getLogger("ray.serve")
+
+GIB = 1 << 30
+
+
+def log_engine(name: str, model: PreTrainedModel, core: EngineCore, seconds: float) -> None:
+    log.info("%s: %s", name, weights_line(model))
+    log.info("%s: %s", name, cache_line(core.cache.shape, model.dtype))
+    log.info("%s: ready after %.1f s", name, seconds)
+
+
+def weights_line(model: PreTrainedModel) -> str:
+    n_bytes = sum(part.nbytes for part in (*model.parameters(), *model.buffers()))
+    precision = str(model.dtype).removeprefix("torch.")
+    return f"{type(model).__name__} in {precision} on {model.device}, {gib(n_bytes)} of weights"
+
+
+def cache_line(shape: CacheShape, dtype: torch.dtype) -> str:
+    """A token has a page in each group of layers."""
+    tokens = shape.n_pages // max(1, len(shape.groups)) * shape.page_size
+    return (
+        f"room for {tokens:,} tokens in {shape.n_pages:,} pages of {shape.page_size} "
+        f"({gib(shape.n_pages * shape.page_bytes(dtype))}), {shape.max_tokens:,} tokens in a "
+        f"sequence, {shape.max_tasks:,} sequences at once"
+    )
+
+
+def gib(n_bytes: int) -> str:
+    return f"{n_bytes / GIB:.2f} GiB"
