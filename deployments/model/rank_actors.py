@@ -39,7 +39,7 @@ def start_ranks(settings: ModelSettings) -> "Ranks":
     """
     import torch
 
-    from deployments.engine.loading.checks import read_config
+    from deployments.engine.loading.configs.reader import read_config
     from deployments.engine.parallel.ranks import Ranks, open_store
     from deployments.engine.parallel.sharding import check_shardable
 

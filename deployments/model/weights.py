@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.loading.checks import read_config
+from deployments.engine.loading.configs.reader import read_config
 from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.model_tasks import task_of
 from deployments.engine.loading.sentence_files import read_sentence_files

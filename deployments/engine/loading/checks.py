@@ -5,15 +5,12 @@ answer as another model.
 """
 
 import os
-import re
-from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TypedDict
 
 from safetensors import SafetensorError, safe_open
-from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+from transformers import PretrainedConfig
 
-from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.weight_files import weight_files
 
 # Layers without attention keep a state, or nothing at all.
@@ -28,30 +25,7 @@ SPEECH_TYPES = frozenset({"whisper"})  # whose decoders the engine runs beside t
 STATELESS_LAYER_TYPES = frozenset({"mlp", "moe"})
 SUPPORTED_QUANTIZATION = "mxfp4"  # transformers dequantizes it without further packages
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
-QUANTIZATION_TENSOR = re.compile(r"(scale|zero|qweight)[^.]*$")  # the end of its name
-POOLER = re.compile(r"(\w+\.)?pooler\.")
 GIT_LFS_HEADER = b"version https://git-lfs"
-MAX_LISTED_WEIGHTS = 3  # that an error names
-
-
-def read_config(path: str) -> PretrainedConfig:
-    """The config of a model. `path` is a directory or a hub id.
-
-    Raises UnsupportedModelError for a type of model that transformers does not know, OSError where
-    there is no model.
-    """
-    config_dict, _ = PretrainedConfig.get_config_dict(path)
-    model_type = config_dict.get("model_type")
-    if model_type is not None and model_type not in CONFIG_MAPPING:
-        reason = (
-            "comes with code of its own, which is never run"
-            if "auto_map" in config_dict
-            else "is no type of model that the installed transformers knows"
-        )
-        raise UnsupportedModelError(f"{model_type} {reason}")
-    with unsupported_on_error(f"{model_type or path} can't be loaded"):
-        config: PretrainedConfig = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    return config
 
 
 def check_supported(config: PretrainedConfig) -> None:
@@ -127,33 +101,3 @@ def _why_unreadable(file: Path, error: SafetensorError) -> str:
         if start.read(len(GIT_LFS_HEADER)) == GIT_LFS_HEADER:
             return "is a pointer of git-lfs and no weights: fetch them with `git lfs pull`"
     return f"is broken or not whole: {error}"
-
-
-class LoadingInfo(TypedDict):
-    """What transformers reports with a loaded model (`output_loading_info`)."""
-
-    missing_keys: set[str]
-    unexpected_keys: set[str]
-    mismatched_keys: set[tuple[str, Sequence[int], Sequence[int]]]  # name, shape found, expected
-
-
-def check_loaded(info: LoadingInfo, *, is_bare: bool = False) -> None:
-    """Raises UnsupportedModelError unless every weight came from the files in its own shape.
-    `is_bare`: the model is its layers alone, and what pools behind them is of no use."""
-    missing = {name for name in info["missing_keys"] if not (is_bare and POOLER.match(name))}
-    if missing:
-        raise UnsupportedModelError(f"its files lack weights: {_listed(missing)}")
-    if mismatched := info["mismatched_keys"]:
-        shapes = [f"{name} is {[*found]}, not {[*due]}" for name, found, due in mismatched]
-        raise UnsupportedModelError(f"its weights are not as its config says: {_listed(shapes)}")
-    if extra := [name for name in info["unexpected_keys"] if QUANTIZATION_TENSOR.search(name)]:
-        raise UnsupportedModelError(
-            f"its weights are quantized in a way that its config does not say ({_listed(extra)}): "
-            "name the original"
-        )
-
-
-def _listed(names: Collection[str]) -> str:
-    n_more = len(names) - MAX_LISTED_WEIGHTS
-    listed = ", ".join(sorted(names)[:MAX_LISTED_WEIGHTS])
-    return f"{listed} and {n_more} more" if n_more > 0 else listed

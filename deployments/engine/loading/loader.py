@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import (
-    AutoModel,
     AutoTokenizer,
     Mxfp4Config,
     PretrainedConfig,
@@ -22,13 +21,12 @@ from deployments.engine.forward.by_rows import attention_of_rows, by_rows
 from deployments.engine.forward.families.registry import is_fusable
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.checks import (
-    check_loaded,
     check_supported,
     check_tokenizer_files,
     check_weight_files,
     quantization_method,
-    read_config,
 )
+from deployments.engine.loading.configs.reader import read_config
 from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.loading.media_models import as_language_model
 from deployments.engine.loading.media_processors import load_processor
@@ -36,6 +34,7 @@ from deployments.engine.loading.model_tasks import LABEL_TASKS, answer_as, auto_
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
 from deployments.engine.loading.sentence_files import SentenceFiles, read_sentence_files
 from deployments.engine.loading.speech import as_decoder
+from deployments.engine.loading.weights_check import check_weights
 from deployments.engine.media.encoder import media_encoder
 from deployments.engine.outputs.model_outputs import outputs_of
 from deployments.engine.threads import one_thread
@@ -116,19 +115,17 @@ def _read_weights(
     path: str, config: PretrainedConfig, dtype: torch.dtype, auto: Any
 ) -> PreTrainedModel:
     """Reads every weight from the files. Raises UnsupportedModelError if one is missing."""
+    check_weights(path, config, dtype, auto)
     is_quantized = quantization_method(config) is not None
     with unsupported_on_error(f"{config.model_type} can't be loaded"):
-        model: PreTrainedModel
-        model, info = auto.from_pretrained(
+        model: PreTrainedModel = auto.from_pretrained(
             path,
+            config=config,
             dtype=dtype,
             device_map=None,
             quantization_config=Mxfp4Config(dequantize=True) if is_quantized else None,
-            ignore_mismatched_sizes=True,  # they are reported, and refused by `check_loaded`
-            output_loading_info=True,
             trust_remote_code=False,
         )
-    check_loaded(info, is_bare=auto is AutoModel)
     return model.eval()
 
 

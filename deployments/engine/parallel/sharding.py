@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
-from deployments.engine.loading.checks import read_config
+from deployments.engine.loading.configs.reader import read_config
 from deployments.engine.loading.loader import default_dtype, load_model
 from deployments.engine.parallel.ranks import Ranks, shard_range
 

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from deployments.adapter_files import ADAPTED, EXPERTS
 from deployments.engine.limits import CPU_KV_GIB
+from deployments.engine.loading.configs.sizes import check_sizes
 from deployments.engine.loading.weight_files import weight_files
 from deployments.model.application import cpus_of_rank, node_cpus
 from deployments.model.settings import ModelSettings
@@ -178,6 +179,7 @@ def _page_bytes(settings: ModelSettings) -> int:
 def _layout(path: str, n_ranks: int) -> Layout:
     """What a model stores of a token, by its config. Raises CONFIG_ERRORS."""
     config = json.loads((_folder(path) / CONFIG).read_text())
+    check_sizes(config)
     text = config.get("text_config") or config
     heads = int(text["num_attention_heads"])
     kv_heads = int(text.get("num_key_value_heads") or heads)
