@@ -5,7 +5,7 @@ Every protocol with messages translates them to `Conversation`; all the rest is 
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from typing import Literal
@@ -99,7 +99,8 @@ def prepare_prompt(
             dialect, context, conversation.parallel_calls, mark
         )
     else:
-        grammar = _grammar(conversation, dialect, context, tool_prompt.thinks, mark)
+        thinks = tool_prompt.thinks and _may_think(conversation, tool_prompt, card, tokenizer, text)
+        grammar = _grammar(conversation, dialect, context, thinks, mark)
     encode = partial(tokenizer.encode, add_special_tokens=False, limit=card.context_length)
     ids, places = placed_ids(expanded, encode, card, "messages")
     starts: tuple[int, ...] = ()
@@ -209,6 +210,37 @@ def _switches(conversation: Conversation, template: str) -> dict[str, object]:
     return switches
 
 
+def _may_think(
+    conversation: Conversation,
+    tool_prompt: ToolPrompt,
+    card: ModelCard,
+    tokenizer: TextTokenizer,
+    text: str,
+) -> bool:
+    """Whether a reply to the prompt `text` may begin with a thought, where a grammar could make
+    the model think. A template with a switch for it says by its prompt whether it is on.
+    """
+    dialect, template = tool_prompt.dialect, tool_prompt.template
+    if dialect.opens_thought(text) or dialect.closes_thought(text):
+        return dialect.opens_thought(text)
+    told = _told_to_think(conversation)
+    if told is not None or not SWITCHES & variables(template):
+        return told is not False
+    off = replace(conversation, thinking=replace(conversation.thinking, enabled=False))
+    return _render(off, tool_prompt, card, tokenizer).text != text
+
+
+def _told_to_think(conversation: Conversation) -> bool | None:
+    """What the request says; None leaves it to the template."""
+    thinking, template_kwargs = conversation.thinking, conversation.template_kwargs
+    told = [template_kwargs[name] for name in sorted(SWITCHES & template_kwargs.keys())]
+    if told:
+        return any(told)
+    if thinking.enabled is None and thinking.budget is not None:
+        return thinking.budget > 0
+    return thinking.enabled
+
+
 def _check_thinks(thinking: Thinking, tool_prompt: ToolPrompt, card: ModelCard) -> None:
     is_set = thinking.enabled or thinking.budget is not None
     if is_set and thinking.required and not tool_prompt.thinks:
@@ -270,7 +302,7 @@ def _grammar(
     thinks: bool,
     mark: WriteMark,
 ) -> str:
-    """The grammar of the whole reply: a thought if the model thinks, then calls, the answer, or
+    """The grammar of the whole reply: a thought if the model may think, then calls, the answer, or
     either. "" for any reply.
     """
     forced = conversation.choice == "required"

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.text.chat.conversation import Conversation, prepare_prompt
+from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
+from deployments.text.grammar.grammar import from_choice
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
 from deployments.wire import Refused
 from tests.text.cards import card
+from tests.text.held import allows
 
 SAYS = (
     "{% for m in messages %}|{{ m.role }}:{{ m.content }}"
@@ -227,3 +229,44 @@ def test_where_messages_begin_is_known_for_models_with_states(last: str) -> None
     ids, (behind, at) = begun(told, *said, asked)
     assert_common(ids, begun(told, another)[0], behind, within=len("user: "))
     assert_common(ids, begun(told, *said, another)[0], at)
+
+
+OPENS = "{% if enable_thinking is defined and enable_thinking %}<think>\n{% endif %}"
+CLOSES = "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{% endif %}"
+ALONE = "{# <think> #}"  # a model that begins its thoughts itself
+THOUGHT = "<think>Hm.</think>\n"
+
+
+@pytest.mark.parametrize(
+    ("ending", "kwargs", "thinking", "thought"),
+    [
+        (OPENS, {}, None, ""),
+        (OPENS, {"enable_thinking": False}, None, ""),
+        (OPENS, {"enable_thinking": True}, None, "Hm.</think>\n"),
+        (OPENS, {}, True, "Hm.</think>\n"),
+        (CLOSES, {}, None, THOUGHT),
+        (CLOSES, {"enable_thinking": False}, None, ""),
+        (CLOSES, {}, False, ""),
+        (ALONE, {}, None, THOUGHT),
+        (ALONE, {"thinking": False}, None, ""),
+        (ALONE, {}, False, ""),
+    ],
+)
+def test_an_answer_in_a_form_follows_a_thought_where_thinking_is_on(
+    ending: str, kwargs: dict[str, object], thinking: bool | None, thought: str
+) -> None:
+    call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    for said, choice in (("yes", "none"), (call, "required")):
+        model = replace(card(chat_template=SAYS + ending), dialect="hermes")
+        conversation = Conversation(
+            messages=[{"role": "user", "content": "x"}],
+            answer=from_choice(["yes"], "p") if choice == "none" else "",
+            tools=(Tool("f", "", {"properties": {}}),),
+            choice=choice,
+            template_kwargs=kwargs,
+            thinking=Thinking(enabled=thinking),
+        )
+        grammar = prepare_prompt(conversation, model, TextTokenizer(model)).grammar
+        assert allows(grammar, thought + said)
+        assert allows(grammar, said) is (thought in ("", THOUGHT))
+        assert allows(grammar, THOUGHT + said) is (thought != "")
