@@ -1,6 +1,7 @@
-"""Text that a grammar forces or allows is written in tokens of text, and never in control tokens."""
+"""Text that a grammar forces or allows is written in tokens of text, never in control tokens."""
 
 import json
+from collections.abc import Callable, Mapping
 from functools import cache
 
 import numpy as np
@@ -30,7 +31,11 @@ def unigram() -> Tokenizer:
     return tokenizer
 
 
-SOURCES = {"byte-level": byte_level, "metaspace": metaspace, "unigram": unigram}
+SOURCES: Mapping[str, Callable[[], Tokenizer]] = {
+    "byte-level": byte_level,
+    "metaspace": metaspace,
+    "unigram": unigram,
+}
 
 
 @cache
