@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -256,7 +257,11 @@ def test_an_answer_in_a_form_follows_a_thought_where_thinking_is_on(
     ending: str, kwargs: dict[str, object], thinking: bool | None, thought: str
 ) -> None:
     call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
-    for said, choice in (("yes", "none"), (call, "required")):
+    choices: tuple[tuple[str, Literal["none", "required"]], ...] = (
+        ("yes", "none"),
+        (call, "required"),
+    )
+    for said, choice in choices:
         model = replace(card(chat_template=SAYS + ending), dialect="hermes")
         conversation = Conversation(
             messages=[{"role": "user", "content": "x"}],
