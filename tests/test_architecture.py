@@ -44,6 +44,7 @@ FORBIDDEN = {
     "deployments/engine": {"ray", "pydantic", "starlette", "prometheus_client"},
     "deployments/media": {"ray", "pydantic", "starlette", "torch", "transformers"},
     "deployments/text": {"ray", "pydantic", "starlette", "torch"},
+    "deployments/sandbox": {"ray", "pydantic", "starlette", "torch", "transformers"},
     "deployments/router": {"torch", "transformers"},
     "deployments/ingress": {"torch"},
     "deployments/openai": {"torch", "ray.data"},
@@ -66,6 +67,7 @@ ORDER: Mapping[str, list[set[str]]] = {
         {"engine"},
         {"text", "store"},
         {"media"},
+        {"sandbox"},
         {"telemetry"},
     ],
     "deployments/engine": [

@@ -51,6 +51,7 @@ def conversation(request: PromptFields, transcript: "Transcript") -> Conversatio
         callable=frozenset([choice.name] if isinstance(choice, AnthropicNamedChoice) else ()),
         parallel_calls=request.parallel_calls,
         answer=_answer(request),
+        answer_param=request.format_param,
         thinking=_thinking(request),
         add_generation_prompt=not transcript.continues,
         continue_final_message=transcript.continues,

@@ -6,13 +6,16 @@ interpreter, and together they would need too much memory.
 
 import asyncio
 import os
-from collections import OrderedDict, deque
+import sys
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+from deployments.sandbox.places import served_client
 
 OFF_LOOP_BYTES = 8 << 10  # of a body whose work is done in a thread
 LARGE_BYTES = 256 << 10
@@ -24,10 +27,14 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(slots=True, eq=False)
 class Turns:
-    """`free` at a time; clients that wait are served in turn. Belongs to one event loop."""
+    """`free` at a time, of which one client has at most `most`. Clients that wait are served in
+    turn. Belongs to one event loop.
+    """
 
     free: int = 1
+    most: int = sys.maxsize
     _waiting: OrderedDict[str, deque[asyncio.Future[None]]] = field(default_factory=OrderedDict)
+    _held: Counter[str] = field(default_factory=Counter)
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
@@ -35,11 +42,12 @@ class Turns:
         try:
             yield
         finally:
-            self._pass_on()
+            self._pass_on(client)
 
     async def _take(self, client: str) -> None:
-        if self.free:
+        if self._may(client):
             self.free -= 1
+            self._held[client] += 1
             return
         ours = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(ours)
@@ -47,19 +55,26 @@ class Turns:
             await ours
         except asyncio.CancelledError:
             if not ours.cancelled():  # it was our turn already
-                self._pass_on()
+                self._pass_on(client)
             raise
 
-    def _pass_on(self) -> None:
-        while self._waiting:
-            client, queue = self._waiting.popitem(last=False)
+    def _pass_on(self, client: str) -> None:
+        self.free += 1
+        self._held[client] -= 1
+        if not self._held[client]:
+            del self._held[client]
+        while following := next((who for who in self._waiting if self._may(who)), None):
+            queue = self._waiting.pop(following)
             first = queue.popleft()
             if queue:
-                self._waiting[client] = queue
+                self._waiting[following] = queue
             if not first.done():
+                self.free -= 1
+                self._held[following] += 1
                 first.set_result(None)
-                return
-        self.free += 1
+
+    def _may(self, client: str) -> bool:
+        return self.free > 0 and self._held[client] < self.most
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +82,7 @@ class OffLoop:
     """The threads of a process beside its event loop."""
 
     turns: Turns = field(default_factory=Turns)  # of large bodies
-    light_turns: Turns = field(default_factory=lambda: Turns(MAX_LIGHT))
+    light_turns: Turns = field(default_factory=lambda: Turns(MAX_LIGHT, most=MAX_LIGHT - 1))
     large: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="large-body")
     )
@@ -86,6 +101,7 @@ class BodyWork:
 
     async def run(self, work: Callable[[], ValueT], *, is_heavy: bool = False) -> ValueT:
         """The result of `work`, which may be heavy however short the body is."""
+        served_client.set(self.client)
         if self.n_bytes > LARGE_BYTES:
             async with self.off_loop.turns.turn(self.client):
                 return await self._run_large(work)

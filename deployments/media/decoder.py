@@ -1,13 +1,10 @@
 """A process that decodes files of strangers, one after the other, with bounded memory.
 
 A job is a line of JSON and the bytes of a file, an answer a line of JSON and the bytes of its
-media. It ends when its standard input does, so that it does not outlive the ingress.
+media.
 """
 
 import json
-import os
-import resource
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
@@ -15,8 +12,9 @@ from typing import Any, BinaryIO
 from deployments.media.file_types import FileKind
 from deployments.media.images import UnreadableError, read_image
 from deployments.media.medium import Medium
+from deployments.sandbox.worker import serve
 
-NICENESS = 10  # streams come first
+NICENESS = 10
 MAX_MEMORY_BYTES = 1 << 30
 
 
@@ -67,17 +65,12 @@ def _described(medium: Medium, data: bytes) -> dict[str, Any]:
     }
 
 
-def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
-    while line := jobs.readline():
-        job = json.loads(line)
-        answer, parts = answer_to(job, jobs.read(job["n_bytes"]))
-        answers.write(json.dumps(answer).encode() + b"\n")
-        answers.writelines(parts)
-        answers.flush()
+def answer(line: bytes, jobs: BinaryIO, answers: BinaryIO) -> None:
+    job = json.loads(line)
+    told, parts = answer_to(job, jobs.read(job["n_bytes"]))
+    answers.write(json.dumps(told).encode() + b"\n")
+    answers.writelines(parts)
 
 
 if __name__ == "__main__":
-    os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    serve(answer, niceness=NICENESS, max_memory_bytes=MAX_MEMORY_BYTES)

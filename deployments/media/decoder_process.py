@@ -4,26 +4,20 @@ A file that crashes its decoder is refused as one that can't be decoded, and hur
 """
 
 import json
-import os
-import subprocess
-import sys
-import threading
-import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from deployments.media.file_types import FileKind
 from deployments.media.medium import Medium
 from deployments.media.settings import MediaSettings
 from deployments.media_rules import MediaKind
+from deployments.sandbox.process import JobProcess, ProcessDiedError
 
-COMMAND = (sys.executable, "-m", "deployments.media.decoder")
+DECODER = "deployments.media.decoder"
 MAX_ANSWER_BYTES = 64 << 20  # of a line: the texts of a document
 MAX_MEDIA_BYTES = 64 << 20  # that come back of one file: images of pages
-# NumPy's OpenBLAS reserves memory for each of its threads, of which there are as many as cores.
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 TOO_LARGE = f"has more than {MAX_MEDIA_BYTES >> 20} MiB as images of pages: send fewer pages"
 BROKEN = "can't be decoded: it breaks the decoder, or needs too much memory"
 
@@ -67,70 +61,31 @@ class Job:
 
 
 class DecoderProcess:
-    """Used by one thread at a time. The process begins with its first job, and again after it was
-    killed.
-    """
+    """Used by one thread at a time."""
 
     def __init__(self, settings: MediaSettings) -> None:
         self._settings = settings
-        self._process: subprocess.Popen[bytes] | None = None
-        self._end: weakref.finalize[[subprocess.Popen[bytes]], DecoderProcess] | None = None
+        self._process = JobProcess(DECODER, settings.decode_timeout_s)
 
     def decode(self, job: Job, data: bytes) -> list[Piece]:
         """Blocks for the settings' `decode_timeout_s` at most. Raises DecodingError."""
-        process = self._process = self._process or self._begin()
-        is_late = threading.Event()
-        timer = threading.Timer(self._settings.decode_timeout_s, _kill, (process, is_late))
-        timer.start()
+        line = job.line(self._settings, len(data))
         try:
-            return list(_exchange(process, job.line(self._settings, len(data)), data))
+            return self._process.run(
+                lambda jobs, answers: list(_exchange(jobs, answers, line, data))
+            )
         except TooLargeError:
             self.close()
             raise DecodingError(TOO_LARGE) from None
-        except (OSError, EOFError, ValueError):
-            self.close()
-            limit_s = self._settings.decode_timeout_s
-            late = f"takes more than {limit_s:g} seconds to decode"
-            raise DecodingError(late if is_late.is_set() else BROKEN) from None
-        finally:
-            timer.cancel()
+        except ProcessDiedError as death:
+            late = f"takes more than {self._settings.decode_timeout_s:g} seconds to decode"
+            raise DecodingError(late if death.is_late else BROKEN) from None
 
     def close(self) -> None:
-        if self._end is not None:
-            self._end()
-        self._process = self._end = None
-
-    def _begin(self) -> subprocess.Popen[bytes]:
-        path = os.pathsep.join(filter(None, sys.path))
-        process = subprocess.Popen(
-            COMMAND,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={"PYTHONPATH": path, "PATH": os.defpath, **ONE_THREAD},
-        )
-        self._end = weakref.finalize(self, _end, process)
-        return process
+        self._process.close()
 
 
-def _kill(process: subprocess.Popen[bytes], is_late: threading.Event) -> None:
-    is_late.set()
-    process.kill()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            try:
-                pipe.close()
-            except OSError:  # what was not yet written has no reader any more
-                continue
-    process.wait()
-
-
-def _exchange(process: subprocess.Popen[bytes], line: bytes, data: bytes) -> Iterator[Piece]:
-    jobs, answers = cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
+def _exchange(jobs: BinaryIO, answers: BinaryIO, line: bytes, data: bytes) -> Iterator[Piece]:
     jobs.write(line)
     jobs.write(data)
     jobs.flush()

@@ -2,11 +2,13 @@
 says what was drawn. Whatever is held for it, and the work of one token, is bounded.
 """
 
+import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary
@@ -16,25 +18,19 @@ from tokenizers import Tokenizer
 
 from deployments.engine.tasks.free_text import FreeText, FreeTexts
 from deployments.engine.tasks.grammar_drafts import Bitmask, DraftMasks, compute_mask, follow
-from deployments.engine.tasks.ll_tokenizer import ll_tokenizer
 from deployments.engine.tasks.mask_worker import MaskWorker
-from deployments.text.grammar.grammar import (
-    MAX_GRAMMAR_BYTES,
-    MAX_MESSAGE_CHARACTERS,
-    with_deep_stack,
-)
+from deployments.text.grammar.grammar import MAX_GRAMMAR_BYTES
+from deployments.text.grammar.ll_tokenizer import ll_tokenizer
+from deployments.text.grammar.matcher import FAILED, build_matcher, error_of
 from deployments.wire import ErrorKind, GenerationRequest, Refused
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
+log = logging.getLogger(__name__)
+
 MAX_COMPILED = 64  # kept after their last use
 MAX_HELD = 4 << 20  # bytes of all texts; a compiled grammar takes up to 210 bytes for each
-MAX_LEXER_STATES = 50_000  # about 2 kB each
-# The work of one mask. An object with 500 optional properties needs 6,000 items.
-STEP_MAX_ITEMS = 10_000
-STEP_LEXER_FUEL = 100_000
-LIMIT_PHRASES = ("Too many items", "; max is ", "too many expressions", "too many states")
 SLOW_MASK_S = 0.005  # of a core, above which a step does not compute the next mask itself
 ALL = np.uint32(0xFFFFFFFF)
 
@@ -153,7 +149,10 @@ class Grammar:
     def draft(self, guess: Sequence[int], n_max: int, n_forced: int) -> tuple[list[int], int]:
         """As `grammar_drafts.follow`, of as many tokens as have masks in the time of a slow one."""
         n_max = min(n_max, int(SLOW_MASK_S / max(self._mask_cost, 1e-6)))
-        drafted, n_guessed = follow(self.matcher, guess, n_max, n_forced)
+        drafted: list[int] = []
+        n_guessed = 0
+        with self._failing_alone():
+            drafted, n_guessed = follow(self.matcher, guess, n_max, n_forced)
         ends = (i for i, one in enumerate(drafted) if one in self._banned_ends)
         n = next(ends, len(drafted))
         return drafted[:n], min(n_guessed, n)
@@ -193,11 +192,12 @@ class Grammar:
         """Whether the free output can't go on with the token: it begins the grammar, and holds more
         text that the grammar does not allow there. It is banned then, until another one follows.
         """
-        begun = None if self._free is None else self._free.peek([token_id])
-        if begun is None or self.matcher.validate_tokens(begun) == len(begun):
-            return False
-        self._refused.add(token_id)
-        return True
+        with self._failing_alone():
+            begun = None if self._free is None else self._free.peek([token_id])
+            if begun is not None and self.matcher.validate_tokens(begun) < len(begun):
+                self._refused.add(token_id)
+                return True
+        return False
 
     def begin_advance(self, token_id: int) -> None:
         """Begins on another thread what `advance` with this token ends."""
@@ -206,11 +206,12 @@ class Grammar:
 
     def advance(self, token_id: int) -> None:
         """This token follows, which is no end token."""
-        if self._advanced is not None:
-            self._advanced.result()
-        elif begun := self._begun_by([token_id]):
-            self.matcher.consume_tokens(begun)
-            self._end_if_stopped()
+        with self._failing_alone():
+            if self._advanced is not None:
+                self._advanced.result()
+            elif begun := self._begun_by([token_id]):
+                self.matcher.consume_tokens(begun)
+                self._end_if_stopped()
         self.masked = self._advanced = self._ahead = None
 
     def resume(self, token_ids: Sequence[int]) -> None:
@@ -234,6 +235,16 @@ class Grammar:
             self.worker.consume(self.matcher, token_id)
         self._end_if_stopped()
 
+    @contextmanager
+    def _failing_alone(self) -> Iterator[None]:
+        """What llguidance raises ends this sequence, and not the engine's thread: a panic in its
+        Rust is no Exception."""
+        try:
+            yield
+        except BaseException:
+            log.exception("a grammar failed")
+            self.failure = f"grammar: {FAILED}"
+
     def _end_if_stopped(self) -> None:
         if self.matcher.is_stopped():
             self.stop()
@@ -243,7 +254,7 @@ class Grammar:
         if not self.has_begun:
             self.failure = "every token is banned"
         elif self.matcher.is_error():
-            self.failure = f"grammar: {_error(self.matcher)}"
+            self.failure = f"grammar: {error_of(self.matcher)}"
         elif self.matcher.is_accepting():
             self.is_over = True
         else:
@@ -290,7 +301,7 @@ class GrammarCompiler:
         banned_ends = [one for one in tokenizer.eos_tokens if one not in end_token_ids]
         grammar = Grammar(self._compiled(request.grammar, tokenizer), worker, banned_ends, free)
         if grammar.matcher.is_error():
-            raise _refused(_error(grammar.matcher))
+            raise _refused(error_of(grammar.matcher))
         if request.produced_ids:
             grammar.resume(request.produced_ids)
         if grammar.failure:
@@ -312,10 +323,13 @@ class GrammarCompiler:
                 self._recent.popitem(last=False)
         if known is None:
             try:
-                compiled.matcher.set_result(_compile(text, tokenizer))
-            except BaseException as failure:
+                compiled.matcher.set_result(build_matcher(text, tokenizer))
+            except Exception as failure:
                 compiled.matcher.set_exception(failure)
                 self._forget(text)
+            except BaseException as panic:
+                log.warning("a grammar was refused: %r", panic)
+                compiled.matcher.set_exception(_refused(FAILED))
         return compiled
 
     def _hold(self, text: str) -> CompiledGrammar:
@@ -351,13 +365,6 @@ class GrammarCompiler:
             return self._tools
 
 
-def _error(matcher: "LLMatcher") -> str:
-    message = matcher.get_error().partition("\n<")[0][:MAX_MESSAGE_CHARACTERS]
-    if any(phrase in message for phrase in LIMIT_PHRASES):
-        return f"its next token takes more work than is allowed: {message}"
-    return message
-
-
 def _check_text(text: str) -> None:
     try:
         size = len(text.encode())
@@ -365,26 +372,6 @@ def _check_text(text: str) -> None:
         raise _refused(str(failure)) from failure
     if size > MAX_GRAMMAR_BYTES:
         raise _refused(f"it is longer than {MAX_GRAMMAR_BYTES} bytes")
-
-
-def _compile(text: str, tokenizer: "LLTokenizer") -> "LLMatcher":
-    """A matcher, in error when the text is no grammar that could be followed."""
-    from llguidance import LLMatcher, LLParserLimits
-
-    limits = LLParserLimits(
-        step_max_items=STEP_MAX_ITEMS,
-        step_lexer_fuel=STEP_LEXER_FUEL,
-        max_lexer_states=MAX_LEXER_STATES,
-        verbose_errors=False,
-    )
-
-    def compile_it() -> LLMatcher:
-        matcher = LLMatcher(tokenizer, text, log_level=0, limits=limits)
-        if not matcher.is_error():
-            matcher.compute_bitmask()  # some are found too complex only then
-        return matcher
-
-    return with_deep_stack(text, compile_it)
 
 
 def _refused(message: str) -> Refused:

@@ -82,7 +82,9 @@ def _run_each(jobs: Iterator[tuple[Job, "Future[None]"]]) -> None:
 def _run(job: Job, future: "Future[None]") -> None:
     try:
         job()
-    except BaseException as failure:
+    except Exception as failure:
         future.set_exception(failure)
+    except BaseException as panic:  # of Rust: to who waits it is a failure as any other
+        future.set_exception(RuntimeError(f"a panic: {panic}"))
     else:
         future.set_result(None)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from deployments.ingress.generation.response_builder import Generation
-from deployments.ingress.http.errors import internal_error
+from deployments.ingress.http.errors import ENDINGS, internal_error
 from deployments.outputs import LabelParams
 from deployments.text.stream import TextDelta
 from deployments.wire import (
@@ -109,7 +109,9 @@ class ChoiceMerge:
                 self._waiting.appendleft((choice, generation))
                 return False
             await self._fail(refusal.error)
-        except Exception as failure:
+        except ENDINGS:
+            raise
+        except BaseException as failure:
             logger.exception("generation %s", generation.request.request_id)
             await self._fail(internal_error(failure))
         finally:

@@ -8,6 +8,8 @@ from deployments.ingress.generation.chosen_adapters import LoraScales, chosen_ad
 from deployments.ingress.generation.response_builder import Generation
 from deployments.served_adapters import contents
 from deployments.text.chat.prompt import Prompt
+from deployments.text.grammar.grammar import check_grammar
+from deployments.text.grammar.reader import GrammarTokens
 from deployments.text.stream import TextStream
 from deployments.text.tokens.tokenizer import COUNTED_LIMITS, TextTokenizer
 from deployments.wire import (
@@ -64,6 +66,7 @@ class Plan:
     def generations(self) -> list[Generation]:
         """The choices of a prompt are next to each other. Choice i samples with seed + i."""
         check_ids(self.stop_token_ids, self.card, "stop_token_ids")
+        self._check_grammars()
         content = Content(self.cache_salt, contents(chosen_adapters(self.card, self.lora)))
         # All choices of a prompt share one tuple of ids, which is hashed once.
         prompts = [(prompt, tuple(prompt.ids)) for prompt in self.prompts]
@@ -72,6 +75,13 @@ class Plan:
             for index, (prompt, ids) in enumerate(prompts)
             for choice in range(self.choices)
         ]
+
+    def _check_grammars(self) -> None:
+        card = self.card
+        tokens = GrammarTokens(card.tokenizer_json, card.vocab_size, card.eos_token_ids)
+        for grammar, param in {(each.grammar, each.grammar_param) for each in self.prompts}:
+            if grammar:
+                check_grammar(grammar, tokens, param)
 
     def _generation(
         self, prompt: Prompt, ids: tuple[int, ...], content: Content, choice: int, index: int

@@ -20,7 +20,7 @@ from deployments.ingress.http.auth import Auth, PublicFolder
 from deployments.ingress.http.body_budget import BodyBudget
 from deployments.ingress.http.cors import cors
 from deployments.ingress.http.docs import docs_routes
-from deployments.ingress.http.errors import ErrorFormat, error_response, internal_error
+from deployments.ingress.http.errors import ENDINGS, ErrorFormat, error_response, internal_error
 from deployments.ingress.http.hosts import HostCheck
 from deployments.ingress.http.openapi import Documentation, openapi
 from deployments.ingress.http.sockets import NoSockets, answering
@@ -138,9 +138,9 @@ class DirectPosts:
         try:
             response = await endpoint(request)
             await response(scope, receive, send)
-        except ClientDisconnect:
+        except (ClientDisconnect, *ENDINGS):
             raise
-        except Exception as failure:
+        except BaseException as failure:
             progress: _Progress = scope["state"]["progress"]
             if progress.started and not progress.may_be_json:
                 raise
@@ -192,7 +192,9 @@ class ErrorBoundary:
             await self.app(scope, receive, progress)
         except ClientDisconnect:
             logger.info("request %s: the client left while it was sending", request_id)
-        except Exception as failure:
+        except ENDINGS:
+            raise
+        except BaseException as failure:
             logger.exception("request %s", request_id)
             if progress.started and not progress.complete:
                 raise  # the server breaks the connection, so that the answer does not look complete

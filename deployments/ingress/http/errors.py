@@ -1,5 +1,6 @@
 """The HTTP status and the name of each kind of error in each protocol, in one table."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,10 @@ class ErrorRow:
     llama: ErrorForm
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
 
+
+# What ends a task or a process is no failure. All else is one: also a panic of a library in Rust,
+# which is no Exception.
+ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 CALLER, SERVER = "invalid_request_error", "server_error"
 OVERLOAD, MISSING = "overloaded_error", "not_found_error"

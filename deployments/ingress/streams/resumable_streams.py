@@ -21,7 +21,7 @@ from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.http.app import PRINTABLE
 from deployments.ingress.http.body_budget import BodyAccount, account_in
 from deployments.ingress.http.clients import owner_of
-from deployments.ingress.http.errors import internal_error
+from deployments.ingress.http.errors import ENDINGS, internal_error
 from deployments.ingress.streams.peers import StreamKey, StreamPeers, StreamState
 from deployments.ingress.streams.replay_buffer import ReplayBuffer
 from deployments.wire import ErrorKind, Refused, RequestError, refused
@@ -179,7 +179,9 @@ class ResumableStreams:
             await answer(scope, receive, send)
         except Refused as refusal:
             failure = refusal.error
-        except Exception as error:
+        except ENDINGS:
+            raise
+        except BaseException as error:
             logger.exception("a resumable stream")
             failure = internal_error(error)
         finally:

@@ -189,12 +189,12 @@ def plan(
     card: ModelCard,
     tokenizer: TextTokenizer,
 ) -> Plan:
-    constraint = grammar(fields)
+    constraint, param = grammar(fields), "grammar" if fields.grammar else "json_schema"
     return Plan(
         card=card,
         tokenizer=tokenizer,
         response_id=f"cmpl-{uuid.uuid4().hex}",
-        prompts=[replace(prompt, grammar=constraint) for prompt in prompts],
+        prompts=[replace(prompt, grammar=constraint, grammar_param=param) for prompt in prompts],
         sampling=sampling_params(fields, card, tokenizer),
         prompt_param="prompt",
         choices=fields.choices,

@@ -99,6 +99,7 @@ def _conversation(
         callable=tools.callable,
         parallel_calls=not tools.one and request.parallel_tool_calls is not False,
         answer=_answer(request),
+        answer_param="" if request.structure is None else request.structure.param,
         thinking=_thinking(request),
         verbosity=request.verbosity,
         split_thoughts=request.reasoning_format != "none",

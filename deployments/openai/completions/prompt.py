@@ -14,7 +14,9 @@ def completion_prompts(
     request: CompletionRequest, card: ModelCard, tokenizer: TextTokenizer
 ) -> list[Prompt]:
     """In the order of the request. Raises Refused."""
-    grammar = "" if request.structure is None else request.structure.write()
+    structure = request.structure
+    grammar = "" if structure is None else structure.write()
+    param = "" if structure is None else structure.param
     for prompt in request.prompts:
         if not isinstance(prompt, str):
             check_fits(len(prompt), card, "prompt")
@@ -23,12 +25,13 @@ def completion_prompts(
         check_fits(len(request.token_data), card, "nvext.token_data")
         check_ids(request.token_data, card, "nvext.token_data")
         text = _text(request.prompts[0], tokenizer)
-        return [Prompt(ids=request.token_data, text=text, grammar=grammar)]
+        return [Prompt(ids=request.token_data, text=text, grammar=grammar, grammar_param=param)]
     return [
         Prompt(
             ids=_ids(prompt, request, card, tokenizer),
             text=_text(prompt, tokenizer),
             grammar=grammar,
+            grammar_param=param,
         )
         for prompt in request.prompts
     ]

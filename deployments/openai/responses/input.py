@@ -194,6 +194,7 @@ def conversation(
         callable=tools.callable,
         parallel_calls=not tools.one and request.parallel_tool_calls is not False,
         answer=_answer(request),
+        answer_param="text.format",
         thinking=_thinking(request),
         verbosity=request.text.verbosity if request.text is not None else None,
         split_thoughts=not request.wants_logprobs,

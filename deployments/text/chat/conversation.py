@@ -66,6 +66,7 @@ class Conversation:
     callable: frozenset[str] = frozenset()
     parallel_calls: bool = True
     answer: str = ""
+    answer_param: str = ""  # the field that it is of
     thinking: Thinking = Thinking()
     verbosity: str | None = None  # of the answer; templates that know of it get this word
     split_thoughts: bool = True
@@ -113,6 +114,7 @@ def prepare_prompt(
         places=places,
         message_starts=starts,
         grammar=grammar,
+        grammar_param=conversation.answer_param if conversation.answer else "tools",
         triggers=triggers,
         kept_specials=_kept_specials(dialect, context, tokenizer),
         thinking=_budget(conversation.thinking, card, tool_prompt, text, context, tokenizer),

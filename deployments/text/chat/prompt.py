@@ -15,9 +15,10 @@ from kv.content import Medium as MediumPlace
 class Prompt:
     """`text` is what `ids` were encoded from, "" where nothing reads it.
 
-    `grammar` is llguidance's, "" for any reply. With `triggers` the reply is free up to the first
-    of these. `kept_specials` are special tokens that stay in
-    the text of the reply when others are skipped. `message_starts` are about the indices of the ids
+    `grammar` is llguidance's, "" for any reply, and `grammar_param` the field that it is of. With
+    `triggers` the reply is free up to the first of these. `kept_specials` are special tokens that
+    stay in the text of the reply when others are skipped. `message_starts` are about the indices of
+    the ids
     that the first message behind the instructions begins with, and the last one; none where they
     are not known, or the model needs none.
     """
@@ -25,6 +26,7 @@ class Prompt:
     ids: Sequence[int]
     text: str = ""
     grammar: str = ""
+    grammar_param: str = ""
     triggers: GrammarTriggers | None = None
     kept_specials: frozenset[int] = frozenset()
     thinking: ThinkingBudget | None = None

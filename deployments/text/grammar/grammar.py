@@ -1,16 +1,13 @@
 """Translates the grammars of requests to llguidance's, and refuses what it cannot honour.
 
 Every grammar that is returned compiles, unless it has special tokens that the model's tokenizer
-lacks. A check takes up to seconds, so call these functions off the event loop.
+lacks. llguidance reads them in processes of their own. A check takes up to seconds, so call these
+functions off the event loop.
 """
 
 import json
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from functools import lru_cache
-from types import ModuleType
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from deployments.text.grammar.closed_objects import with_closed_objects
 from deployments.text.grammar.json_schema import (
@@ -23,23 +20,25 @@ from deployments.text.grammar.json_schema import (
     n_pattern_properties,
     unsupported_min_properties,
 )
+from deployments.text.grammar.matcher import MAX_MESSAGE_CHARACTERS
+from deployments.text.grammar.reader import (
+    GrammarTokens,
+    NoReaderError,
+    UnreadableError,
+    check_followed,
+    lark_of_gbnf,
+    lark_of_regex,
+    validated,
+)
 from deployments.text.grammar.reasons import reason_in_words, regex_reason
 from deployments.wire import ErrorKind, Refused
 
-T = TypeVar("T")
-
 MAX_GRAMMAR_BYTES = 256 << 10
 MAX_COMBINED_PATTERNS, MAX_PATTERN_PROPERTIES = 7, 64
-MAX_MESSAGE_CHARACTERS = 400  # llguidance quotes whole grammars
 TOO_DEEP = "it is nested too deeply"
 # What may stand between two tokens of JSON. It is bounded, because a model could fill its context
 # with whitespace.
 WHITESPACE = r"\x20|\x20?\n[\x20\t]{0,32}"
-# llguidance recurses once for each level of a grammar. It was seen to use up to 900 bytes of stack
-# for a byte of grammar.
-STACK_BYTES_PER_BYTE = 2048
-MIN_STACK_BYTES = 16 << 20
-_starting = threading.Lock()
 
 
 def from_json_schema(schema: object, param: str) -> str:
@@ -52,10 +51,11 @@ def from_json_schema(schema: object, param: str) -> str:
 
 def lenient_json_schema(schema: object, param: str) -> str:
     """The same. Of a schema that no grammar can express, the part that one can express."""
-    _llguidance(param)
     try:
         return from_json_schema(schema, param)
-    except Refused:
+    except Refused as refusal:
+        if refusal.error.kind is not ErrorKind.INVALID_REQUEST:
+            raise
         return _checked({"json_schema": _lenient_schema(schema, param)}, param, lenient=True)
 
 
@@ -68,10 +68,8 @@ def from_regex(regex: str, param: str) -> str:
     _check_size(regex, param)
     if not regex:
         return from_choice([""], param)
-    try:
-        body = _llguidance(param).regex_to_lark(regex)
-    except UnicodeEncodeError as failure:
-        raise _refused(str(failure), param) from failure
+    with _refusing(param):
+        body = lark_of_regex(regex)
     return _checked({"lark_grammar": f"start: /{body}/"}, param, in_words=regex_reason)
 
 
@@ -88,21 +86,11 @@ def from_lark(lark: str, param: str) -> str:
     return _checked({"lark_grammar": lark}, param)
 
 
-@lru_cache(maxsize=64)
 def from_gbnf(gbnf: str, param: str) -> str:
     """llama.cpp's notation; its rule `root` is the output."""
     _check_size(gbnf, param)
-    _llguidance(param)
-    from deployments.text.grammar.gbnf import lark_of
-
-    try:
-        lark = lark_of(gbnf)
-    except RecursionError as failure:
-        raise _refused(TOO_DEEP, param) from failure
-    except LookupError as failure:
-        raise _refused("not a GBNF grammar: it ends too early", param) from failure
-    except Exception as failure:  # its parser raises Exception itself
-        raise _refused(f"not a GBNF grammar: {failure}", param) from failure
+    with _refusing(param):
+        lark = lark_of_gbnf(gbnf)
     return from_lark(lark, param)
 
 
@@ -120,24 +108,10 @@ def lenient_lark_json(schema: object, param: str) -> str:
     return f"%json {json.dumps(lenient)}"
 
 
-def with_deep_stack(text: str, work: Callable[[], T]) -> T:
-    """Runs `work` on a thread whose stack is large enough for any nesting of the text."""
-    outcome: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as failure:
-            outcome.set_exception(failure)
-
-    thread = threading.Thread(target=run, name="grammar", daemon=True)
-    with _starting:
-        before = threading.stack_size(max(MIN_STACK_BYTES, len(text) * STACK_BYTES_PER_BYTE))
-        try:
-            thread.start()
-        finally:
-            threading.stack_size(before)
-    return outcome.result()
+def check_grammar(grammar: str, tokens: GrammarTokens, param: str) -> None:
+    """Has a whole grammar followed for a while as an engine will. Raises Refused."""
+    with _refusing(param):
+        check_followed(grammar, tokens)
 
 
 def _checked_schema(schema: object, param: str) -> Mapping[str, object]:
@@ -191,9 +165,13 @@ def _is_expressible(name: str, value: object) -> bool:
         return False
     if name != "pattern" or not isinstance(value, str):
         return True
-    return not _validation_errors(
-        json.dumps({"grammars": [{"json_schema": {"pattern": value}}]}), True
-    )
+    try:
+        failed, messages = validated(
+            json.dumps({"grammars": [{"json_schema": {"pattern": value}}]})
+        )
+    except UnreadableError:
+        return False
+    return not (failed or messages)
 
 
 def _checked(
@@ -205,8 +183,9 @@ def _checked(
 ) -> str:
     """llguidance's own form of the grammar. Unless `lenient`, its warnings are refusals, too."""
     text = _to_json({"grammars": [grammar]}, param)
-    _llguidance(param)
-    if messages := _validation_errors(text, "json_schema" in grammar and not lenient):
+    with _refusing(param):
+        failed, messages = validated(text)
+    if failed or (messages and "json_schema" in grammar and not lenient):
         reason = "; ".join(map(in_words, messages))
         raise _refused(reason[:MAX_MESSAGE_CHARACTERS], param)
     return text
@@ -225,30 +204,20 @@ def _to_json(value: object, param: str) -> str:
     return text
 
 
-@lru_cache(maxsize=64)
-def _validation_errors(grammar: str, strict: bool) -> tuple[str, ...]:
-    """Why llguidance refuses the grammar; none if it does not. `strict` counts its warnings."""
-    from llguidance import LLMatcher
-
-    def validate() -> tuple[bool, list[str]]:
-        return LLMatcher.validate_grammar_with_warnings(grammar)
-
-    failed, messages = with_deep_stack(grammar, validate)
-    return tuple(messages) if failed or strict else ()
-
-
 def _check_size(text: str, param: str) -> None:
     if len(text) > MAX_GRAMMAR_BYTES:
         raise _refused(f"it must have at most {MAX_GRAMMAR_BYTES} bytes", param)
 
 
-def _llguidance(param: str) -> ModuleType:
+@contextmanager
+def _refusing(param: str) -> Iterator[None]:
     try:
-        import llguidance
-    except ImportError as failure:
+        yield
+    except UnreadableError as failure:
+        raise _refused(str(failure), param) from failure
+    except NoReaderError as failure:
         message = "structured output requires llguidance, which this server does not have"
         raise Refused.of_kind(ErrorKind.NOT_SUPPORTED, message, param) from failure
-    return llguidance
 
 
 def _refused(message: str, param: str) -> Refused:

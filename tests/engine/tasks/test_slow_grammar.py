@@ -11,6 +11,7 @@ import pytest
 from deployments.engine.tasks import grammar_matcher as matching
 from deployments.engine.tasks import step_masks
 from deployments.engine.tasks.grammar_matcher import Grammar
+from deployments.text.grammar import matcher
 from deployments.text.grammar.grammar import from_lark, from_regex
 from deployments.wire import ErrorKind, FinishReason, SamplingParams
 from tests.engine.drive import PATIENCE_S, Engine, Record, engine, random_ids, request, roomy
@@ -56,6 +57,10 @@ def test_a_row_that_waits_for_its_grammar_says_what_it_says_alone(
         check(running.run_at_once(*continued), grammar, sampling, 5)
 
 
+class Panic(BaseException):
+    """As of a library in Rust."""
+
+
 @pytest.mark.parametrize("changes", [{}, {"draft_tokens": 5}, {"async_scheduling": True}])
 def test_a_mask_that_fails_costs_nobody_anything(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, float]
@@ -63,8 +68,8 @@ def test_a_mask_that_fails_costs_nobody_anything(
     compute, number = Grammar.compute_mask, itertools.count()
 
     def fail(grammar: Grammar) -> None:
-        if next(number) in (0, 9, 20):
-            raise MemoryError
+        if (n := next(number)) in (0, 9, 20):
+            raise Panic if n == 9 else MemoryError
         compute(grammar)
 
     undisturbed("regex", "random")
@@ -132,7 +137,7 @@ def test_a_request_can_be_left_while_it_waits(monkeypatch: pytest.MonkeyPatch) -
 def test_a_grammar_ends_where_its_next_token_takes_more_work_than_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(matching, "STEP_MAX_ITEMS", 300)
+    monkeypatch.setattr(matcher, "STEP_MAX_ITEMS", 300)
     ambiguous = request(
         "r", random_ids(13, seed=1), WORDS, max_tokens=90, min_tokens=80, grammar=AMBIGUOUS
     )

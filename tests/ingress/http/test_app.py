@@ -30,8 +30,16 @@ async def named(request: Request) -> Response:
     return PlainTextResponse(request_id_of(request))
 
 
+class Panic(BaseException):
+    """As of a library in Rust."""
+
+
 async def broken(request: Request) -> Response:
     raise RuntimeError("secret")
+
+
+async def panicking(request: Request) -> Response:
+    raise Panic("secret")
 
 
 async def breaking(request: Request) -> Response:
@@ -43,7 +51,12 @@ async def breaking(request: Request) -> Response:
 
 
 APP = protocol_app(
-    [Route("/v1/named", named), Route("/v1/broken", broken), Route("/v1/breaking", breaking)],
+    [
+        Route("/v1/named", named),
+        Route("/v1/broken", broken),
+        Route("/v1/panicking", panicking, methods=["GET", "POST"]),
+        Route("/v1/breaking", breaking),
+    ],
     envelope,
 )
 
@@ -52,11 +65,13 @@ def get(path: str, root_path: str = "/v1", **headers: str) -> httpx.Response:
     return get_of(APP, path, root_path, headers)
 
 
-def get_of(app: ASGIApp, path: str, root_path: str, headers: Mapping[str, str]) -> httpx.Response:
+def get_of(
+    app: ASGIApp, path: str, root_path: str, headers: Mapping[str, str], method: str = "GET"
+) -> httpx.Response:
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(app, root_path=root_path)
         async with httpx.AsyncClient(transport=transport, base_url="http://manta") as client:
-            return await client.get(path, headers=headers)
+            return await client.request(method, path, headers=headers)
 
     return asyncio.run(ask())
 
@@ -125,8 +140,11 @@ def test_an_unknown_path_is_told_in_form() -> None:
     assert response.json()["message"] == "There is no GET /v1/nothing"
 
 
-def test_a_failure_is_500_and_does_not_escape() -> None:
-    response = get("/v1/broken")
+@pytest.mark.parametrize(
+    ("path", "method"), [("broken", "GET"), ("panicking", "GET"), ("panicking", "POST")]
+)
+def test_a_failure_is_500_and_does_not_escape(path: str, method: str) -> None:
+    response = get_of(APP, f"/v1/{path}", "/v1", {}, method)
     assert response.status_code == 500
     assert response.json()["kind"] == "internal"
     assert "secret" not in response.text

@@ -10,8 +10,8 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
-from deployments.engine.tasks.ll_tokenizer import ll_tokenizer
 from deployments.text.grammar.grammar import from_json_schema
+from deployments.text.grammar.ll_tokenizer import ll_tokenizer
 from tests.text.cards import byte_level, metaspace, token_id
 
 CONTROLS = ("<s>", "</s>", "<image>", "<think>", "<|im_end|>", "[INST]")
