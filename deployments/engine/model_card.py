@@ -28,12 +28,14 @@ def make_card(
     sampling: SamplingParams,
     fingerprint: str,
     speech: SpeechRules | None = None,
+    parses_special: bool = False,
 ) -> ModelCard:
     """The card of a model.
 
     sampling: the values for fields that a request does not set.
     fingerprint: of the weights. It is part of the version, so that a sequence that other weights
         have begun is never continued with these.
+    parses_special: whether messages may spell control tokens.
     """
     template, tool_template = chat_templates(tokenizer)
     card = ModelCard(
@@ -54,6 +56,7 @@ def make_card(
         eos_token_ids=tuple(sorted(core.eos_token_ids)),
         sampling=sampling,
         dialect=dialect,
+        parses_special=parses_special,
         keeps_states=core.cache.states is not None,
         answers=core.outputs.kinds,
         media=core.media,

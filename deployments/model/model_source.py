@@ -98,6 +98,7 @@ class ModelSource:
             sampling,
             self._fingerprint,
             speech_rules(model, tokenizer),
+            parses_special=settings.parse_special_in_messages,
         )
         return core
 

@@ -75,6 +75,7 @@ class ModelSettings:
         "fp8" a GPU. Its groups and kernels are said in `deployments.engine.loading.quantization`.
     draft_model: directory or hub id of a small model with the same tokenizer, which drafts.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
+    parse_special_in_messages: whether messages may spell its control tokens.
     task: what it answers with; None: what its files are made for.
     pooling: of its vectors; None: as its files say.
     sleep_idle_s: without a request for so long a replica gives up weights and pages; None: never.
@@ -95,6 +96,7 @@ class ModelSettings:
     quantization: Literal["none", "int8", "int4", "fp8"] = "none"
     draft_model: str | None = None
     dialect: str = ""
+    parse_special_in_messages: bool = False
     task: ModelTask | None = None
     pooling: Pooling | None = None
     adapters: tuple[Adapter, ...] = ()

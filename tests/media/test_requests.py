@@ -272,7 +272,14 @@ def test_images_in_results_of_tools_are_shown() -> None:
 
 
 def test_a_text_that_is_written_like_an_image_is_none() -> None:
-    response, _ = ask(CHAT, chat(picture(), text(IMAGE)), seeing())
+    """Where messages may spell control tokens, it is one too many."""
+    body = chat(picture(), text(IMAGE))
+    response, requests = ask(CHAT, body, seeing())
+    assert response.status_code == 200, response.text
+    assert f"{SHOWN}{IMAGE}<|im_end|>" in shown(only(requests))
+    placeholder = rules().images.placeholder_id  # type: ignore[union-attr]
+    assert only(requests).prompt_ids.count(placeholder) == 6
+    response, _ = ask(CHAT, body, replace(seeing(), parses_special=True))
     assert response.status_code == 400
     assert "has 2 places for images and the request 1" in response.text
 

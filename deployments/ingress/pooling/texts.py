@@ -77,14 +77,14 @@ class TextEncoder:
         self, before: str, after: str, text: str, output: OutputParams, param: str
     ) -> PooledText:
         """A text between the parts of a template, of which nothing is cut."""
-        head = self._tokenizer.encode(before, False, limit=self._limit)
-        tail = self._tokenizer.encode(after, False, limit=self._limit)
+        head = self._tokenizer.encode_hidden(before, self._limit)
+        tail = self._tokenizer.encode_hidden(after, self._limit)
         cut, own = self._cut, len(head) + len(tail)
         if cut is not None:
             # The second text of a pair is the one within.
             limit = None if cut.limit is None else max(cut.limit - own, 0)
             cut = replace(cut, limit=limit, per_text=cut.per_text[1:])
-        body = self._tokenizer.encode_framed([text], self._limit, cut, special_tokens=False)
+        body = self._tokenizer.encode_within(text, self._limit, cut)
         return self._checked(Framed([*head, *body.ids, *tail]), output, param)
 
     def _framed(self, texts: Sequence[str], output: OutputParams, param: str) -> PooledText:

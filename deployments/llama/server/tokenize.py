@@ -27,6 +27,7 @@ from deployments.llama.server.vllm_tokenizer import (
 from deployments.media.prompt_media import PromptMedia
 from deployments.openai.chat.prompt import chat_prompt
 from deployments.openai.chat.schema import ChatRequest, parse_chat_as
+from deployments.text.tokens.control_tokens import unguarded
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, refused
 
@@ -125,7 +126,7 @@ async def apply_template(
     media = await sender.read_media(asked.sources, card)
 
     def answer(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
-        return {"prompt": chat_prompt(request, card, tokenizer, media).text}
+        return {"prompt": unguarded(chat_prompt(request, card, tokenizer, media).text)}
 
     return answer
 

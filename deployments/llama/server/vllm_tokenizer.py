@@ -73,7 +73,9 @@ def _chat_ids(
         message = f"`messages` come to a prompt of more than {MAX_CHARACTERS} characters"
         raise refused(message, "messages")
     # The ids of a prompt that does not fit are only good to count.
-    return tokenizer.encode(prompt.text, add_special_tokens=request.raw)
+    if request.raw:
+        return tokenizer.encode(prompt.text, add_special_tokens=True)
+    return tokenizer.encode_hidden(prompt.text)
 
 
 def tokenizer_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:

@@ -98,7 +98,7 @@ class QuestionEncoder:
 
     def _render(self, content: str) -> str:
         messages = [*self._system, {"role": "user", "content": content}]
-        return self._tokenizer.render_chat(messages, template_kwargs=self._template_kwargs)
+        return self._tokenizer.render_texts(messages, self._template_kwargs)
 
     def _labels_at(self, end: str, question: Question) -> dict[str, int]:
         """As many labels as there are options, with their tokens."""

@@ -44,8 +44,6 @@ def frame_of(
     else:
         text = f"<Instruct>: {instruction or INSTRUCTION}\n<Query>: {query}\n<Document>: {DOCUMENT}"
         messages = [{"role": "system", "content": JUDGE}, {"role": "user", "content": text}]
-    rendered = tokenizer.render_chat(
-        messages, template_kwargs={"enable_thinking": False, **template_kwargs}
-    )
+    rendered = tokenizer.render_texts(messages, {"enable_thinking": False, **template_kwargs})
     before, _, after = rendered.rpartition(DOCUMENT)
     return Frame(before, after)

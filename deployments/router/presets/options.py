@@ -140,6 +140,15 @@ class ServedOptions(StrictOptions):
     dialect: Annotated[Dialect, Unset("from the chat template")] = Field(
         default="", description="How the model writes thoughts and tool calls"
     )
+    parse_special_in_messages: Annotated[
+        bool, Ini(("parse-special-in-messages",), read=boolean)
+    ] = Field(
+        default=False,
+        description=(
+            "Read what of messages and tools spells a control token as that token. Whoever writes "
+            "such a text can then open turns in other names"
+        ),
+    )
     task: Task = None
     pooling: PoolingOption = None
     adapters: Annotated[
@@ -258,6 +267,7 @@ class ModelOptions(LimitOptions, ServedOptions):
             quantization=self.quantization,
             draft_model=self.draft_model,
             dialect=self.dialect,
+            parse_special_in_messages=self.parse_special_in_messages,
             task=self.task,
             pooling=self.pooling,
             adapters=tuple(Adapter(path=a.path, scale=a.scale) for a in self.adapters),

@@ -13,6 +13,7 @@ from typing import Literal
 from deployments.media.placeholders import ExpandedText
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.text.chat.call_ids import with_template_ids
+from deployments.text.chat.guarding import guarded_messages, guarded_tools
 from deployments.text.chat.media_parts import placed_ids, render_with_media
 from deployments.text.chat.message_forms import (
     SYSTEM_ROLES,
@@ -20,9 +21,10 @@ from deployments.text.chat.message_forms import (
     with_one_call_per_message,
     with_text_arguments,
 )
+from deployments.text.chat.messages import Message
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.chat.templates import prints_arguments, variables
-from deployments.text.chat.tool_prompting import ToolPrompt, build_tool_prompt
+from deployments.text.chat.tool_prompting import ToolPrompt, build_tool_prompt, family_dialect
 from deployments.text.dialects.call_grammar import constrainable, literal, through, without
 from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
 from deployments.text.dialects.free_text import free_text_grammar
@@ -81,12 +83,13 @@ def prepare_prompt(
 ) -> ChatPrompt:
     """Raises Refused for what the model does not support."""
     tools = conversation.tools if conversation.choice != "none" else ()
+    guarded = _guarded(replace(conversation, tools=tools), card, tokenizer)
     tool_prompt = build_tool_prompt(
-        conversation.messages, tools, conversation.choice == "required", card
+        guarded.messages, guarded.tools, conversation.choice == "required", card
     )
     dialect = tool_prompt.dialect
     _check_thinks(conversation.thinking, tool_prompt, card)
-    expanded = _render(conversation, tool_prompt, card, tokenizer)
+    expanded = _render(guarded, tool_prompt, card, tokenizer)
     text = expanded.text
     context = ReplyContext(
         tools=_callable(conversation, tools),
@@ -100,13 +103,14 @@ def prepare_prompt(
             dialect, context, conversation.parallel_calls, mark
         )
     else:
-        thinks = tool_prompt.thinks and _may_think(conversation, tool_prompt, card, tokenizer, text)
+        thinks = tool_prompt.thinks and _may_think(guarded, tool_prompt, card, tokenizer, text)
         grammar = _grammar(conversation, dialect, context, thinks, mark)
-    encode = partial(tokenizer.encode, add_special_tokens=False, limit=card.context_length)
+    encode = partial(tokenizer.encode_hidden, limit=card.context_length)
     ids, places = placed_ids(expanded, encode, card, "messages")
     starts: tuple[int, ...] = ()
     if card.keeps_states and len(ids) < card.context_length:
-        starts = _message_starts(conversation.messages, text, len(ids), encode)
+        hide = tokenizer.control.hide
+        starts = _message_starts(guarded.messages, text, len(ids), encode, hide)
     return ChatPrompt(
         text=text,
         ids=ids,
@@ -124,22 +128,39 @@ def prepare_prompt(
     )
 
 
+def _guarded(conversation: Conversation, card: ModelCard, tokenizer: TextTokenizer) -> Conversation:
+    """The conversation as a template is filled with it: nothing of it is a control token."""
+    if card.parses_special:
+        return conversation
+    dialect, control = family_dialect(conversation.tools, card), tokenizer.control
+    kwargs = {name: control.guard(value) for name, value in conversation.template_kwargs.items()}
+    return replace(
+        conversation,
+        messages=guarded_messages(conversation.messages, dialect, tokenizer),
+        tools=guarded_tools(conversation.tools, control),
+        template_kwargs=kwargs,
+    )
+
+
 def _message_starts(
     messages: Sequence[Mapping[str, object]],
     text: str,
     n_ids: int,
     encode: Callable[[str], Sequence[int]],
+    hide: Callable[[str], str],
 ) -> tuple[int, ...]:
     """As `Prompt.message_starts`. One id earlier than where a message seems to begin: by itself
     its text may be encoded in another way."""
     starts = set()
     n = sum(1 for _ in takewhile(lambda one: one.get("role") in SYSTEM_ROLES, messages))
-    told, first = _text(messages[:n][-1:]), _text(messages[n : n + 1])
+    told, first, said = (
+        hide(_text(some)) for some in (messages[:n][-1:], messages[n : n + 1], messages[-1:])
+    )
     behind = at + len(told) if (at := text.find(told)) >= 0 else 0
     # Some templates have the tools behind the instructions.
     at = text.find(first, behind) if first else -1
     starts.add(len(encode(text[: at if at >= 0 else behind])) - 1)
-    if (said := _text(messages[-1:])) and (at := text.rfind(said)) >= 0:
+    if said and (at := text.rfind(said)) >= 0:
         starts.add(n_ids - len(encode(text[at:])) - 1)
     return tuple(sorted(one for one in starts if one > 0))
 
@@ -175,14 +196,18 @@ def _render(
     tokenizer: TextTokenizer,
 ) -> ExpandedText:
     switches = _switches(conversation, tool_prompt.template)
-    render = partial(
-        tokenizer.render_chat,
-        tools=tool_prompt.tools,
-        add_generation_prompt=conversation.add_generation_prompt,
-        continue_final_message=conversation.continue_final_message,
-        template_kwargs={**switches, **conversation.template_kwargs},
-        template=tool_prompt.template,
-    )
+
+    def render(messages: Sequence[Message]) -> str:
+        rendered = tokenizer.render_chat(
+            messages,
+            tools=tool_prompt.tools,
+            add_generation_prompt=conversation.add_generation_prompt,
+            continue_final_message=conversation.continue_final_message,
+            template_kwargs={**switches, **conversation.template_kwargs},
+            template=tool_prompt.template,
+        )
+        return tokenizer.control.hide(rendered)
+
     messages = with_template_ids(tool_prompt.messages, tool_prompt.dialect)
     if tool_prompt.dialect.one_call_per_message:
         messages = with_one_call_per_message(messages)

@@ -13,7 +13,8 @@ from kv.content import Medium as MediumPlace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """`text` is what `ids` were encoded from, "" where nothing reads it.
+    """`text` is what `ids` were encoded from, "" where nothing reads it. Guards are in what of it
+    spells control tokens and is none.
 
     `grammar` is llguidance's, "" for any reply, and `grammar_param` the field that it is of. With
     `triggers` the reply is free up to the first of these. `kept_specials` are special tokens that

@@ -45,8 +45,7 @@ class ToolPrompt:
 def build_tool_prompt(
     messages: Sequence[Message], tools: Sequence[Tool], required: bool, card: ModelCard
 ) -> ToolPrompt:
-    template = _template(tools, card)
-    dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(template)
+    template, dialect = _template(tools, card), family_dialect(tools, card)
     if knows_tools(template) or not (tools or any(map(_uses_tools, messages))):
         shown = _shown(messages, template, dialect)
         return ToolPrompt(template, dialect, shown, [_described(tool) for tool in tools] or None)
@@ -54,6 +53,11 @@ def build_tool_prompt(
         shown = with_calls_in_text(messages, dialect)
         return ToolPrompt(template, dialect, attach(shown, tools))
     return ToolPrompt(template, generic_of(dialect), inject(messages, tools, required))
+
+
+def family_dialect(tools: Sequence[Tool], card: ModelCard) -> Dialect:
+    """The dialect that the model itself writes, with these tools."""
+    return DIALECTS[card.dialect] if card.dialect else dialect_of(_template(tools, card))
 
 
 def _shown(messages: Sequence[Message], template: str, dialect: Dialect) -> Sequence[Message]:

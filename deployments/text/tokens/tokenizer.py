@@ -17,6 +17,7 @@ from jinja2 import TemplateError
 from tokenizers import Encoding, Tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from deployments.text.tokens.control_tokens import GUARD, ControlTokens, unmarked
 from deployments.text.tokens.framing import Cut, Framed, frame
 from deployments.text.tokens.token_texts import TokenTexts
 from deployments.wire import ModelCard, refused
@@ -58,11 +59,14 @@ class TextTokenizer:
     def __init__(self, card: ModelCard) -> None:
         self._model = card.name
         self._template = card.chat_template
+        self._parses_special = card.parses_special
         self._special = dict(card.special_tokens)
         self._tokenizer = Tokenizer.from_str(card.tokenizer_json)
         self._tokenizer.no_truncation()  # limits of the training remain in tokenizer.json
         self._tokenizer.no_padding()
         self._texts = TokenTexts(self._tokenizer)
+        templates = f"{card.chat_template}{card.tool_template}"
+        self.control = ControlTokens(self._tokenizer, templates)
         added = self._tokenizer.get_added_tokens_decoder()
         self._marks = {
             token.content: token_id
@@ -86,12 +90,25 @@ class TextTokenizer:
                 return [0] * count
         return _encode(self._tokenizer, text, add_special_tokens)
 
+    def encode_hidden(self, text: str, limit: int | None = None) -> list[int]:
+        """The ids of a rendered prompt in which `control` has hidden what is no control token.
+        `limit` is as that of `encode`.
+        """
+        if GUARD not in text:
+            return self.encode(text, False, limit)
+        if limit is not None and len(text) > max(LARGE, limit):
+            count = self._count(text, COUNTED_LIMITS * limit)
+            if _is_beyond(count, limit):
+                return [0] * count
+        return _encode(self._literal, self.control.marked(text), False)
+
     def encode_literally(
         self, text: str, add_special_tokens: bool, limit: int | None = None
     ) -> list[int]:
-        """Special tokens in the text are encoded as plain text. With `limit`, a text with more
+        """Control tokens in the text are encoded as plain text. With `limit`, a text with more
         tokens is encoded in parts, each as if it stood alone.
         """
+        text = unmarked(text)
         if limit is not None and len(text) > max(LARGE, limit):
             with _one_large:
                 ids = [each for part in _parts(text) for each in _encoding(self._literal, part).ids]
@@ -99,12 +116,28 @@ class TextTokenizer:
                 return ids
         return _encode(self._literal, text, add_special_tokens)
 
+    def encode_within(self, text: str, limit: int, cut: Cut | None) -> Framed:
+        """A text that fills a template, without special tokens; else as `encode_framed`."""
+        if self._parses_special or not self.control.is_spelled(text):
+            return self.encode_framed([text], limit, cut, special_tokens=False)
+        return self._framed([unmarked(text)], limit, cut, self._literal, special_tokens=False)
+
     def encode_framed(
         self, texts: Sequence[str], limit: int, cut: Cut | None, special_tokens: bool = True
     ) -> Framed:
         """One text or a pair, with the model's special tokens. Without `cut`, a text with more than
         `limit` tokens may only be counted, as `encode` does.
         """
+        return self._framed(texts, limit, cut, self._tokenizer, special_tokens)
+
+    def _framed(
+        self,
+        texts: Sequence[str],
+        limit: int,
+        cut: Cut | None,
+        tokenizer: Tokenizer,
+        special_tokens: bool,
+    ) -> Framed:
         kept: list[str] = []
         for index, text in enumerate(texts):
             most = None if cut is None else cut.most(index)
@@ -117,8 +150,8 @@ class TextTokenizer:
                     return Framed([0] * count)
             kept.append(text)
         with _one_large if sum(map(len, kept)) > LARGE else nullcontext():
-            encoded = [_encoding(self._tokenizer, one) for one in kept]
-            return frame(self._tokenizer, encoded, cut, special_tokens)
+            encoded = [_encoding(tokenizer, text) for text in kept]
+            return frame(tokenizer, encoded, cut, special_tokens)
 
     def _count(self, text: str, limit: int) -> int:
         """Beyond the limit it is an estimate, from the beginning of the text."""
@@ -133,9 +166,7 @@ class TextTokenizer:
 
     @cached_property
     def _literal(self) -> Tokenizer:
-        literal = Tokenizer.from_str(self._tokenizer.to_str())
-        literal.encode_special_tokens = True
-        return literal
+        return self.control.literal_tokenizer()
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of a whole sequence. `Detokenizer` decodes continuations."""
@@ -211,6 +242,20 @@ class TextTokenizer:
             raise refused(message, "messages") from failure
         return cast(str, rendered[0])
 
+    def render_texts(
+        self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object]
+    ) -> str:
+        """As `render_chat`, of messages with a role and a text. Their control tokens are hidden,
+        unless the model parses them.
+        """
+        if self._parses_special:
+            return self.render_chat(messages, template_kwargs=template_kwargs)
+        guarded = [
+            {**message, "content": self.control.guard(message["content"])} for message in messages
+        ]
+        kwargs = {name: self.control.guard(value) for name, value in template_kwargs.items()}
+        return self.control.hide(self.render_chat(guarded, template_kwargs=kwargs))
+
     def _check_names(self, template_kwargs: Mapping[str, object]) -> None:
         for name in template_kwargs:
             if name in RESERVED_NAMES or name in self._special:
@@ -228,7 +273,7 @@ def _reason(failure: Exception) -> str:
     return f": {words}"
 
 
-Key = tuple[str, str | None, tuple[tuple[str, str], ...]]
+Key = tuple[str, str | None, str | None, bool, tuple[tuple[str, str], ...]]
 
 
 class TokenizerCache:
@@ -277,7 +322,8 @@ class TokenizerCache:
 
 
 def _key(card: ModelCard) -> Key:
-    return card.tokenizer_json, card.chat_template, card.special_tokens
+    template, tools = card.chat_template, card.tool_template
+    return card.tokenizer_json, template, tools, card.parses_special, card.special_tokens
 
 
 def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[int]:

@@ -113,6 +113,7 @@ def test_a_switch_knows_four_words_for_each_side(word: str, value: bool) -> None
         ("top_k = 0", "top_k", 0),
         ("repeat-penalty = 1.1", "repetition_penalty", 1.1),
         ("dialect = hermes", "dialect", "hermes"),
+        ("parse-special-in-messages = on", "parse_special_in_messages", True),
         ("kv-gib = 1.5", "kv_gib", 1.5),
         ("kv-gib = auto", "kv_gib", None),
         ("kv-dtype = fp8", "kv_dtype", "fp8"),
