@@ -7,6 +7,7 @@ it spells. Whatever is rendered without a guard is the template's own.
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 
 from tokenizers import AddedToken, Tokenizer
 
@@ -38,12 +39,21 @@ class ControlTokens:
             for token_id, token in added.items()
             if _is_control(token, templates)
         }
-        spelled = _pattern(self._ids)
-        self._spelled = re.compile(spelled)
-        self._guarded = re.compile(f"{GUARD}+({spelled})")
-        self._unmarked = re.compile(f"[{GUARD}{MARK}]|({spelled})")
+        self._pattern = _pattern(self._ids)
         self._escapes = "ensure_ascii" in templates
         self._tokenizer = tokenizer
+
+    @cached_property
+    def _spelled(self) -> re.Pattern[str]:
+        return re.compile(self._pattern)
+
+    @cached_property
+    def _guarded(self) -> re.Pattern[str]:
+        return re.compile(f"{GUARD}+({self._pattern})")
+
+    @cached_property
+    def _unmarked(self) -> re.Pattern[str]:
+        return re.compile(f"[{GUARD}{MARK}]|({self._pattern})")
 
     def is_spelled(self, text: str) -> bool:
         return self._spelled.search(text) is not None
