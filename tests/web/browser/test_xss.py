@@ -54,7 +54,7 @@ FORMULAS = (
 )
 DIAGRAM = (
     "```mermaid\ngraph TD\n"
-    f'A["<img src=x onerror={RUN}>"] --> B["<script>{RUN}</script>"]\n'
+    f'A["<img src=x onerror={RUN}>"] <--> B["two<br>lines<script>{RUN}</script>"]\n'
     f'click A "javascript:{RUN}"\nclick B call alert(1)\n```'
 )
 ALL = "\n\n".join((*MARKUP, *MARKDOWN, *FORMULAS, DIAGRAM, "The end."))
@@ -204,6 +204,8 @@ def read(screen: Screen) -> None:
         for button in screen.log.get_by_role("button", name=name).all():
             if button.get_attribute("aria-expanded") == "false":
                 button.click()
+    diagram = screen.log.get_by_role("img", name="Diagram").first
+    expect(diagram).to_contain_text("<img", timeout=60_000)  # drawn, its labels as they are written
     check_inert(screen.page)
     check_inert_anywhere(screen.page)
 

@@ -1,4 +1,5 @@
 import DOMPurify from 'dompurify';
+import { inertDiagram } from '#lib/pure/diagram_source';
 import { toHtml } from '#lib/pure/markdown';
 
 const TAGS =
@@ -53,7 +54,7 @@ export async function renderDiagram(source: string, dark: boolean): Promise<stri
 		flowchart: { htmlLabels: false },
 		suppressErrorRendering: true
 	});
-	const { svg } = await mermaid.render(`diagram-${++diagrams}`, source);
+	const { svg } = await mermaid.render(`diagram-${++diagrams}`, inertDiagram(source));
 	return DOMPurify.sanitize(svg, {
 		USE_PROFILES: { svg: true, svgFilters: true },
 		FORBID_TAGS: ['a', 'image', 'foreignObject', 'script'],
