@@ -22,6 +22,7 @@ from deployments.ingress.http.cors import cors
 from deployments.ingress.http.docs import docs_routes
 from deployments.ingress.http.errors import ENDINGS, ErrorFormat, error_response, internal_error
 from deployments.ingress.http.hosts import HostCheck
+from deployments.ingress.http.lingering import Lingering
 from deployments.ingress.http.openapi import Documentation, openapi
 from deployments.ingress.http.sockets import NoSockets, answering
 from deployments.ingress.settings import DEFAULTS, IngressSettings
@@ -59,8 +60,7 @@ def protocol_app(
         described = partial(openapi, documented, routes, envelope, public=public)
         document = partial(described, keys=bool(settings.api_keys))
         routes = [*docs_routes(documented, document), *routes]
-    direct = _served(routes, envelope, settings)
-    return PlainPaths(ErrorBoundary(_guarded(direct, envelope, settings, public), envelope))
+    return PlainPaths(_bounded(routes, envelope, settings, public))
 
 
 def folder_app(
@@ -70,8 +70,17 @@ def folder_app(
     public: PublicFolder,
 ) -> ASGIApp:
     """As `protocol_app`, for routes of files: a slash at the end of a path matters to them."""
-    direct = _served(routes, envelope, settings)
-    return FullPaths(ErrorBoundary(_guarded(direct, envelope, settings, public), envelope))
+    return FullPaths(_bounded(routes, envelope, settings, public))
+
+
+def _bounded(
+    routes: Sequence[BaseRoute],
+    envelope: ErrorFormat,
+    settings: IngressSettings,
+    public: Container[str],
+) -> ASGIApp:
+    guarded = _guarded(_served(routes, envelope, settings), envelope, settings, public)
+    return Lingering(ErrorBoundary(guarded, envelope), all_may_end=not settings.sees_peers)
 
 
 def _served(
