@@ -39,6 +39,7 @@ class ErrorKind(StrEnum):
     OVERLOADED = "overloaded"
     MODEL_REPLACED = "model_replaced"
     UNAVAILABLE = "unavailable"
+    REPLICA_DIED = "replica_died"  # of this request, it seems
     OUT_OF_MEMORY = "out_of_memory"  # for this request alone
     INTERNAL = "internal"
 

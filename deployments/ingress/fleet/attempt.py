@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 
 import grpc  # type: ignore[import-untyped]
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 
 from deployments.channel_protocol import needs_pieces
@@ -43,6 +43,10 @@ MESSAGE_TOO_LARGE = (
 
 class ReplicaLostError(Exception):
     """The stream ended before its sequence; another replica may continue it."""
+
+
+class ReplicaDiedError(ReplicaLostError):
+    """Its process is gone, or says nothing any more: a request may have been the cause."""
 
 
 class ModelGoneError(ReplicaLostError):
@@ -140,14 +144,17 @@ def translate_ray_errors() -> Iterator[None]:
         raise Refused.of_kind(ErrorKind.OVERLOADED, "The model is overloaded") from error
     except RayTaskError:  # an error in the replica's code, which another attempt would meet too
         raise
-    except (CallCancelledError, ReplicaSilentError) as error:
+    except CallCancelledError as error:
         raise ReplicaLostError(repr(error)) from error
+    except (ActorDiedError, ActorUnavailableError, ReplicaSilentError) as error:
+        raise ReplicaDiedError(repr(error)) from error
     except (RayServeException, TimeoutError) as error:
         raise ModelGoneError(repr(error)) from error
     except grpc.aio.AioRpcError as error:
         if "larger than max" in (error.details() or ""):  # another attempt would be as large
             raise Refused.of_kind(ErrorKind.INVALID_REQUEST, MESSAGE_TOO_LARGE) from error
-        raise ReplicaLostError(repr(error)) from error
+        is_dead = error.code() is grpc.StatusCode.UNAVAILABLE
+        raise (ReplicaDiedError if is_dead else ReplicaLostError)(repr(error)) from error
     except RayError as error:
         raise ReplicaLostError(repr(error)) from error
 

@@ -10,7 +10,12 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 
-from deployments.ingress.fleet.attempt import Attempts, ModelGoneError, ReplicaLostError
+from deployments.ingress.fleet.attempt import (
+    Attempts,
+    ModelGoneError,
+    ReplicaDiedError,
+    ReplicaLostError,
+)
 from deployments.ingress.fleet.card_cache import CardCache
 from deployments.ingress.fleet.cluster import UP_STATES
 from deployments.ingress.fleet.model_waits import ModelWaits
@@ -19,6 +24,7 @@ from deployments.ingress.fleet.prompt_hashes import PromptHashes
 from deployments.ingress.fleet.retries import Retries
 from deployments.ingress.fleet.router_client import RouterClient
 from deployments.ingress.fleet.serve_handles import CONTROL_TIMEOUT_S, ServeHandles
+from deployments.ingress.fleet.suspects import Suspects
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.model.settings import MODEL_DEPLOYMENT
@@ -54,6 +60,7 @@ class Fleet:
         self._cards = CardCache(self._handles, self._router, self._waits, self._patience_s)
         self._attempts = Attempts(self._handles, self._router)
         self._hashes = PromptHashes()
+        self._suspects = Suspects()
         self._running: dict[PartialOutput, str] = {}  # with the names of their models
 
     async def card(self, model: str | None) -> ModelCard:
@@ -116,7 +123,7 @@ class Fleet:
     ) -> AsyncGenerator[TokenEvent, None]:
         """Events of one sequence, from one replica after the other if some die. Raises Refused."""
         output = PartialOutput(request)
-        with self._as_running(output, card.name):
+        with self._as_running(output, card.name), self._suspects.trace(output, card.name) as trace:
             retries = Retries(self._patience_s)
             hashes = await self._hashes.of(request, card.page_size)
             lost: set[str | None] = set()
@@ -132,11 +139,13 @@ class Fleet:
                 if not choice.is_up:
                     await self._wait_until_up(card, retries, unloads)
                 pin = None if choice.replica_id in lost else choice.replica_id
+                trace.begin(pin)
                 attempt = self._attempts.events(card, pin, part, retries, is_complete)
                 try:
                     async with aclosing(attempt) as events:
                         async for event in events:
                             known = output.add(event)
+                            trace.progress()
                             if output.take_untold_order():
                                 self._handles.end_thoughts(card.name, request.response_id)
                             if event != THINKING_OVER:
@@ -149,6 +158,8 @@ class Fleet:
                     ):
                         raise
                     lost.add(pin)
+                    if isinstance(failure, ReplicaDiedError):
+                        await self._suspects.died(trace)
                     await self._wait_for_retry(card, output, retries, failure)
                     if isinstance(failure, ModelGoneError):
                         await self._wait_until_up(card, retries, unloads)

@@ -33,6 +33,18 @@ class PartialOutput:
         return self._request.response_id
 
     @property
+    def n_tokens(self) -> int:
+        """Of the output so far."""
+        return len(self._ids)
+
+    @property
+    def has_native_input(self) -> bool:
+        """Whether libraries in C or Rust read what the client sent: no ids, but a language or a
+        file.
+        """
+        return bool(self._request.grammar or self._request.media)
+
+    @property
     def has_progressed(self) -> bool:
         return len(self._ids) > self._tokens_before
 

@@ -164,6 +164,12 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
         ErrorForm(500, "api_error"),
         ErrorForm(500, SERVER),
     ),
+    ErrorKind.REPLICA_DIED: ErrorRow(
+        ErrorForm(500, SERVER, "replica_died"),
+        ErrorForm(500, "api_error"),
+        ErrorForm(500, SERVER),
+        NEVER_RETRY,
+    ),
     ErrorKind.NOT_SUPPORTED: ErrorRow(
         ErrorForm(501, CALLER, "not_supported"),
         ErrorForm(501, "api_error"),
