@@ -12,6 +12,7 @@ from deployments.anthropic.events import PING, BlockEvents, content_blocks, even
 from deployments.anthropic.messages_conversation import (
     Transcript,
     conversation,
+    left_out,
     sources_of,
 )
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest, PromptFields
@@ -79,7 +80,8 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         self._blocks = BlockEvents(shows_thoughts=request.shows_thoughts)
         fits = request.max_tokens <= room
         self._limit_reason = "max_tokens" if fits else "model_context_window_exceeded"
-        return _plan(request, prompt, card, tokenizer, message_id).generations()
+        warned = replace(prompt, warnings=(*prompt.warnings, *left_out(request)))
+        return _plan(request, warned, card, tokenizer, message_id).generations()
 
     def format_stream_start(self) -> bytes:
         return b""  # the first delta carries the number of cached tokens

@@ -1,7 +1,7 @@
 """Makes a conversation of Anthropic's messages: merges turns, and matches calls with results."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Literal
 
@@ -20,7 +20,12 @@ from deployments.anthropic.blocks import (
 from deployments.anthropic.context_edits import REASONING_FIELD, Fields
 from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
 from deployments.anthropic.thinking_signatures import SignedThoughts, is_held
-from deployments.anthropic.tools_schema import AnthropicNamedChoice, CustomTool, NoChoice
+from deployments.anthropic.tools_schema import (
+    AnthropicNamedChoice,
+    CustomTool,
+    NoChoice,
+    ServerTool,
+)
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.source import Source
 from deployments.text.chat.conversation import Conversation, Thinking
@@ -76,6 +81,13 @@ def _tools(request: PromptFields, names: Collection[str]) -> tuple[Tool, ...]:
         message = "`tool_choice` requires a call, but all `tools` have `defer_loading`"
         raise refused(message, "tool_choice")
     return tuple(_tool(f"tools[{index}]", tool) for index, tool in loaded)
+
+
+def left_out(request: PromptFields) -> Iterator[str]:
+    """What of the request the prompt does not have."""
+    for index, tool in enumerate(request.tools or ()):
+        if isinstance(tool, ServerTool):
+            yield f"tools[{index}] of type {tool.type} is not in the prompt"
 
 
 def _tool(path: str, tool: CustomTool) -> Tool:

@@ -27,6 +27,13 @@ def test_the_prompt_has_no_tools_that_only_anthropic_runs() -> None:
     assert asked({"tools": tools, "tool_choice": {"type": "auto"}}).grammar == ""
 
 
+def test_the_answer_says_what_is_not_in_the_prompt() -> None:
+    for stream in (False, True):
+        body = {**HELLO, "tools": [WEATHER, SEARCH], "stream": stream}
+        told = answer(says("x"), body).headers["x-manta-warning"]
+        assert told == "tools[1] of type web_search_20250305 is not in the prompt"
+
+
 def test_a_deferred_tool_that_only_anthropics_search_would_find_is_there_from_the_start() -> None:
     search = {"type": "tool_search_tool_bm25", "name": "tool_search_tool_bm25"}
     deferred = {**WEATHER, "defer_loading": True}

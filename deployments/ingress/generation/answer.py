@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -14,6 +14,7 @@ from deployments.ingress.generation.choice_merge import ChoiceDelta
 from deployments.ingress.generation.deadline import Deadline
 from deployments.ingress.generation.deltas import Deltas
 from deployments.ingress.generation.response_builder import ResponseBuilder
+from deployments.ingress.generation.warnings import warning_headers
 from deployments.ingress.http.access_log import note_tokens
 from deployments.ingress.http.errors import public_error
 from deployments.ingress.http.sse import EVENT_STREAM
@@ -53,6 +54,7 @@ class Answer:
         probe_s: float | None,
         deadline: Deadline,
         request_id: str,
+        warnings: Sequence[str] = (),
     ) -> None:
         self._deltas = deltas
         self._builder = builder
@@ -64,6 +66,7 @@ class Answer:
         self._has_started = False  # whether the first frames of the stream were sent
         self._deadline = deadline
         self._request_id = request_id
+        self._more_headers = warning_headers(warnings)
 
     @property
     def is_stream(self) -> bool:
@@ -91,7 +94,7 @@ class Answer:
             if self._stream:
                 await self._send_stream(send)
                 return
-            headers = body_headers(self._builder)
+            headers = [*body_headers(self._builder), *self._more_headers]
             probe = Probe(self._probe_s, send, headers, began=self.is_begun)
             body = await self._body(probe)
         if not probe.has_begun:
@@ -119,7 +122,8 @@ class Answer:
         if not self.is_begun:
             silence_s = earliest(self._keep_alive_s, self._probe_s)
             first = await self._deadline.batch(self._deltas, silence_s)
-            await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
+            headers = [*EVENT_HEADERS, *self._more_headers]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
         async for frames in self._frames(first):
             await send({"type": "http.response.body", "body": frames, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -19,6 +19,7 @@ from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.generation.deltas import Deltas, Prepared
 from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.generation.response_builder import ApiRequest, Generation, ResponseBuilder
+from deployments.ingress.generation.warnings import log_warnings, warnings_of
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.off_loop import BodyWork
 from deployments.ingress.settings import DEFAULTS, IngressSettings
@@ -92,8 +93,11 @@ class ProtocolHandler(Generic[RequestT]):
         self._has_card = True
         waited_s = time.monotonic() - began
         self._guard.serving(card.name, stream=stream)
+        prepared = await self._prepared(card)
+        warnings = warnings_of(prepared.generations)
+        log_warnings(self._request_id, warnings)
         return Answer(
-            Deltas(await self._prepared(card), self._prepare_again),
+            Deltas(prepared, self._prepare_again),
             self._builder,
             self._guard,
             stream=stream,
@@ -101,6 +105,7 @@ class ProtocolHandler(Generic[RequestT]):
             probe_s=self._settings.probe_s,
             deadline=Deadline(self._settings.request_timeout_s, waited_s),
             request_id=self._request_id,
+            warnings=warnings,
         )
 
     def _is_delayed(self, preparing: asyncio.Task[Answer]) -> bool:
@@ -151,9 +156,7 @@ class ProtocolHandler(Generic[RequestT]):
             priority=request.priority if orders_all else 0,
             own_priority=0 if orders_all else request.priority,
         )
-        return Generation(
-            request=request, text=generation.text, counts_prompt=generation.counts_prompt
-        )
+        return replace(generation, request=request)
 
     def _salt(self, own: str) -> str:
         """One key's prompts can't be guessed from what another one finds in the cache."""

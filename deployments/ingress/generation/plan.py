@@ -106,7 +106,12 @@ class Plan:
             priority=self.priority,
             tells_progress=self.tells_progress,
         )
-        return Generation(request=request, text=self._text(prompt), counts_prompt=choice == 0)
+        return Generation(
+            request=request,
+            text=self._text(prompt),
+            counts_prompt=choice == 0,
+            warnings=prompt.warnings,
+        )
 
     def _triggers(self, prompt: Prompt) -> GrammarTriggers | None:
         """They are looked for in the text that the parser reads."""

@@ -38,12 +38,14 @@ class SequenceText(Protocol):
 class Generation:
     """One choice of an answer: the request to the engine, and what makes its text.
 
-    Of choices with the same prompt only one `counts_prompt` in the usage.
+    Of choices with the same prompt only one `counts_prompt` in the usage. `warnings` say what of
+    the client's request it leaves out.
     """
 
     request: GenerationRequest
     text: SequenceText
     counts_prompt: bool = True
+    warnings: tuple[str, ...] = ()
 
 
 class Usage:

@@ -6,7 +6,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 METHODS = ("GET", "POST", "PUT", "DELETE")
-EXPOSED_HEADERS = ("x-request-id", "request-id", "retry-after")
+EXPOSED_HEADERS = ("x-request-id", "request-id", "retry-after", "x-manta-warning")
 
 
 def cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:

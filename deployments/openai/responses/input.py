@@ -1,7 +1,7 @@
 """Makes the prompt of a Responses request: of earlier items, instructions and its own items."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deployments.ingress.http.sse import encode
@@ -27,7 +27,7 @@ from deployments.openai.responses.schema import (
     ResponsesJsonSchemaFormat,
     ResponsesRequest,
 )
-from deployments.openai.responses.tools import FunctionWithPath, ResponsesFunctionTool
+from deployments.openai.responses.tools import FunctionWithPath, LeftOut, ResponsesFunctionTool
 from deployments.store.items import CONVERSATION_PARAM, PREVIOUS, Recalled, StoredItem
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
@@ -176,7 +176,17 @@ def prompt_of(
             raise
         raise Refused(replace(refusal.error, param="input")) from refusal
     _check_logprobs(request, prompt)
-    return prompt
+    return replace(prompt, warnings=(*prompt.warnings, *left_out(request, items)))
+
+
+def left_out(request: ResponsesRequest, items: Sequence[ItemWithPath]) -> Iterator[str]:
+    """What of the request and of what it continues the prompt does not have."""
+    lists = [("tools", request.tools or ())]
+    lists += ((f"{path}.tools", item.tools) for path, item in items if isinstance(item, ToolsItem))
+    for path, tools in lists:
+        for index, tool in enumerate(tools):
+            if isinstance(tool, LeftOut):
+                yield f"{path}[{index}] of type {tool.type} is not in the prompt"
 
 
 def conversation(

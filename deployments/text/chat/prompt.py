@@ -21,7 +21,8 @@ class Prompt:
     stay in the text of the reply when others are skipped. `message_starts` are about the indices of
     the ids
     that the first message behind the instructions begins with, and the last one; none where they
-    are not known, or the model needs none.
+    are not known, or the model needs none. `warnings` say what of the request is neither in the
+    prompt nor in the grammar.
     """
 
     ids: Sequence[int]
@@ -34,6 +35,7 @@ class Prompt:
     message_starts: tuple[int, ...] = ()
     media: tuple[Medium, ...] = ()
     places: tuple[MediumPlace, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def parser(self) -> ReplyParser | None:
         """A new parser for each choice; None where the reply is plain text."""
