@@ -17,6 +17,7 @@ class ErrorKind(StrEnum):
     INVALID_REQUEST = "invalid_request"
     CONTEXT_LENGTH = "context_length"
     NOT_FOUND = "not_found"
+    NO_PREVIOUS_RESPONSE = "no_previous_response"  # that a request could continue
     MODEL_NOT_FOUND = "model_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     AUTHENTICATION = "authentication"

@@ -65,8 +65,10 @@ class NewResponse:
 
 
 def no_response(response_id: str, param: str) -> Refused:
+    """A path that names none is a 404, a request that continues none has a kind of its own."""
     message = f"`{param}`: there is no stored response {response_id!r}"
-    return Refused.of_kind(ErrorKind.NOT_FOUND, message, param)
+    kind = ErrorKind.NO_PREVIOUS_RESPONSE if param == PREVIOUS else ErrorKind.NOT_FOUND
+    return Refused.of_kind(kind, message, param)
 
 
 def no_conversation(conversation_id: str, param: str) -> Refused:

@@ -2,6 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+
+INPUT = "input"  # the only parameter of a tool that takes a text
+TEXT_PARAMETERS: Mapping[str, object] = MappingProxyType(
+    {
+        "type": "object",
+        "properties": {INPUT: {"type": "string"}},
+        "required": [INPUT],
+        "additionalProperties": False,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,7 +20,8 @@ class Tool:
     """A function that the model may call. `parameters` is a JSON Schema of an object.
 
     Calls of a `strict` tool always fit the schema. Calls of a `lenient` tool fit the part of the
-    schema that a grammar can express. Errors name the field `param`.
+    schema that a grammar can express. Errors name the field `param`. `input_lark` is Lark of the
+    text that a tool with TEXT_PARAMETERS takes, "" for any text.
     """
 
     name: str
@@ -18,3 +30,4 @@ class Tool:
     strict: bool = False
     param: str = "tools"
     lenient: bool = False
+    input_lark: str = ""

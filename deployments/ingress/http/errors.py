@@ -80,6 +80,11 @@ ERRORS: Mapping[ErrorKind, ErrorRow] = {
     ErrorKind.NOT_FOUND: ErrorRow(
         ErrorForm(404, CALLER), ErrorForm(404, MISSING), ErrorForm(404, MISSING)
     ),
+    ErrorKind.NO_PREVIOUS_RESPONSE: ErrorRow(
+        ErrorForm(400, CALLER, "previous_response_not_found"),
+        ErrorForm(400, CALLER),
+        ErrorForm(400, CALLER),
+    ),
     ErrorKind.MODEL_NOT_FOUND: ErrorRow(
         ErrorForm(404, CALLER, "model_not_found"), ErrorForm(404, MISSING), ErrorForm(404, MISSING)
     ),

@@ -14,7 +14,7 @@ from deployments.ingress.llamacpp.timings import TimedText, progress, timings
 from deployments.media.prompt_media import NO_MEDIA
 from deployments.openai.chat.deltas import (
     ROLE,
-    delta_of,
+    Deltas,
     finish_reason,
     message_of,
 )
@@ -47,6 +47,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     _fields: VllmChoiceFields
     _nvext: NvextOutput
     _call_trackers: list[CallTracker]  # one a choice
+    _deltas: list[Deltas]
     _texts: list[TimedText]
     _final_timings: dict[str, object]  # of the first choice
     # Whether logprobs have ids and every answer has its timings, as llama-server's chats.
@@ -99,6 +100,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         self._logprobs = Logprobs(tokenizer, as_ids=as_ids, with_ids=self.like_llama_server)
         self._fields = VllmChoiceFields(request, card)
         self._call_trackers = [CallTracker() for _ in range(choices)]
+        self._deltas = [Deltas(request.custom_names) for _ in range(choices)]
         prompts = [(self._prompt.text, self._prompt.ids)]
         empty_chunk = partial(self._encoder.chunk, _choice(0, EMPTY_DELTA, NULL, NULL))
         self._nvext = NvextOutput(request.nvext, prompts, choices, self._headers, empty_chunk)
@@ -113,7 +115,9 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         pieces, trailing = self._pieces(delta), trailing_fields(self._timings(choice, delta))
         self._call_trackers[choice].add(pieces)
         logprobs, fields = self._chat_logprobs(delta), trailing_fields(self._fields.produced(delta))
-        bodies = [delta_of(piece) for piece in pieces]
+        bodies = [*filter(None, map(self._deltas[choice].of, pieces))]
+        if delta.finish_reason is not None:
+            bodies += self._deltas[choice].end()
         if not bodies and (delta.logprobs or (fields and delta.token_ids)):
             bodies = [EMPTY_DELTA]  # their text is held back, and no later delta carries them
         processed = delta.prompt_tokens
@@ -173,7 +177,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         pieces = self._pieces(choice)
         return {
             "index": index,
-            "message": message_of(pieces),
+            "message": message_of(pieces, self._request.custom_names),
             "logprobs": self._logprobs.chat(choice.logprobs) if self._request.logprobs else None,
             "finish_reason": finish_reason(choice.finish_reason, CallTracker(pieces)),
             **self._fields.produced(choice),

@@ -9,6 +9,7 @@ from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.openai.chat.schema import (
     AssistantMessage,
     ChatRequest,
+    CustomToolCall,
     MediaPart,
     Message,
     RefusalPart,
@@ -16,12 +17,21 @@ from deployments.openai.chat.schema import (
     ToolCall,
     ToolMessage,
 )
+from deployments.openai.fields.custom_tools import arguments_of
 from deployments.openai.fields.tool_arguments import arguments_object
-from deployments.openai.fields.tools import ResolvedTools, resolve_tools
+from deployments.openai.fields.tools import (
+    CustomTool,
+    FunctionTool,
+    ResolvedTools,
+    custom_tool,
+    function_tool,
+    resolve_tools,
+)
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.media_parts import expand_text, placed_ids
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.text.tool import Tool
 from deployments.wire import ModelCard, refused
 
 # Fields for templates and parsers: a raw prompt has neither.
@@ -46,11 +56,24 @@ def chat_prompt(
     media: PromptMedia = NO_MEDIA,
 ) -> Prompt:
     """Raises Refused."""
-    tools = resolve_tools(request.functions, request.tool_choice)
+    tools = _tools(request)
     if request.raw:
         return _raw(request, card, tokenizer, media)
     prompt = prepare_prompt(_conversation(request, tools, card, media), card, tokenizer)
     return replace(prompt, ids=_ids(request, prompt.ids, card))
+
+
+def _tools(request: ChatRequest) -> ResolvedTools:
+    choice = request.tool_choice
+    selected = choice if choice is None or isinstance(choice, str) else choice.selection
+    given = [_tool(f"tools[{index}]", tool) for index, tool in enumerate(request.tools or ())]
+    return resolve_tools(given, selected)
+
+
+def _tool(path: str, tool: FunctionTool | CustomTool) -> tuple[str, Tool]:
+    if isinstance(tool, CustomTool):
+        return f"{path}.custom", custom_tool(f"{path}.custom", tool.custom)
+    return f"{path}.function", function_tool(f"{path}.function", tool.function)
 
 
 def _raw(
@@ -149,7 +172,7 @@ def _plain_messages(
     for message in messages:
         fields = _plain(message, card, media)
         if isinstance(message, AssistantMessage):
-            names |= {call.id: call.function.name for call in message.tool_calls or ()}
+            names |= {call.id: call.name for call in message.tool_calls or ()}
             fields |= _plain_answer(message)
         if isinstance(message, ToolMessage):
             fields["tool_call_id"] = message.tool_call_id
@@ -178,10 +201,13 @@ def _plain_answer(message: AssistantMessage) -> dict[str, object]:
     return fields
 
 
-def _plain_call(call: ToolCall) -> dict[str, object]:
-    arguments = arguments_object(call.function.arguments)
-    function = {"name": call.function.name, "arguments": arguments}
-    return {"id": call.id, "type": call.type, "function": function}
+def _plain_call(call: ToolCall | CustomToolCall) -> dict[str, object]:
+    if isinstance(call, CustomToolCall):
+        arguments = arguments_of(call.custom.input)
+    else:
+        arguments = arguments_object(call.function.arguments)
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def text_of(

@@ -9,7 +9,7 @@ from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.media.source import Source
 from deployments.openai.fields.common import TopLogprobs, Verbosity
 from deployments.openai.fields.media import AudioPart, FilePart, ImagePart
-from deployments.openai.fields.tools import Function, ToolChoice, ToolList
+from deployments.openai.fields.tools import CustomTool, ToolChoice, ToolList
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
 from deployments.openai.fields.vllm_fields import VllmFields
 from deployments.wire import refused
@@ -107,6 +107,29 @@ class ToolCall(Strict):
     type: Literal["function"]
     function: FunctionCall
 
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+
+class CustomCall(Strict):
+    name: str
+    input: str
+
+
+class CustomToolCall(Strict):
+    index: int | None = None
+    id: str
+    type: Literal["custom"]
+    custom: CustomCall
+
+    @property
+    def name(self) -> str:
+        return self.custom.name
+
+
+AnyToolCall = Annotated[ToolCall | CustomToolCall, Field(discriminator="type")]
+
 
 class AssistantMessage(NamedMessage):
     """Answers as the SDKs print them are accepted: with empty fields, and with fields in which
@@ -118,7 +141,7 @@ class AssistantMessage(NamedMessage):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: Items[ToolCall] | None = None
+    tool_calls: Items[AnyToolCall] | None = None
     annotations: Annotated[list[JsonValue], Field(max_length=0)] | None = None
     audio: None = None
     function_call: None = None
@@ -216,10 +239,10 @@ class ChatRequest(VllmFields):
         return self.max_tokens
 
     @property
-    def functions(self) -> list[tuple[str, Function]]:
-        """The tools, each with its path."""
-        tools = enumerate(self.tools or ())
-        return [(f"tools[{index}].function", tool.function) for index, tool in tools]
+    def custom_names(self) -> frozenset[str]:
+        """The tools that take a text."""
+        custom = (tool for tool in self.tools or () if isinstance(tool, CustomTool))
+        return frozenset(tool.custom.name for tool in custom)
 
     @property
     def raw(self) -> bool:

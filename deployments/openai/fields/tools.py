@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue
 
 from deployments.ingress.http.schema import MAX_TOOLS, NAME, Strict
+from deployments.openai.fields.custom_tools import Grammar, TextInput, text_tool
 from deployments.text.tool import Tool
 from deployments.wire import refused
 
@@ -14,10 +15,11 @@ FunctionName = Annotated[str, Field(pattern=NAME)]
 Mode = Literal["none", "auto", "required"]
 
 
-def functions_only(tool: object) -> object:
+def _known_tool(tool: object) -> object:
     kind = tool.get("type") if isinstance(tool, dict) else None
-    if isinstance(kind, str) and kind != "function":
-        raise ValueError(f"is of type {kind[:40]!r}, which is not supported: use function")
+    if isinstance(kind, str) and kind not in ("function", "custom"):
+        said = f"is of type {kind[:40]!r}, which is not supported: use function or custom"
+        raise ValueError(said)
     return tool
 
 
@@ -40,6 +42,28 @@ class FunctionTool(Strict):
     function: Function
 
 
+class GrammarOfInput(Strict):
+    type: Literal["grammar"]
+    grammar: Grammar
+
+
+class Custom(Strict):
+    """A tool that takes a text."""
+
+    name: FunctionName
+    description: str | None = None
+    format: Annotated[TextInput | GrammarOfInput, Field(discriminator="type")] | None = None
+
+    @property
+    def grammar(self) -> Grammar | None:
+        return self.format.grammar if isinstance(self.format, GrammarOfInput) else None
+
+
+class CustomTool(Strict):
+    type: Literal["custom"]
+    custom: Custom
+
+
 class FunctionNamed(Strict):
     name: str
 
@@ -50,13 +74,35 @@ class NamedChoice(Strict):
 
     @property
     def selection(self) -> "Selection":
-        return Selection("required", (self.function.name,), "tool_choice.function.name", one=True)
+        return Selection("required", (self.name,), "tool_choice.function.name", one=True)
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+
+class NamedCustomChoice(Strict):
+    type: Literal["custom"]
+    custom: FunctionNamed
+
+    @property
+    def selection(self) -> "Selection":
+        return Selection("required", (self.name,), "tool_choice.custom.name", one=True)
+
+    @property
+    def name(self) -> str:
+        return self.custom.name
 
 
 class AllowedTools(Strict):
     mode: Literal["auto", "required"]
     tools: Annotated[
-        list[Annotated[NamedChoice, BeforeValidator(functions_only)]],
+        list[
+            Annotated[
+                Annotated[NamedChoice | NamedCustomChoice, Field(discriminator="type")],
+                BeforeValidator(_known_tool),
+            ]
+        ],
         Field(min_length=1, max_length=MAX_TOOLS),
     ]
 
@@ -67,23 +113,22 @@ class AllowedChoice(Strict):
 
     @property
     def selection(self) -> "Selection":
-        names = tuple(tool.function.name for tool in self.allowed_tools.tools)
+        names = tuple(tool.name for tool in self.allowed_tools.tools)
         return Selection(self.allowed_tools.mode, names, "tool_choice.allowed_tools.tools")
 
 
-def _known_choice(choice: object) -> object:
-    if isinstance(choice, dict) and choice.get("type") == "custom":
-        raise ValueError("is of type custom, which is not supported: use function or allowed_tools")
-    return choice
-
-
 ToolList = Annotated[
-    list[Annotated[FunctionTool, BeforeValidator(functions_only)]], Field(max_length=MAX_TOOLS)
+    list[
+        Annotated[
+            Annotated[FunctionTool | CustomTool, Field(discriminator="type")],
+            BeforeValidator(_known_tool),
+        ]
+    ],
+    Field(max_length=MAX_TOOLS),
 ]
-ToolChoice = Annotated[
-    Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")],
-    BeforeValidator(_known_choice),
-]
+ToolChoice = (
+    Mode | Annotated[NamedChoice | NamedCustomChoice | AllowedChoice, Field(discriminator="type")]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +139,6 @@ class Selection:
     names: tuple[str, ...]
     param: str
     one: bool = False
-
-
-class Selects(Protocol):
-    @property
-    def selection(self) -> Selection: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,31 +152,28 @@ class ResolvedTools:
 
 
 def resolve_tools(
-    functions: Sequence[tuple[str, Function]], choice: Mode | Selects | None
+    given: Sequence[tuple[str, Tool]], choice: Mode | Selection | None
 ) -> ResolvedTools:
-    """Each function comes with its path. Raises Refused for unknown names, duplicate names and too
+    """Each tool comes with its path. Raises Refused for unknown names, duplicate names and too
     many tools.
     """
-    if len(functions) > MAX_TOOLS:
+    if len(given) > MAX_TOOLS:
         raise refused(f"`tools` must have at most {MAX_TOOLS} tools", "tools")
-    tools = tuple(_tool(path, one) for path, one in functions)
-    names = _names(functions)
+    tools = tuple(tool for _, tool in given)
+    names = _names(given)
     if choice is None:
         return ResolvedTools(tools=tools, choice="auto" if tools else "none")
-    if not isinstance(choice, str):
-        selection = choice.selection
+    if isinstance(choice, Selection):
         return ResolvedTools(
-            tools=tools,
-            choice=selection.mode,
-            callable=_selected(names, selection),
-            one=selection.one,
+            tools=tools, choice=choice.mode, callable=_selected(names, choice), one=choice.one
         )
     if choice == "required" and not tools:
         raise refused('`tool_choice` "required" requires `tools`', "tool_choice")
     return ResolvedTools(tools=tools, choice=choice)
 
 
-def _tool(path: str, function: Function) -> Tool:
+def function_tool(path: str, function: Function) -> Tool:
+    """Raises Refused."""
     parameters = function.parameters or {"type": "object", "properties": {}}
     param = f"{path}.parameters"
     if parameters.get("type", "object") != "object":
@@ -145,13 +182,19 @@ def _tool(path: str, function: Function) -> Tool:
     return Tool(function.name, function.prompt_description, schema, bool(function.strict), param)
 
 
-def _names(functions: Sequence[tuple[str, Function]]) -> frozenset[str]:
+def custom_tool(path: str, custom: Custom) -> Tool:
+    """Raises Refused."""
+    param = f"{path}.format.grammar.definition"
+    return text_tool(custom.name, custom.description, custom.grammar, path, param)
+
+
+def _names(tools: Sequence[tuple[str, Tool]]) -> frozenset[str]:
     names: set[str] = set()
-    for path, function in functions:
-        if function.name in names:
+    for path, tool in tools:
+        if tool.name in names:
             param = f"{path}.name"
-            raise refused(f"`{param}`: another tool is named {function.name!r}", param)
-        names.add(function.name)
+            raise refused(f"`{param}`: another tool is named {tool.name!r}", param)
+        names.add(tool.name)
     return frozenset(names)
 
 

@@ -15,8 +15,8 @@ from deployments.openai.responses.encryption import ThoughtCipher
 from deployments.openai.responses.events import Events, error_event
 from deployments.openai.responses.input import (
     decrypted,
-    functions_of,
     given_items,
+    offered_tools,
     prompt_of,
     read_items,
     referred_ids,
@@ -92,16 +92,17 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         self._tokenizer = tokenizer
         self._events = Events(muted=not request.stream)
         encrypt = self._cipher.encrypt if request.wants_encrypted_thoughts else None
-        self._output = Output(self._events, ReasoningForm(request.wants_summary, encrypt))
         given = given_items(request.items, self._recalled)
         self._given = ()
         if self._is_kept:
             self._given = tuple(stored_item(item, self._recalled) for _, item in given)
         items = decrypted([*read_items(self._recalled), *given], self._cipher)
         self._recalled = self._recalled.without_items()  # nobody needs them while it generates
-        functions = functions_of(request, items)
-        self._object = ResponseObject(new_id("resp"), card.answers_as, request, functions, sampling)
-        prompt = prompt_of(request, items, functions, card, tokenizer, self._media)
+        offered = offered_tools(request, items)
+        reasoning = ReasoningForm(request.wants_summary, encrypt)
+        self._output = Output(self._events, reasoning, offered.by_shown())
+        self._object = ResponseObject(new_id("resp"), card.answers_as, request, offered, sampling)
+        prompt = prompt_of(request, items, offered, card, tokenizer, self._media)
         planned = self._plan(request, card, sampling, prompt)
         return self._headers.salted(planned).generations()
 

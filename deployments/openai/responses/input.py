@@ -2,32 +2,35 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from deployments.ingress.http.sse import encode
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.source import Source
-from deployments.openai.fields.tool_arguments import arguments_object
 from deployments.openai.fields.tools import resolve_tools
 from deployments.openai.responses.encryption import OwnedCipher
 from deployments.openai.responses.items import (
     KEPT,
     MEDIA_PARTS,
-    CallItem,
+    HostedItem,
     Item,
     MessageItem,
     ReasoningItem,
     ReferenceItem,
     ResultItem,
+    SearchCallItem,
+    SearchOutputItem,
     ToolsItem,
 )
+from deployments.openai.responses.offered_tools import OfferedTools, ToolsWithPath
 from deployments.openai.responses.schema import (
     LOGPROBS,
     ResponsesJsonObjectFormat,
     ResponsesJsonSchemaFormat,
     ResponsesRequest,
 )
-from deployments.openai.responses.tools import FunctionWithPath, LeftOut, ResponsesFunctionTool
+from deployments.openai.responses.tools import LeftOut
+from deployments.openai.responses.transcript import ItemWithPath, Message, collect_messages
 from deployments.store.items import CONVERSATION_PARAM, PREVIOUS, Recalled, StoredItem
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
@@ -38,38 +41,6 @@ from deployments.wire import ErrorKind, ModelCard, Refused, refused
 EFFORT = "reasoning.effort"
 ANSWER_PART = 4  # of the context that truncation leaves, where the request does not say how much
 KEPT_ROLES = ("system", "developer")  # roles whose messages are never truncated
-Message = dict[str, object]
-ItemWithPath = tuple[str, Item]  # with the path that errors name
-
-
-@dataclass(slots=True)
-class CollectedMessage:
-    """One message of the prompt. Several items of an assistant make one message: its thoughts, its
-    text and its calls.
-    """
-
-    role: str
-    texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    calls: list[Message] = field(default_factory=list)
-    call_id: str = ""
-    name: str = ""
-
-    def accepts_more(self) -> bool:
-        """Whether the next item of the assistant belongs to this message, too. Text after text does
-        not; text before and after a call does.
-        """
-        return self.role == "assistant" and (bool(self.calls) or not self.texts)
-
-    def as_dict(self) -> Message:
-        message: Message = {"role": self.role, "content": "\n".join(self.texts)}
-        if self.thoughts:
-            message["reasoning_content"] = "\n".join(self.thoughts)
-        if self.calls:
-            message["tool_calls"] = self.calls
-        if self.role == "tool":
-            message |= {"tool_call_id": self.call_id, "name": self.name}
-        return message
 
 
 def referred_ids(items: Sequence[tuple[str, Item | ReferenceItem]]) -> tuple[str, ...]:
@@ -136,39 +107,37 @@ def read_items(recalled: Recalled) -> list[ItemWithPath]:
     return [(param, KEPT.validate_json(item.body)) for item in recalled.earlier]
 
 
-def functions_of(
-    request: ResponsesRequest, items: Sequence[ItemWithPath]
-) -> list[FunctionWithPath]:
-    """All functions. Of two with one name, that of the later item counts."""
-    added = {
-        tool.name: (f"{path}.tools[{index}]", tool)
-        for path, item in items
-        if isinstance(item, ToolsItem)
-        for index, tool in enumerate(item.tools)
-        if isinstance(tool, ResponsesFunctionTool)
-    }
-    given = [
-        (f"tools[{index}]", tool)
-        for index, tool in enumerate(request.tools or ())
-        if isinstance(tool, ResponsesFunctionTool) and tool.name not in added
+def offered_tools(request: ResponsesRequest, items: Sequence[ItemWithPath]) -> OfferedTools:
+    return OfferedTools(_tool_lists(request, items))
+
+
+def _tool_lists(request: ResponsesRequest, items: Sequence[ItemWithPath]) -> list[ToolsWithPath]:
+    """The request's own, and those of items."""
+    return [
+        ToolsWithPath("tools", request.tools or ()),
+        *(
+            ToolsWithPath(f"{path}.tools", item.tools, isinstance(item, SearchOutputItem))
+            for path, item in items
+            if isinstance(item, ToolsItem | SearchOutputItem)
+        ),
     ]
-    return [*given, *added.values()]
 
 
 def prompt_of(
     request: ResponsesRequest,
     items: Sequence[ItemWithPath],
-    functions: Sequence[FunctionWithPath],
+    offered: OfferedTools,
     card: ModelCard,
     tokenizer: TextTokenizer,
     media: PromptMedia = NO_MEDIA,
 ) -> ChatPrompt:
     """Raises Refused."""
-    messages = [one.as_dict() for one in collect_messages(items, media)]
+    shown = _shown_items(request, items)
+    messages = [one.as_dict() for one in collect_messages(shown, offered.shown, media)]
     if request.instructions is not None:
         messages.insert(0, {"role": "system", "content": request.instructions})
     known = [_with_known_role(message, card) for message in messages]
-    talk = replace(conversation(request, functions, known), media=media)
+    talk = replace(conversation(request, offered, known), media=media)
     try:
         prompt = _prompt_that_fits(request, talk, card, tokenizer)
     except Refused as refusal:
@@ -181,20 +150,41 @@ def prompt_of(
 
 def left_out(request: ResponsesRequest, items: Sequence[ItemWithPath]) -> Iterator[str]:
     """What of the request and of what it continues the prompt does not have."""
-    lists = [("tools", request.tools or ())]
-    lists += ((f"{path}.tools", item.tools) for path, item in items if isinstance(item, ToolsItem))
-    for path, tools in lists:
-        for index, tool in enumerate(tools):
+    for given in _tool_lists(request, items):
+        for index, tool in enumerate(given.tools):
             if isinstance(tool, LeftOut):
-                yield f"{path}[{index}] of type {tool.type} is not in the prompt"
+                yield f"{given.path}[{index}] of type {tool.type} is not in the prompt"
+    for path, item in items:
+        if isinstance(item, HostedItem) or _is_hosted_search(item):
+            yield f"{path} of type {item.type} is not in the prompt"
+
+
+def _is_hosted_search(item: Item) -> bool:
+    return isinstance(item, SearchCallItem) and item.execution == "server"
+
+
+def _shown_items(
+    request: ResponsesRequest, items: Sequence[ItemWithPath]
+) -> Sequence[ItemWithPath]:
+    """The items without those that the request keeps out of the prompt."""
+    if not request.forgets_earlier_thoughts:
+        return items
+    turns = [
+        index
+        for index, (_, item) in enumerate(items)
+        if isinstance(item, MessageItem) and item.role == "user"
+    ]
+    begin = turns[-1] if turns else 0
+    earlier = (one for one in items[:begin] if not isinstance(one[1], ReasoningItem))
+    return [*earlier, *items[begin:]]
 
 
 def conversation(
     request: ResponsesRequest,
-    functions: Sequence[FunctionWithPath],
+    offered: OfferedTools,
     messages: Sequence[Mapping[str, object]],
 ) -> Conversation:
-    tools = resolve_tools(functions, request.tool_choice)
+    tools = resolve_tools(offered.resolved(), offered.selection(request.tool_choice))
     if request.wants_logprobs and tools.tools and tools.choice != "none":
         raise refused(f"`include`: {LOGPROBS} cannot be combined with `tools`", "include")
     return Conversation(
@@ -233,57 +223,6 @@ def _stored_sources(stored: StoredItem, path: str) -> list[Source]:
         return []
     item = KEPT.validate_json(stored.body)
     return item.sources(path) if isinstance(item, MessageItem | ResultItem) else []
-
-
-def collect_messages(
-    items: Sequence[ItemWithPath], media: PromptMedia = NO_MEDIA
-) -> list[CollectedMessage]:
-    """Raises Refused."""
-    found: list[CollectedMessage] = []
-    names: dict[str, str] = {}  # of the functions called, by the call's id
-    for path, item in items:
-        match item:
-            case MessageItem(role="assistant"):
-                _open_assistant_message(found).texts += filter(None, [item.text(media)])
-            case MessageItem():
-                found.append(CollectedMessage(item.role, [item.text(media)]))
-            case ReasoningItem():
-                _open_assistant_message(found).thoughts += filter(None, [item.text])
-            case CallItem():
-                names[item.call_id] = item.name
-                _last_assistant_message(found).calls.append(_call(item))
-            case ResultItem():
-                found.append(_result(path, item, names, media))
-    return found
-
-
-def _last_assistant_message(found: list[CollectedMessage]) -> CollectedMessage:
-    """The assistant's message that the next call belongs to, even after text."""
-    if found and found[-1].role == "assistant":
-        return found[-1]
-    return _open_assistant_message(found)
-
-
-def _open_assistant_message(found: list[CollectedMessage]) -> CollectedMessage:
-    """The assistant's message that the next text or thought belongs to."""
-    if not found or not found[-1].accepts_more():
-        found.append(CollectedMessage("assistant"))
-    return found[-1]
-
-
-def _call(item: CallItem) -> Message:
-    function = {"name": item.name, "arguments": arguments_object(item.arguments)}
-    return {"id": item.call_id, "type": "function", "function": function}
-
-
-def _result(
-    path: str, item: ResultItem, names: Mapping[str, str], media: PromptMedia
-) -> CollectedMessage:
-    if item.call_id not in names:
-        param = f"{path}.call_id"
-        raise refused(f"`{param}`: no earlier item is the call {item.call_id!r}", param)
-    text, name = item.text(media), names[item.call_id]
-    return CollectedMessage("tool", [text], call_id=item.call_id, name=name)
 
 
 def _with_known_role(message: Message, card: ModelCard) -> Message:

@@ -8,9 +8,12 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Field,
     JsonValue,
     TypeAdapter,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -19,7 +22,7 @@ from deployments.media.prompt_media import PromptMedia
 from deployments.media.source import Source
 from deployments.openai.fields.common import Identifier
 from deployments.openai.fields.media import InputFile, InputImage, ResponsesAudio
-from deployments.openai.responses.tools import ToolList
+from deployments.openai.responses.tools import ToolList, listed_tool
 
 OTHER_PARTS = ("input_video", "computer_screenshot")
 MEDIA_PARTS = ("input_image", "input_file", "input_audio")
@@ -120,8 +123,16 @@ class MessageItem(KeptItem):
 
     type: Literal["message"] = "message"
     role: Literal["user", "system", "developer", "assistant"]
-    content: str | Annotated[Items[Part], Field(min_length=1)]
+    content: str | Items[Part]
     phase: Literal["commentary", "final_answer"] | None = None
+
+    @field_validator("content")
+    @classmethod
+    def _says_something(cls, content: object, info: ValidationInfo) -> object:
+        """Only an answer may be empty."""
+        if content == [] and info.data.get("role") != "assistant":
+            raise ValueError("must be a list of at least 1 item")
+        return content
 
     @model_validator(mode="after")
     def _only_users_show(self) -> Self:
@@ -197,23 +208,61 @@ class CallingItem(KeptItem):
     is_async: Literal[False] = Field(default=False, alias="async")
 
 
-class CallItem(CallingItem):
-    type: Literal["function_call"]
+class NamedCallItem(CallingItem):
     name: Annotated[str, Field(min_length=1)]
+    namespace: Identifier | None = None
+
+    def listed(self) -> Json:
+        names = {"type", "call_id", "name", "namespace", "arguments", "input"}
+        prefix = "fc" if isinstance(self, CallItem) else "ctc"
+        return {**self._head(prefix), **self.model_dump(include=names, exclude_none=True)}
+
+
+class CallItem(NamedCallItem):
+    type: Literal["function_call"]
     arguments: str  # JSON
     parsed_arguments: JsonValue = None  # added by the SDK: `arguments` parsed
 
+
+class CustomCallItem(NamedCallItem):
+    type: Literal["custom_tool_call"]
+    input: str
+
+
+class SearchCallItem(KeptItem):
+    """A search for tools. Without `execution` OpenAI ran it, and its prompt does not have it."""
+
+    type: Literal["tool_search_call"]
+    call_id: Identifier | None = None
+    execution: Literal["server", "client"] = "server"
+    arguments: dict[str, JsonValue]
+
     def listed(self) -> Json:
-        parts = self.model_dump(include={"type", "call_id", "name", "arguments"})
-        return {**self._head("fc"), **parts}
+        names = {"type", "call_id", "execution", "arguments"}
+        return {**self._head("tsc"), **self.model_dump(include=names, exclude_none=True)}
+
+
+class SearchOutputItem(KeptItem):
+    """What a search has found: tools, for this request and those that continue it."""
+
+    type: Literal["tool_search_output"]
+    call_id: Identifier | None = None
+    execution: Literal["server", "client"] = "server"
+    tools: ToolList
+
+    def listed(self) -> Json:
+        head = {**self._head("tso"), "type": self.type, "execution": self.execution}
+        called: Json = {} if self.call_id is None else {"call_id": self.call_id}
+        return {**head, **called, "tools": [listed_tool(tool) for tool in self.tools]}
 
 
 class ResultItem(CallingItem):
-    """`name` is the function's, as in the call."""
+    """`name` is the tool's, as in the call."""
 
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     output: str | Items[Result]
     name: Identifier | None = None
+    namespace: Identifier | None = None
 
     def text(self, media: PromptMedia) -> str:
         return _text_of(self.output, media)
@@ -238,9 +287,41 @@ class ToolsItem(Strict):
     tools: ToolList
 
     def listed(self) -> Json:
-        tools = [tool.listed() for tool in self.tools]
+        tools = [listed_tool(tool) for tool in self.tools]
         head = {"id": self.id or new_id("tools"), "type": self.type, "role": self.role}
         return {**head, "tools": tools}
+
+
+class HostedItem(Strict):
+    """What another server has run, or keeps to itself: it is left out of the prompt."""
+
+    model_config = ConfigDict(extra="allow")
+    id: ItemId = ""
+    type: Literal[
+        "agent_message",
+        "apply_patch_call",
+        "apply_patch_call_output",
+        "code_interpreter_call",
+        "compaction",
+        "compaction_summary",
+        "context_compaction",
+        "file_search_call",
+        "image_generation_call",
+        "local_shell_call",
+        "local_shell_call_output",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "mcp_list_tools",
+        "program",
+        "program_output",
+        "shell_call",
+        "shell_call_output",
+        "web_search_call",
+    ]
+
+    def listed(self) -> Json:
+        return {**self.model_dump(), "id": self.id or new_id("item")}
 
 
 class ReferenceItem(Strict):
@@ -248,7 +329,17 @@ class ReferenceItem(Strict):
     id: StoredId
 
 
-Item = MessageItem | ReasoningItem | CallItem | ResultItem | ToolsItem
+Item = (
+    MessageItem
+    | ReasoningItem
+    | CallItem
+    | CustomCallItem
+    | SearchCallItem
+    | SearchOutputItem
+    | ResultItem
+    | ToolsItem
+    | HostedItem
+)
 KEPT: TypeAdapter[Item] = TypeAdapter(Annotated[Item, Field(discriminator="type")])
 
 

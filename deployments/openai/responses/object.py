@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from deployments.ingress.generation.response_builder import Usage
 from deployments.openai.responses.items import Json
+from deployments.openai.responses.offered_tools import OfferedTools
 from deployments.openai.responses.schema import ResponsesRequest
-from deployments.openai.responses.tools import FunctionWithPath
 from deployments.wire import ErrorKind, RequestError, SamplingParams
 
 # OpenAI's codes for failed responses; all other errors are `server_error`.
@@ -23,7 +23,7 @@ class ResponseObject:
         response_id: str,
         model: str,
         request: ResponsesRequest,
-        functions: Sequence[FunctionWithPath],
+        offered: OfferedTools,
         sampling: SamplingParams,
     ) -> None:
         self.id = response_id
@@ -35,7 +35,7 @@ class ResponseObject:
         }
         self._echo = {
             **_echo(request),
-            "tools": [tool.listed() for _, tool in functions],
+            "tools": offered.listed(),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
         }
@@ -101,7 +101,8 @@ def _reasoning(request: ResponsesRequest) -> Json:
     reasoning = request.reasoning
     if reasoning is None:
         return {"effort": None, "summary": None}
-    return {"effort": reasoning.effort, "summary": reasoning.summary}
+    context: Json = {} if reasoning.context in (None, "auto") else {"context": reasoning.context}
+    return {"effort": reasoning.effort, "summary": reasoning.summary, **context}
 
 
 def _text(request: ResponsesRequest) -> Json:
@@ -113,7 +114,7 @@ def _text(request: ResponsesRequest) -> Json:
 def _tool_choice(request: ResponsesRequest) -> object:
     if request.tool_choice is None or isinstance(request.tool_choice, str):
         return request.tool_choice or "auto"
-    return request.tool_choice.model_dump()
+    return request.tool_choice.model_dump(exclude_none=True)
 
 
 def usage_object(usage: Usage) -> Json:

@@ -3,13 +3,16 @@
 A unary response and a streamed one have the same items.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from deployments.openai.responses.events import Events, delta_head
-from deployments.openai.responses.items import Json, Status, new_id
+from deployments.openai.responses.call_outputs import CallOutput, call_output
+from deployments.openai.responses.events import Events
+from deployments.openai.responses.items import Json, Status
+from deployments.openai.responses.offered_tools import OfferedTool
+from deployments.openai.responses.output_item import OutputItem
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
@@ -17,48 +20,8 @@ from deployments.text.dialects.parsing.pieces import (
     Piece,
     Thought,
 )
-from deployments.text.reply import is_json_object
 
 Encrypt = Callable[[str], str]
-
-
-class OutputItem(ABC):
-    """One item, while it is generated and after."""
-
-    prefix: ClassVar[str]
-    delta: ClassVar[str]  # the type of the event that adds text
-
-    def __init__(self, index: int, events: Events) -> None:
-        self.id = new_id(self.prefix)
-        self.status: Status = "in_progress"
-        self._index = index
-        self._events = events
-        self._texts: list[str] = []
-        self._delta_head = delta_head(self.delta, self._position())
-
-    @property
-    def text(self) -> str:
-        return "".join(self._texts)
-
-    @abstractmethod
-    def value(self) -> Json: ...
-
-    def begin(self) -> bytes:
-        return self._item_event("response.output_item.added")
-
-    def add(self, text: str) -> bytes:
-        self._texts.append(text)
-        return self._events.delta(self._delta_head, text)
-
-    def end(self, status: Status) -> bytes:
-        self.status = status
-        return self._item_event("response.output_item.done")
-
-    def _item_event(self, kind: str) -> bytes:
-        return self._events.event(kind, {"output_index": self._index, "item": self.value()})
-
-    def _position(self) -> Json:
-        return {"item_id": self.id, "output_index": self._index}
 
 
 class PartItem(OutputItem):
@@ -171,32 +134,6 @@ class SummarizedReasoningOutput(ReasoningOutput):
         return {"summary": self._parts(), "content": []}
 
 
-class FunctionCallOutput(OutputItem):
-    prefix = "fc"
-    delta = "response.function_call_arguments.delta"
-
-    def __init__(self, index: int, events: Events, start: CallStart) -> None:
-        super().__init__(index, events)
-        self._start = start
-
-    def end(self, status: Status) -> bytes:
-        arguments = self.text
-        status = "completed" if is_json_object(arguments) else "incomplete"
-        whole = {"name": self._start.name, "arguments": arguments}
-        kind = "response.function_call_arguments.done"
-        return self._events.event(kind, {**self._position(), **whole}) + super().end(status)
-
-    def value(self) -> Json:
-        return {
-            "id": self.id,
-            "type": "function_call",
-            "status": self.status,
-            "call_id": self._start.id,
-            "name": self._start.name,
-            "arguments": self.text,
-        }
-
-
 @dataclass(frozen=True, slots=True)
 class ReasoningForm:
     """How thoughts are shown: as text or as a summary, encrypted beside that where clients ask."""
@@ -208,10 +145,17 @@ class ReasoningForm:
 class Output:
     """Only the last item is open."""
 
-    def __init__(self, events: Events, reasoning: ReasoningForm) -> None:
+    def __init__(
+        self,
+        events: Events,
+        reasoning: ReasoningForm,
+        offered: Mapping[str, OfferedTool],
+    ) -> None:
+        """`offered` has the tools under the names that the model knows."""
         self.items: list[OutputItem] = []
         self._events = events
         self._reasoning = reasoning
+        self._offered = offered
         self._last: OutputItem | None = None
 
     def add(self, pieces: Sequence[Piece], logprobs: Sequence[object]) -> bytes:
@@ -231,10 +175,11 @@ class Output:
                 if isinstance(self._last, ReasoningOutput):
                     return self._last.add(text)
                 return self._begin(self._new_reasoning()) + self._add(piece, ())
-            case CallStart():
-                return self._begin(FunctionCallOutput(len(self.items), self._events, piece))
+            case CallStart(_, call_id, name):
+                tool = self._offered[name]
+                return self._begin(call_output(len(self.items), self._events, call_id, tool))
             case CallArguments(_, text):
-                assert isinstance(self._last, FunctionCallOutput)
+                assert isinstance(self._last, CallOutput)
                 return self._last.add(text)
 
     def end(self, status: Status) -> bytes:

@@ -11,6 +11,7 @@ from deployments.openai.responses.items import (
     Item,
     MessageItem,
     ReferenceItem,
+    SearchOutputItem,
     StoredId,
     ToolsItem,
     typed,
@@ -78,12 +79,14 @@ class TextConfig(Strict):
 
 
 class Reasoning(Strict):
-    """A summary of any kind is the whole thought."""
+    """A summary of any kind is the whole thought. With the `context` "current_turn" the thoughts
+    before the user's last message are not in the prompt.
+    """
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
-    context: Literal["auto"] | None = None
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
     mode: Literal["standard"] | None = None
 
     @model_validator(mode="after")
@@ -158,7 +161,7 @@ class ResponsesRequest(CommonFields):
         """Whether preparing takes long: there is an earlier conversation, or a grammar."""
         continues = self.previous_response_id is not None or self.conversation is not None
         recalls = continues or any(
-            isinstance(item, ReferenceItem | ToolsItem) for _, item in self.items
+            isinstance(item, ReferenceItem | ToolsItem | SearchOutputItem) for _, item in self.items
         )
         return recalls or self.format.type != "text" or bool(self.tools)
 
@@ -181,6 +184,10 @@ class ResponsesRequest(CommonFields):
     @property
     def wants_encrypted_thoughts(self) -> bool:
         return ENCRYPTED_THOUGHTS in (self.include or ())
+
+    @property
+    def forgets_earlier_thoughts(self) -> bool:
+        return self.reasoning is not None and self.reasoning.context == "current_turn"
 
     @property
     def wants_summary(self) -> bool:

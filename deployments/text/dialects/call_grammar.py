@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from deployments.text.dialects.dialect import Opening
-from deployments.text.grammar.grammar import lark_json, lenient_lark_json
-from deployments.text.tool import Tool
+from deployments.text.grammar.grammar import lark_json, lenient_lark_json, quoted_text_lark
+from deployments.text.tool import INPUT, Tool
 from deployments.wire import ErrorKind, Refused
 
 MAX_CALLS = 32  # in one constrained reply
@@ -127,8 +127,17 @@ def headed_call_body(head: Callable[[str], str]) -> CallBody:
 
 
 def arguments_rule(tool: Tool, rule: str) -> str:
+    if tool.input_lark:
+        return _text_rule(tool, rule)
     write = lenient_lark_json if tool.lenient else lark_json
     return f"{rule}_arguments: {write(object_schema(tool), tool.param)}"
+
+
+def _text_rule(tool: Tool, rule: str) -> str:
+    """The grammar of the text stands alone: it may have any names of rules."""
+    head = literal(f'{{"{INPUT}": ')
+    lark = quoted_text_lark(tool.input_lark, tool.param)
+    return f'{rule}_arguments: {head} {rule}_text "}}"\n{rule}_text: %lark {{\n{lark}\n}}'
 
 
 def object_schema(tool: Tool) -> Mapping[str, object]:

@@ -21,6 +21,8 @@ from deployments.text.grammar.json_schema import (
     unsupported_min_properties,
 )
 from deployments.text.grammar.matcher import MAX_MESSAGE_CHARACTERS
+from deployments.text.grammar.quoted_lark import quoted_lark
+from deployments.text.grammar.quoted_regex import NotQuotable
 from deployments.text.grammar.reader import (
     GrammarTokens,
     NoReaderError,
@@ -106,6 +108,23 @@ def lenient_lark_json(schema: object, param: str) -> str:
     lenient = _lenient_schema(schema, param)
     _checked({"json_schema": lenient}, param, lenient=True)
     return f"%json {json.dumps(lenient)}"
+
+
+def lark_of_texts(regex: str, param: str) -> str:
+    """Lark of the texts that `from_regex` allows."""
+    lark: str = json.loads(from_regex(regex, param))["grammars"][0]["lark_grammar"]
+    return lark
+
+
+def quoted_text_lark(lark: str, param: str) -> str:
+    """Lark of JSON strings, whose texts are those that a grammar allows."""
+    from_lark(lark, param)
+    try:
+        quoted = quoted_lark(lark)
+    except NotQuotable as failure:
+        raise _refused(str(failure), param) from failure
+    from_lark(quoted, param)
+    return quoted
 
 
 def check_grammar(grammar: str, tokens: GrammarTokens, param: str) -> None:

@@ -275,7 +275,11 @@ def tools_with(**function: object) -> dict[str, object]:
     ("fields", "param"),
     [
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
-        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0]"),
+        ({"tools": [{"type": "custom"}]}, "tools[0].custom"),
+        (
+            {"tools": [{"type": "custom", "custom": {"name": "x", "format": {"type": "json"}}}]},
+            "tools[0].custom.format.type",
+        ),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
         ({"tools": [CLOCK, WEATHER, CLOCK]}, "tools[2].function.name"),
         ({"tools": [CLOCK] * 513}, "tools"),
@@ -295,7 +299,7 @@ def tools_with(**function: object) -> dict[str, object]:
             "tool_choice.allowed_tools.tools",
         ),
         ({"tools": [WEATHER], "tool_choice": "any"}, "tool_choice"),
-        ({"tools": [WEATHER], "tool_choice": {"type": "custom"}}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "custom"}}, "tool_choice.custom"),
         ({"tools": [WEATHER], "tool_choice": {"type": "function"}}, "tool_choice.function"),
         ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
     ],

@@ -93,6 +93,11 @@ def test_items_of_every_kind_reach_the_template() -> None:
     )
 
 
+def test_an_empty_answer_comes_again() -> None:
+    empty = {"type": "message", "role": "assistant", "content": []}
+    assert rendered([user("x"), empty, user("y")]) == rendered([user("x"), said(""), user("y")])
+
+
 def test_two_messages_of_the_assistant_are_two_turns() -> None:
     assert rendered([said("One."), said("Two.")]).count("<|im_start|>assistant") == 3
 

@@ -37,7 +37,7 @@ AGENT: dict[str, Any] = {
     "instructions": "You are a coding agent.",
     "tools": [
         WEATHER,
-        {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "syntax": "lark"}},
+        {"type": "custom", "name": "apply_patch", "format": {"type": "text"}},
         {"type": "web_search", "external_web_access": True},
     ],
     "tool_choice": "auto",

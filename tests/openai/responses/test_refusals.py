@@ -33,6 +33,18 @@ def tool(**fields: object) -> dict[str, object]:
     return {"tools": [{**WEATHER, **fields}]}
 
 
+def namespace(**fields: object) -> dict[str, object]:
+    return {"tools": [{"type": "namespace", "name": "n", "tools": [WEATHER], **fields}]}
+
+
+def custom(**fields: object) -> dict[str, object]:
+    return {"tools": [{"type": "custom", "name": "c", **fields}]}
+
+
+def grammar(syntax: str, definition: str) -> dict[str, object]:
+    return {"type": "grammar", "syntax": syntax, "definition": definition}
+
+
 def added(*tools: object) -> dict[str, object]:
     return {"type": "additional_tools", "role": "developer", "tools": list(tools)}
 
@@ -71,7 +83,12 @@ WRONG: list[tuple[dict[str, object], str]] = [
     (item(role="user", content="x", foo=1), "input[1].foo"),
     (item(role="assistant", content="x", phase="end"), "input[1].phase"),
     (item(type="message", role="tool", content="x"), "input[1].role"),
-    (item(type="web_search_call", id="x"), "input[1].type"),
+    (item(type="computer_call", id="x"), "input[1].type"),
+    (item(type="compaction_trigger"), "input[1].type"),
+    (item(type="custom_tool_call", call_id="c", name="f"), "input[1].input"),
+    (item(type="custom_tool_call_output", call_id="unknown", output="x"), "input[1].call_id"),
+    (item(type="tool_search_call", arguments="{}"), "input[1].arguments"),
+    (item(type="tool_search_output", tools=[{"type": "mcp"}]), "input[1].tools[0]"),
     (item(type="computer_call_output", call_id="c"), "input[1].type"),
     (item(type=5), "input[1].type"),
     (part(type="input_image", image_url="x"), "input[1].content[0].image_url"),
@@ -87,7 +104,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     (called(arguments={}), "input[1].arguments"),
     (called(name=""), "input[1].name"),
     (called(call_id=None), "input[1].call_id"),
-    (called(namespace="n"), "input[1].namespace"),
+    (called(namespace=5), "input[1].namespace"),
     (called(status="done"), "input[1].status"),
     (called(**{"async": True}), "input[1].async"),
     (called(caller={"type": "program", "caller_id": "p"}), "input[1].caller.type"),
@@ -133,7 +150,24 @@ WRONG: list[tuple[dict[str, object], str]] = [
     (tool(parameters="x"), "tools[0].parameters"),
     (tool(parameters={"type": "array"}), "tools[0].parameters"),
     (tool(strict="yes"), "tools[0].strict"),
-    (tool(defer_loading=True), "tools[0].defer_loading"),
+    (tool(defer_loading="yes"), "tools[0].defer_loading"),
+    (namespace(name="a b"), "tools[0].name"),
+    (namespace(tools=[{"type": "web_search"}]), "tools[0].tools[0]"),
+    (namespace(tools=[{**WEATHER, "strict": 1}]), "tools[0].tools[0].strict"),
+    (namespace(tools=[WEATHER, WEATHER]), "tools[0].tools[1].name"),
+    (custom(format={"type": "json"}), "tools[0].format.type"),
+    (custom(format={"type": "grammar", "syntax": "lark"}), "tools[0].format.definition"),
+    (custom(format=grammar("lark", "start: (")), "tools[0].format.definition"),
+    (custom(format=grammar("lark", 'start: "a" ~x')), "tools[0].format.definition"),
+    (custom(format=grammar("regex", "(?=a)")), "tools[0].format.definition"),
+    (custom(format=grammar("gbnf", "root ::= a")), "tools[0].format.syntax"),
+    (custom(parameters={}), "tools[0].parameters"),
+    (
+        {"tools": [WEATHER], "tool_choice": {"type": "custom", "name": "weather"}},
+        "tool_choice.name",
+    ),
+    ({"tools": [WEATHER], "tool_choice": {"type": "tool_search"}}, "tool_choice.type"),
+    ({"tools": [WEATHER], "tool_choice": {**NAMED, "namespace": "n"}}, "tool_choice.name"),
     (tool(allowed_callers=["programmatic"]), "tools[0].allowed_callers[0]"),
     (tool(**{"async": True}), "tools[0].async"),
     (tool(output_schema="x"), "tools[0].output_schema"),
@@ -235,13 +269,23 @@ def test_what_is_refused_leaves_the_server_as_it_was() -> None:
 def test_what_is_not_there_is_404() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"model": "other"}, "model"),
-        ({"previous_response_id": "resp_x"}, "previous_response_id"),
         ({"input": [{"type": "item_reference", "id": "msg_x"}]}, "input[0].id"),
     ]
     for fields, param in wrong:
         response = answered(says("x"), **fields)
         assert response.status_code == 404
         assert response.json()["error"]["param"] == param
+
+
+def test_what_continues_a_response_that_is_not_there_is_told_in_openais_words() -> None:
+    for stream in (False, True):
+        response = answered(says("x"), previous_response_id="resp_x", stream=stream)
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert (error["code"], error["param"]) == (
+            "previous_response_not_found",
+            "previous_response_id",
+        )
 
 
 def test_a_stream_is_refused_with_a_status_and_not_an_event() -> None:

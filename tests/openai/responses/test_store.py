@@ -64,8 +64,8 @@ def test_a_deleted_response_is_gone() -> None:
         assert (await client.delete(path)).status_code == 404
         assert (await client.get(path)).status_code == 404
         again = await client.post(RESPONSES, json={**HELLO, "previous_response_id": made["id"]})
-        assert again.status_code == 404
-        assert again.json()["error"]["param"] == "previous_response_id"
+        assert again.status_code == 400
+        assert again.json()["error"]["code"] == "previous_response_not_found"
         reference = {"type": "item_reference", "id": made["output"][0]["id"]}
         gone = await client.post(RESPONSES, json={"input": [reference]})
         assert (gone.status_code, gone.json()["error"]["param"]) == (404, "input[0].id")
@@ -95,9 +95,9 @@ def test_to_another_key_a_response_is_not_there() -> None:
                 assert await status(method, one, "b") == 404
             continued = {**HELLO, "previous_response_id": made["id"]}
             referred = {"input": [{"type": "item_reference", "id": made["output"][0]["id"]}]}
-            for body in (continued, referred):
+            for body, refused in ((continued, 400), (referred, 404)):
                 for one in (RESPONSES, f"{RESPONSES}/input_tokens"):
-                    assert await status("POST", one, "b", body) == 404
+                    assert await status("POST", one, "b", body) == refused
                     assert await status("POST", one, "a", body) == 200
             assert await status("GET", path, "a") == 200
 

@@ -8,7 +8,7 @@ from tests.openai.responses.responding import CALL, WEATHER, answered, whole
 
 def test_what_openais_own_agent_sends_is_served() -> None:
     """Beside functions it offers tools that OpenAI runs, or that have no schema."""
-    others = [{"type": "web_search"}, {"type": "custom", "name": "patch"}]
+    others = [{"type": "web_search"}, {"type": "custom", "name": "patch"}, {"type": "tool_search"}]
     body = whole(
         says("x"),
         instructions="You are an agent.",
@@ -25,7 +25,7 @@ def test_what_openais_own_agent_sends_is_served() -> None:
         prompt_cache_key="k",
         client_metadata={"x-codex-installation-id": "i"},
     )
-    assert [one["name"] for one in body["tools"]] == [WEATHER["name"]]
+    assert [one["name"] for one in body["tools"]] == ["patch", WEATHER["name"]]
 
 
 def test_the_answer_and_the_log_say_what_is_not_in_the_prompt(
