@@ -2,26 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue
 
 from deployments.ingress.http.schema import Items, Strict
 from deployments.media.file_types import FileKind
 from deployments.media.prompt_media import PromptMedia
 from deployments.media.source import Source
 
-OTHER_BLOCKS = (
-    "container_upload",
-    "browser_state",
-    "server_tool_use",
-    "mcp_tool_use",
-    "mcp_tool_result",
-    "web_search_tool_result",
-    "web_fetch_tool_result",
-    "code_execution_tool_result",
-    "bash_code_execution_tool_result",
-    "text_editor_code_execution_tool_result",
-    "tool_search_tool_result",
-)
+OTHER_BLOCKS = ("container_upload", "browser_state")
 
 
 OTHER_SOURCES = ("file",)
@@ -202,6 +190,51 @@ class ToolReferenceBlock(Block):
         return self.tool_name
 
 
+class ServerUseBlock(Strict):
+    """A call of a tool that Anthropic ran. It is left out of the prompt, as its result is."""
+
+    model_config = ConfigDict(extra="allow")
+    type: Literal["server_tool_use", "mcp_tool_use"]
+    id: str
+    name: str
+
+
+class ServerResultBlock(Strict):
+    model_config = ConfigDict(extra="allow")
+    type: Literal[
+        "advisor_tool_result",
+        "bash_code_execution_tool_result",
+        "code_execution_tool_result",
+        "mcp_tool_result",
+        "text_editor_code_execution_tool_result",
+        "tool_search_tool_result",
+        "web_fetch_tool_result",
+        "web_search_tool_result",
+    ]
+    tool_use_id: str
+    content: JsonValue = None
+
+    @property
+    def found_tools(self) -> set[str]:
+        """The names of tools that a search has found."""
+        if self.type != "tool_search_tool_result" or not isinstance(self.content, dict):
+            return set()
+        references = self.content.get("tool_references")
+        found = references if isinstance(references, list) else []
+        return {str(one.get("tool_name")) for one in found if isinstance(one, dict)}
+
+
+ServerBlock = ServerUseBlock | ServerResultBlock
+
+
+class AnswerTextBlock(TextBlock):
+    """Text of the assistant. Its citations, which a search on a server makes, stay out of the
+    prompt.
+    """
+
+    citations: list[JsonValue] | None = None
+
+
 ResultBlock = Annotated[
     Annotated[
         TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock,
@@ -221,14 +254,24 @@ class ToolResultBlock(Block):
 
 UserBlock = Annotated[
     Annotated[
-        TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolResultBlock,
+        TextBlock
+        | ImageBlock
+        | DocumentBlock
+        | SearchResultBlock
+        | ToolResultBlock
+        | ServerResultBlock,
         Field(discriminator="type"),
     ],
     BeforeValidator(_readable),
 ]
 AssistantBlock = Annotated[
     Annotated[
-        TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock,
+        AnswerTextBlock
+        | ThinkingBlock
+        | RedactedThinkingBlock
+        | ToolUseBlock
+        | ServerUseBlock
+        | ServerResultBlock,
         Field(discriminator="type"),
     ],
     BeforeValidator(_readable),

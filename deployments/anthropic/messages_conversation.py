@@ -11,6 +11,9 @@ from deployments.anthropic.blocks import (
     Message,
     RedactedThinkingBlock,
     SearchResultBlock,
+    ServerBlock,
+    ServerResultBlock,
+    ServerUseBlock,
     TextBlock,
     ThinkingBlock,
     ToolReferenceBlock,
@@ -42,7 +45,15 @@ EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "m
 
 Readable = TextBlock | ImageBlock | DocumentBlock | SearchResultBlock
 WithMedia = ImageBlock | DocumentBlock
-Block = Readable | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
+Block = (
+    Readable
+    | ThinkingBlock
+    | RedactedThinkingBlock
+    | ToolUseBlock
+    | ToolResultBlock
+    | ServerUseBlock
+    | ServerResultBlock
+)
 Turn = Sequence[tuple[int, Message]]  # adjacent messages of one role, with their indices
 
 
@@ -88,6 +99,11 @@ def left_out(request: PromptFields) -> Iterator[str]:
     for index, tool in enumerate(request.tools or ()):
         if isinstance(tool, ServerTool):
             yield f"tools[{index}] of type {tool.type} is not in the prompt"
+    for index, message in enumerate(request.messages):
+        for block_index, block in enumerate(_blocks(message)):
+            if isinstance(block, ServerBlock):
+                path = f"messages[{index}].content[{block_index}]"
+                yield f"{path} of type {block.type} is not in the prompt"
 
 
 def _tool(path: str, tool: CustomTool) -> Tool:
@@ -204,6 +220,8 @@ class Transcript:
             fields[REASONING_FIELD] = thought
         blocks = [block for _, message in turn for block in _blocks(message)]
         calls = [self._call(block) for block in blocks if isinstance(block, ToolUseBlock)]
+        results = (block for block in blocks if isinstance(block, ServerResultBlock))
+        self.loaded_tools |= {name for result in results for name in result.found_tools}
         if calls:
             fields["tool_calls"] = calls
         self.messages.append(fields)

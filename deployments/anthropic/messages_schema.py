@@ -45,7 +45,8 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 
 Thoughts = (ThinkingBlock, RedactedThinkingBlock)
-Display = Literal["summarized", "omitted"] | None
+# "updates" is a summary while it thinks: here the whole thought is one.
+Display = Literal["summarized", "omitted", "updates"] | None
 
 
 class EnabledThinking(Strict):

@@ -131,7 +131,9 @@ SHARED: list[tuple[dict[str, object], str]] = [
     (assistant([RESULT]), "messages[1].content[0].type"),
     (assistant([{"type": "redacted_thinking"}]), "messages[1].content[0].data"),
     (user({"type": "redacted_thinking", "data": "x"}), "messages[0].content[0].type"),
-    (assistant([{"type": "server_tool_use"}]), "server_tool_use"),
+    (assistant([{"type": "server_tool_use"}]), "messages[1].content[0].id"),
+    (assistant([{"type": "web_search_tool_result"}]), "messages[1].content[0].tool_use_id"),
+    (user({"type": "server_tool_use", "id": "s", "name": "n"}), "messages[0].content[0].type"),
     (assistant([{"type": "thinking", "thinking": "x"}]), "messages[1].content[0].signature"),
     (
         assistant([{**THOUGHT, "thinking": "", "signature": "manta-held-x"}, TEXT], USER),

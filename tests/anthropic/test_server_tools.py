@@ -3,9 +3,10 @@
 import pytest
 
 from deployments.text.tokens.tokenizer import TextTokenizer
-from tests.anthropic.serving import HELLO, WEATHER, answer, asked, thinker
+from tests.anthropic.serving import HELLO, WEATHER, answer, asked, thinker, whole
 from tests.ingress.engines import says
 
+UPDATES = {"thinking": {"type": "adaptive", "display": "updates"}}
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 
 
@@ -62,6 +63,39 @@ def test_a_deferred_tool_is_in_the_prompt_once_a_result_has_found_it() -> None:
     assert str(WEATHER["description"]) in prompt_of(tools=tools, **history)
     forced = asked({"tools": tools, "tool_choice": {"type": "tool", "name": "weather"}, **history})
     assert "weather" in forced.grammar
+
+
+SEARCHED = [
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
+    {
+        "type": "web_search_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": [{"type": "web_search_result", "url": "u", "title": "t"}],
+    },
+    {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "f", "server_name": "s", "input": {}},
+    {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False, "content": []},
+    {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_2", "content": {}},
+]
+CITED = {"type": "text", "text": "So it is.", "citations": [{"type": "web_search_result_location"}]}
+
+
+def test_what_anthropic_has_run_earlier_passes_over_and_is_told() -> None:
+    turns = [("user", "Hi"), ("assistant", [*SEARCHED, CITED]), ("user", "And?")]
+    plain = said(turns[0], ("assistant", "So it is."), turns[2])
+    assert prompt_of(**said(*turns)) == prompt_of(**plain)
+    told = answer(says("x"), {**HELLO, **said(*turns)}).headers["x-manta-warning"]
+    assert told.startswith("messages[1].content[0] of type server_tool_use is not in the prompt; ")
+    assert told.count("is not in the prompt") == len(SEARCHED)
+    assert "thinking" in str(whole(says("<think>a</think>b"), **UPDATES)["content"])
+
+
+def test_a_tool_that_anthropics_search_has_found_is_loaded() -> None:
+    found = {"type": "tool_reference", "tool_name": WEATHER["name"]}
+    content = {"type": "tool_search_tool_search_result", "tool_references": [found]}
+    result = {"type": "tool_search_tool_result", "tool_use_id": "s", "content": content}
+    history = said(("user", "Hi"), ("assistant", [result, CITED]), ("user", "And?"))
+    tools = [{**WEATHER, "defer_loading": True}]
+    assert str(WEATHER["description"]) in prompt_of(tools=tools, **history)
 
 
 WRONG: list[tuple[dict[str, object], str]] = [
