@@ -19,9 +19,8 @@ TEXT_PARAMETERS: Mapping[str, object] = MappingProxyType(
 class Tool:
     """A function that the model may call. `parameters` is a JSON Schema of an object.
 
-    Calls of a `strict` tool always fit the schema. Calls of a `lenient` tool fit the part of the
-    schema that a grammar can express. Errors name the field `param`. `input_lark` is Lark of the
-    text that a tool with TEXT_PARAMETERS takes, "" for any text.
+    Calls of a `strict` tool always fit the schema. Errors name the field `param`. `input_lark` is
+    Lark of the text that a tool with TEXT_PARAMETERS takes, "" for any text.
     """
 
     name: str
@@ -29,5 +28,4 @@ class Tool:
     parameters: Mapping[str, object] = field(default_factory=lambda: {"type": "object"})
     strict: bool = False
     param: str = "tools"
-    lenient: bool = False
     input_lark: str = ""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from deployments.text.dialects.dialect import Opening
-from deployments.text.grammar.grammar import lark_json, lenient_lark_json, quoted_text_lark
+from deployments.text.grammar.grammar import expressible_schema, lark_json, quoted_text_lark
 from deployments.text.tool import INPUT, Tool
 from deployments.wire import ErrorKind, Refused
 
@@ -46,15 +46,15 @@ def _either(texts: Iterable[str]) -> str:
 
 def constrainable(tool: Tool) -> Tool:
     """The tool, if a grammar can express its schema. Else, if it is not strict, the tool with the
-    part that a grammar can express, or with any object. Raises Refused for a strict tool.
+    part that a grammar can express, or any object. Raises Refused for a strict tool.
     """
-    if tool.strict:
+    if tool.strict or tool.input_lark:
         arguments_rule(tool, "")
         return tool
-    for one in (tool, replace(tool, lenient=True)):
-        with suppress(Refused):
-            arguments_rule(one, "")
-            return one
+    with suppress(Refused):
+        part = expressible_schema({**tool.parameters, "type": "object"}, tool.param)
+        if "properties" in part or "properties" not in tool.parameters:
+            return replace(tool, parameters=part)
     return replace(tool, parameters=ANY_OBJECT)
 
 
@@ -129,8 +129,7 @@ def headed_call_body(head: Callable[[str], str]) -> CallBody:
 def arguments_rule(tool: Tool, rule: str) -> str:
     if tool.input_lark:
         return _text_rule(tool, rule)
-    write = lenient_lark_json if tool.lenient else lark_json
-    return f"{rule}_arguments: {write(object_schema(tool), tool.param)}"
+    return f"{rule}_arguments: {lark_json(object_schema(tool), tool.param)}"
 
 
 def _text_rule(tool: Tool, rule: str) -> str:

@@ -47,4 +47,4 @@ def _selectors(openings: Sequence[Opening]) -> dict[str, str]:
 
 
 def _with_any_object(tool: Tool) -> Tool:
-    return replace(tool, parameters=ANY_OBJECT, lenient=False)
+    return replace(tool, parameters=ANY_OBJECT)

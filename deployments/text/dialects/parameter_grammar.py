@@ -31,7 +31,7 @@ class Parameter:
 def parameters_of(tool: Tool) -> tuple[Parameter, ...] | None:
     """None if the schema has more than a list of parameters with a schema each."""
     schema = object_schema(tool)
-    if tool.input_lark or tool.lenient or schema.get("additionalProperties", False) is not False:
+    if tool.input_lark or schema.get("additionalProperties", False) is not False:
         return None
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, Mapping) or not isinstance(required, list):

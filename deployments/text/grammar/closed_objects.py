@@ -1,7 +1,8 @@
 """Closes the objects of JSON Schemas: without `additionalProperties` an object has the properties
 that its schema names, and no others. A model could add properties for ever.
 
-Schemas that are one of several for the same value stay open, because each names a part only.
+Schemas that are one of several for the same value stay open, because each names a part only. With
+`unevaluatedProperties` false all of them together are closed.
 """
 
 from collections.abc import Mapping

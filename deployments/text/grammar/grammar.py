@@ -6,15 +6,16 @@ functions off the event loop.
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from deployments.text.grammar.closed_objects import with_closed_objects
+from deployments.text.grammar.expressible import Reducer, TooManyParts
 from deployments.text.grammar.json_schema import (
-    KeywordFilter,
+    ANNOTATIONS,
     constrains,
     filter_keywords,
-    has_inexact_integer,
     inexact_integers,
     most_combined_patterns,
     n_pattern_properties,
@@ -33,10 +34,16 @@ from deployments.text.grammar.reader import (
     validated,
 )
 from deployments.text.grammar.reasons import reason_in_words, regex_reason
+from deployments.text.grammar.references import with_plain_references
+from deployments.text.grammar.unevaluated import with_closed_combinations
+from deployments.text.grammar.wellformed import wellformed
 from deployments.wire import ErrorKind, Refused
+
+log = logging.getLogger(__name__)
 
 MAX_GRAMMAR_BYTES = 256 << 10
 MAX_COMBINED_PATTERNS, MAX_PATTERN_PROPERTIES = 7, 64
+MAX_TOLD = 1000  # characters of a line of the log
 TOO_DEEP = "it is nested too deeply"
 # What may stand between two tokens of JSON. It is bounded, because a model could fill its context
 # with whitespace.
@@ -53,12 +60,33 @@ def from_json_schema(schema: object, param: str) -> str:
 
 def lenient_json_schema(schema: object, param: str) -> str:
     """The same. Of a schema that no grammar can express, the part that one can express."""
+    return from_json_schema(expressible_schema(schema, param), param)
+
+
+def expressible_schema(schema: object, param: str) -> Mapping[str, object]:
+    """The part of a schema that a grammar can express. The log says what else there was.
+
+    Raises Refused where nothing is left.
+    """
+    left_out: list[str] = []
     try:
-        return from_json_schema(schema, param)
-    except Refused as refusal:
-        if refusal.error.kind is not ErrorKind.INVALID_REQUEST:
-            raise
-        return _checked({"json_schema": _lenient_schema(schema, param)}, param, lenient=True)
+        _to_json(schema, param)
+        formed = wellformed(schema, left_out.append)
+        if not isinstance(formed, Mapping):
+            raise _refused("a JSON Schema must be an object", param)
+        plain = with_plain_references(formed, left_out.append)
+        plain = with_closed_combinations(plain, is_exact=False)
+        part = Reducer(plain, _is_expressible, left_out.append).reduce(plain)
+    except RecursionError as failure:
+        raise _refused(TOO_DEEP, param) from failure
+    except TooManyParts as failure:
+        raise _refused("too many of its parts can't be expressed", param) from failure
+    if left_out and not part.keys() - ANNOTATIONS:
+        raise _refused(f"no grammar can express it: {left_out[0]}"[:MAX_MESSAGE_CHARACTERS], param)
+    if left_out:
+        told = "; ".join(left_out).encode("unicode_escape").decode()
+        log.warning("%s: no grammar holds an answer to these parts: %s", param, told[:MAX_TOLD])
+    return part
 
 
 def any_json_object(param: str) -> str:
@@ -103,13 +131,6 @@ def lark_json(schema: object, param: str) -> str:
     return f"%json {json.dumps(checked)}"
 
 
-def lenient_lark_json(schema: object, param: str) -> str:
-    """The same, of the part of a schema that a grammar can express."""
-    lenient = _lenient_schema(schema, param)
-    _checked({"json_schema": lenient}, param, lenient=True)
-    return f"%json {json.dumps(lenient)}"
-
-
 def lark_of_texts(regex: str, param: str) -> str:
     """Lark of the texts that `from_regex` allows."""
     lark: str = json.loads(from_regex(regex, param))["grammars"][0]["lark_grammar"]
@@ -135,7 +156,7 @@ def check_grammar(grammar: str, tokens: GrammarTokens, param: str) -> None:
 
 def _checked_schema(schema: object, param: str) -> Mapping[str, object]:
     """The schema with our settings for llguidance, which replace those of the client."""
-    filtered = _filtered_schema(schema, param, constrains)
+    filtered = _filtered_schema(schema, param)
     for minimum in unsupported_min_properties(filtered):
         message = f"minProperties {minimum} requires that all but one are named in `required`"
         raise _refused(message, param)
@@ -144,24 +165,19 @@ def _checked_schema(schema: object, param: str) -> Mapping[str, object]:
     return {**filtered, "x-guidance": {"whitespace_pattern": WHITESPACE}}
 
 
-def _lenient_schema(schema: object, param: str) -> Mapping[str, object]:
-    """The schema without the patterns and integers that no grammar can express. llguidance leaves
-    out all else that it cannot express.
-    """
-    filtered = _filtered_schema(schema, param, constrains)
-    _to_json(filtered, param)
-    expressible = _filtered_schema(filtered, param, _is_expressible)
-    return {**expressible, "x-guidance": {"whitespace_pattern": WHITESPACE, "lenient": True}}
-
-
-def _filtered_schema(schema: object, param: str, keeps: KeywordFilter) -> Mapping[str, object]:
+def _filtered_schema(schema: object, param: str) -> Mapping[str, object]:
     if isinstance(schema, bool):
         schema = {"allOf": [schema]}
+
+    def refuse(reason: str) -> None:
+        raise _refused(reason, param)
+
     try:
-        filtered = filter_keywords(schema, keeps)
+        filtered = filter_keywords(schema, constrains)
         if isinstance(filtered, Mapping):
-            _check_patterns(filtered, param)
-            return with_closed_objects(filtered)
+            plain = with_plain_references(filtered, refuse)
+            _check_patterns(plain, param)
+            return with_closed_objects(with_closed_combinations(plain, is_exact=True))
     except RecursionError as failure:
         raise _refused(TOO_DEEP, param) from failure
     raise _refused("a JSON Schema must be an object or a boolean", param)
@@ -179,32 +195,27 @@ def _check_patterns(schema: Mapping[str, object], param: str) -> None:
         raise _refused(message, param)
 
 
-def _is_expressible(name: str, value: object) -> bool:
-    if has_inexact_integer(name, value):
-        return False
-    if name != "pattern" or not isinstance(value, str):
-        return True
+def _is_expressible(schema: Mapping[str, object]) -> bool:
     try:
-        failed, messages = validated(
-            json.dumps({"grammars": [{"json_schema": {"pattern": value}}]})
-        )
-    except UnreadableError:
+        _checked({"json_schema": _checked_schema(schema, "")}, "")
+    except Refused as refusal:
+        if refusal.error.kind is not ErrorKind.INVALID_REQUEST:
+            raise
         return False
-    return not (failed or messages)
+    return True
 
 
 def _checked(
     grammar: Mapping[str, object],
     param: str,
     *,
-    lenient: bool = False,
     in_words: Callable[[str], str] = reason_in_words,
 ) -> str:
-    """llguidance's own form of the grammar. Unless `lenient`, its warnings are refusals, too."""
+    """llguidance's own form of the grammar. Its warnings about a schema are refusals, too."""
     text = _to_json({"grammars": [grammar]}, param)
     with _refusing(param):
         failed, messages = validated(text)
-    if failed or (messages and "json_schema" in grammar and not lenient):
+    if failed or (messages and "json_schema" in grammar):
         reason = "; ".join(map(in_words, messages))
         raise _refused(reason[:MAX_MESSAGE_CHARACTERS], param)
     return text

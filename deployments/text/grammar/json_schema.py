@@ -34,6 +34,50 @@ SCHEMAS = frozenset(
 NAMED_SCHEMAS = frozenset(
     {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 )
+TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
+# What clients write in the place of JSON Schema's types. "any" is each of them.
+TYPE_ALIASES = {
+    "float": "number",
+    "double": "number",
+    "decimal": "number",
+    "int": "integer",
+    "long": "integer",
+    "dict": "object",
+    "map": "object",
+    "list": "array",
+    "tuple": "array",
+    "set": "array",
+    "str": "string",
+    "bool": "boolean",
+    "none": "null",
+    "any": "any",
+}
+DEFINITIONS = ("$defs", "definitions")
+COUNTS = frozenset(
+    ["maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"]
+)
+# Keywords that constrain no value by themselves.
+ANNOTATIONS = frozenset(
+    [
+        "$anchor",
+        "$comment",
+        "$defs",
+        "$id",
+        "$schema",
+        "contentEncoding",
+        "contentMediaType",
+        "default",
+        "definitions",
+        "deprecated",
+        "description",
+        "example",
+        "examples",
+        "id",
+        "readOnly",
+        "title",
+        "writeOnly",
+    ]
+)
 CONDITIONS = ("if", "then", "else", "not")  # of the same value
 LITERALS = frozenset({"const", "enum"})
 MAX_EXACT = 1 << 53  # the integers up to here are exact in float64
@@ -66,9 +110,25 @@ def filter_keywords(schema: object, keeps: KeywordFilter) -> object:
 
 
 def _filter_keyword(name: str, value: object, keeps: KeywordFilter) -> object:
+    if name in COUNTS and isinstance(value, float):  # llguidance reads no 1.0 as an integer
+        count = as_integer(value)
+        return value if count is None else count
     if name in NAMED_SCHEMAS and isinstance(value, Mapping):
         return {key: filter_keywords(part, keeps) for key, part in value.items()}
     return filter_keywords(value, keeps) if name in SCHEMAS else value
+
+
+def as_integer(value: object) -> int | None:
+    """The value as an integer, if it is one: to JSON Schema 1.0 is."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def as_type(value: object) -> str:
+    """The type of JSON Schema that a client means, or "any"; "" for none that is known."""
+    name = value.strip().lower() if isinstance(value, str) else ""
+    return name if name in TYPES else TYPE_ALIASES.get(name, "")
 
 
 def unsupported_min_properties(schema: Mapping[str, object]) -> Iterator[int]:
@@ -90,10 +150,6 @@ def inexact_integers(schema: Mapping[str, object]) -> Iterator[int]:
     for part in _all_schemas(schema):
         for name in LITERALS.intersection(part):
             yield from _inexact_in(part[name])
-
-
-def has_inexact_integer(name: str, value: object) -> bool:
-    return name in LITERALS and any(_inexact_in(value))
 
 
 def _inexact_in(value: object) -> Iterator[int]:

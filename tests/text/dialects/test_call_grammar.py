@@ -11,6 +11,7 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import AddedToken, Tokenizer
 
+from deployments.text.dialects.call_grammar import constrainable
 from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.reply import Reply, fold_reply
@@ -193,6 +194,46 @@ def test_a_schema_that_cannot_be_honoured_is_refused(
         dialect.calls_lark((Tool("f", "", parameters),), False, as_text)
     assert refusal.value.error.kind is ErrorKind.INVALID_REQUEST
     assert refusal.value.error.param == "tools"
+
+
+LOOSE = Tool(
+    "loose",
+    "",
+    {
+        "type": "object",
+        "properties": {
+            "mode": {"enum": ["x", "y"]},
+            "value": {"type": "", "enum": ["p", 1]},
+            "at": {"type": "date", "enum": ["z"]},
+            "n": {"type": "int", "minimum": 3, "maximum": 900},
+            "code": {"type": "string", "pattern": "(?=a)", "maxLength": 4},
+        },
+        "required": ["mode", "value", "n"],
+    },
+)
+
+
+@BY_DIALECT
+def test_of_a_tool_that_is_not_strict_only_what_cannot_be_said_is_left_out(
+    dialect: Dialect,
+) -> None:
+    lark = dialect.calls_lark((constrainable(LOOSE),), False, as_text)
+    said = {
+        "type": "object",
+        "properties": {
+            "mode": {"enum": ["x", "y"]},
+            "n": {"type": "integer", "minimum": 3, "maximum": 900},
+            "code": {"type": "string", "maxLength": 4},
+            "value": {"enum": ["p", 1]},
+            "at": {"enum": ["z"]},
+        },
+        "required": ["mode", "value", "n"],
+        "additionalProperties": False,
+    }
+    for seed in range(tries(1, 6)):
+        text = drawn(lark, byte_level(), np.random.default_rng(seed))
+        [call] = heard(dialect, (LOOSE,), text).calls
+        jsonschema.validate(json.loads(call.arguments), said)
 
 
 def unbounded(parameter: dict[str, object]) -> Tool:

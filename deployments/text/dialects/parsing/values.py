@@ -8,6 +8,7 @@ else the JSON value all the same.
 from collections.abc import Iterable, Mapping
 
 from deployments.text.dialects.parsing.literals import literal_json, to_json
+from deployments.text.grammar.json_schema import TYPES, as_type
 
 Types = frozenset[str]  # of JSON Schema; empty if a schema names none
 STRING: Types = frozenset({"string"})
@@ -28,10 +29,8 @@ def types_of(schema: object, root: Mapping[str, object], depth: int = MAX_DEPTH)
     if not isinstance(schema, Mapping) or depth == 0:
         return frozenset()
     match schema:
-        case {"type": str(one)}:
-            return frozenset({one})
-        case {"type": list(types)}:
-            return frozenset(map(str, types))
+        case {"type": str() | list() as types}:
+            return _named(types)
         case {"const": value}:
             return frozenset({_kind(to_json(value))})
         case {"enum": list(values)}:
@@ -43,6 +42,11 @@ def types_of(schema: object, root: Mapping[str, object], depth: int = MAX_DEPTH)
         case {"$ref": str(reference)}:
             return types_of(_resolved(reference, root), root, depth - 1)
     return frozenset()
+
+
+def _named(types: str | list[object]) -> Types:
+    named = frozenset(map(as_type, types if isinstance(types, list) else [types]))
+    return named if TYPES.issuperset(named) else frozenset()
 
 
 def value_json(text: str, types: Types) -> str:

@@ -1,0 +1,79 @@
+"""Writes `unevaluatedProperties` false as `additionalProperties` false, which llguidance knows.
+
+What the schemas of one value name together is named by the one that closes them.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from deployments.text.grammar.json_schema import NAMED_SCHEMAS, SCHEMAS
+from deployments.text.grammar.references import pointed_at
+
+Schema = Mapping[str, object]
+
+NAMING = ("properties", "patternProperties")
+EITHER = ("anyOf", "oneOf")
+CONDITIONAL = frozenset(["dependentSchemas", "else", "if", "not", "then"])
+
+
+class NotKnown(Exception):
+    """Which names a schema evaluates depends on the value."""
+
+
+def with_closed_combinations(schema: Schema, *, is_exact: bool) -> Schema:
+    """Names of schemas of which any may match are all allowed; where it must be exact, the keyword
+    stays. Raises RecursionError for a schema that is too deep.
+    """
+    closed = _closed(schema, schema, is_exact)
+    assert isinstance(closed, Mapping)
+    return closed
+
+
+def _closed(part: object, whole: Schema, is_exact: bool) -> object:
+    if isinstance(part, list):
+        return [_closed(each, whole, is_exact) for each in part]
+    if not isinstance(part, Mapping):
+        return part
+    inner = {name: _keyword(name, value, whole, is_exact) for name, value in part.items()}
+    if part.get("unevaluatedProperties") is not False:
+        return inner
+    try:
+        evaluated = [*_evaluated(part, whole, is_exact, 0)]
+    except (NotKnown, LookupError):
+        return inner
+    del inner["unevaluatedProperties"]
+    if any("additionalProperties" in each for each in evaluated):
+        return inner
+    for group in NAMING:
+        names = [name for each in evaluated for name in _names(each, group)]
+        if names:
+            inner[group] = {**dict.fromkeys(names, True), **_names(inner, group)}
+    return {**inner, "additionalProperties": False}
+
+
+def _keyword(name: str, value: object, whole: Schema, is_exact: bool) -> object:
+    if name in NAMED_SCHEMAS and isinstance(value, Mapping):
+        return {key: _closed(each, whole, is_exact) for key, each in value.items()}
+    return _closed(value, whole, is_exact) if name in SCHEMAS else value
+
+
+def _names(part: Schema, group: str) -> Mapping[str, object]:
+    named = part.get(group)
+    return named if isinstance(named, Mapping) else {}
+
+
+def _evaluated(part: object, whole: Schema, is_exact: bool, depth: int) -> Iterator[Schema]:
+    """All schemas that name properties of the same object."""
+    if not isinstance(part, Mapping):
+        return
+    if not CONDITIONAL.isdisjoint(part) or (is_exact and any(name in part for name in EITHER)):
+        raise NotKnown
+    if depth and part.get("unevaluatedProperties", False) is not False:
+        raise NotKnown
+    yield part
+    for name in ("allOf", *EITHER):
+        several = part.get(name)
+        for each in several if isinstance(several, list) else ():
+            yield from _evaluated(each, whole, is_exact, depth + 1)
+    reference = part.get("$ref")
+    if isinstance(reference, str):
+        yield from _evaluated(pointed_at(whole, reference[1:]), whole, is_exact, depth + 1)
