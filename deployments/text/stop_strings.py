@@ -1,6 +1,9 @@
 """Searches a stream of text for stop strings. The result is the same however the text is cut."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from deployments.text.dialects.parsing.pieces import CallArguments, Content, Piece
 
 
 class StopMatcher:
@@ -31,6 +34,11 @@ class StopMatcher:
         self._tail = window[len(window) - max(_overlap(window, stop) for stop in self._stops) :]
         return window[returned : None if self._include else len(window) - len(self._tail)]
 
+    @property
+    def n_held(self) -> int:
+        """Characters that are held back."""
+        return 0 if self._include else len(self._tail)
+
     def flush(self) -> str:
         """The text that was held back, at the end of the stream."""
         held, self._tail = self._tail, ""
@@ -39,6 +47,48 @@ class StopMatcher:
     def _first_match(self, window: str) -> tuple[int, int, str] | None:
         found = ((window.find(stop), stop) for stop in self._stops)
         return min(((at + len(stop), at, stop) for at, stop in found if at >= 0), default=None)
+
+
+class AnswerMatcher:
+    """Searches the pieces of a reply other than thoughts: its text, and the arguments of each call.
+
+    `n_cut` characters of the pieces are behind the cut, or belong to the stop string.
+    """
+
+    def __init__(self, matcher: StopMatcher) -> None:
+        self._matcher = matcher
+        self._searched: Content | CallArguments | None = None  # the last piece
+        self.n_cut = 0
+
+    def push(self, pieces: Iterable[Piece]) -> list[Piece]:
+        return [part for piece in pieces for part in self._read(piece)]
+
+    def _read(self, piece: Piece) -> Iterator[Piece]:
+        if not _goes_on(self._searched, piece):
+            yield from self.flush()
+        if not isinstance(piece, Content | CallArguments):
+            if self._matcher.matched is None:
+                yield piece
+            return
+        held, self._searched = self._matcher.n_held, piece
+        text = self._matcher.push(piece.text)
+        if self._matcher.matched is not None:
+            self.n_cut += held + len(piece.text) - len(text)
+        if text:
+            yield replace(piece, text=text)
+
+    def flush(self) -> Iterator[Piece]:
+        """The text that was held back, where another piece or the end follows."""
+        searched, self._searched = self._searched, None
+        if searched is not None and (text := self._matcher.flush()):
+            yield replace(searched, text=text)
+
+
+def _goes_on(searched: Piece | None, piece: Piece) -> bool:
+    match searched, piece:
+        case CallArguments(index), CallArguments(same):
+            return index == same
+    return type(searched) is type(piece)
 
 
 def _overlap(window: str, stop: str) -> int:

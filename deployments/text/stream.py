@@ -13,7 +13,7 @@ from deployments.text.dialects.parsing.pieces import (
     ReplyParser,
     Thought,
 )
-from deployments.text.stop_strings import StopMatcher
+from deployments.text.stop_strings import AnswerMatcher, StopMatcher
 from deployments.text.tokens.detokenizer import Detokenizer
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import FinishReason, RequestError, TokenEvent, TokenLogprob
@@ -60,7 +60,7 @@ class TextStream:
     A token's log-probability comes with its first character. Where a stop string cuts the text, the
     tokens behind the cut have none. The token that ends the sequence has no text; its logprob comes
     only with `scores_end`. The text of the first `min_tokens` tokens is not searched for stop
-    strings.
+    strings; with `skips_thoughts`, nor are thoughts and the marks of the parser's dialect.
     """
 
     def __init__(
@@ -73,10 +73,14 @@ class TextStream:
         kept_specials: frozenset[int] = frozenset(),
         min_tokens: int = 0,
         parser: ReplyParser | None = None,
+        skips_thoughts: bool = False,
         scores_end: bool = False,
     ) -> None:
         self._detokenizer = Detokenizer(tokenizer, skip_special_tokens, kept_specials=kept_specials)
         self._matcher = StopMatcher(stops, include_stop)
+        # None: all text is searched before it is parsed.
+        self._answer = AnswerMatcher(self._matcher) if stops and skips_thoughts else None
+        self._unreturned = ""  # text that `_answer` may cut
         self._min_tokens = min_tokens
         self._parser = parser
         self._scores_end = scores_end
@@ -101,7 +105,7 @@ class TextStream:
         self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
         self._drafted_tokens += event.drafted_tokens
         self._accepted_tokens += event.accepted_tokens
-        text = self._read(event)
+        text = self._uncut(self._read(event), is_last=event.finish_reason is not None)
         pieces, self._pieces = self._pieces, []
         token_ids, self._token_ids = self._token_ids, []
         self._returned += len(text)
@@ -144,7 +148,8 @@ class TextStream:
             if ended and self._scores_end and event.logprobs is not None:
                 logprob = LogprobAtOffset(self._detokenizer.offset, event.logprobs[-1])
                 self._held_logprobs.append(logprob)
-            texts.append(self._parse(self._matcher.flush()))
+            if self._answer is None:
+                texts.append(self._parse(self._matcher.flush()))
             self._finish_parsing()
         return "".join(texts)
 
@@ -162,16 +167,37 @@ class TextStream:
     def _finish_parsing(self) -> None:
         if self._parser is not None:
             self._add_pieces(self._parser.finish())
+        if self._answer is not None:
+            self._pieces += self._answer.flush()
 
     def _add_pieces(self, pieces: list[Piece]) -> None:
         if pieces:
             is_thought = isinstance(pieces[0], Thought)
             self._thought_tokens += self._tokens_since_piece if is_thought else 0
             self._tokens_since_piece = 0
-            self._pieces += pieces
+            answer = None if self._is_below_minimum else self._answer
+            self._pieces += pieces if answer is None else answer.push(pieces)
+
+    @property
+    def _is_below_minimum(self) -> bool:
+        return self._output_tokens <= self._min_tokens
 
     def _search(self, text: str) -> str:
-        return text if self._output_tokens <= self._min_tokens else self._matcher.push(text)
+        if self._answer is not None or self._is_below_minimum:
+            return text
+        return self._matcher.push(text)
+
+    def _uncut(self, text: str, is_last: bool) -> str:
+        """The text that is before any cut of `_answer`."""
+        if self._answer is None:
+            return text
+        whole = self._unreturned + text
+        n_cut = self._answer.n_cut
+        if self._matcher.matched is None:
+            n_cut = 0 if is_last else self._matcher.n_held
+        end = max(len(whole) - n_cut, 0)
+        self._unreturned = whole[end:]
+        return whole[:end]
 
     def _take_logprobs(self, *, everything: bool) -> tuple[LogprobAtOffset, ...]:
         taken: list[LogprobAtOffset] = []

@@ -190,7 +190,7 @@ def test_arguments_that_were_cut_are_an_object_still() -> None:
         ("text behind a call", "tool_use", None),
         ("a call of no tool", "end_turn", None),
         ("a stop", "stop_sequence", " tw"),
-        ("a stop in a thought", "stop_sequence", "42"),
+        ("a stop in a thought", "end_turn", None),
         ("a stop behind a call", "stop_sequence", "There"),
         ("a stop in a call", "stop_sequence", "ln"),
         ("an end in a call", "end_turn", None),

@@ -2,11 +2,16 @@
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.text.stream import TextDelta, TextStream, fold
+from deployments.text.dialects.dialect import ReplyContext
+from deployments.text.dialects.parsing.pieces import CallArguments, Content, Piece, Thought
+from deployments.text.dialects.registry import DIALECTS
+from deployments.text.stream import TextDelta, TextStream, fold, join_pieces
 from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.text.tool import Tool
 from deployments.wire import FinishReason, TokenEvent, TokenLogprob
 from tests.text.cards import byte_level, card, token_id
 
@@ -108,3 +113,79 @@ def test_held_text_comes_at_the_end() -> None:
     stream = TextStream(TOKENIZER, stops=["lo"])
     assert stream.push(TokenEvent(token_ids=ids)).text == "He"
     assert stream.push(TokenEvent(finish_reason=FinishReason.LENGTH)).text == "l"
+
+
+CALL = '<tool_call>\n{"name": "f", "arguments": {"x": "stop"}}\n</tool_call>'
+HARMONY = (
+    "<|channel|>analysis<|message|>stop here<|end|>"
+    "<|start|>assistant<|channel|>final<|message|>Do stop it."
+)
+# What a model says, the stop strings, and what is left: thought, answer, arguments, the match.
+THOUGHTFUL: dict[str, tuple[str, list[str], tuple[str, str, str, str | None]]] = {
+    "in the thought": ("I stop.</think>\n\nYes.", ["stop"], ("I stop.", "Yes.", "", None)),
+    "in both": ("I stop.</think>\n\nDo stop it.", ["stop"], ("I stop.", "Do ", "", "stop")),
+    "behind the thought": ("x</think>\n\nYes.\n\nNo", ["\n\n"], ("x", "Yes.", "", "\n\n")),
+    "the mark": ("x</think>\n\nYes.", ["</think>", "nk>\n"], ("x", "Yes.", "", None)),
+    "across the end": ("x st</think>op it", ["stop", "t</think>o"], ("x st", "op it", "", None)),
+    "a second thought": (
+        f"a</think>{CALL}<think>stop</think>{CALL}",
+        ["sto\n"],
+        ("astop", "", '{"x": "stop"}{"x": "stop"}', None),
+    ),
+    "in arguments": (f"a</think>b{CALL}", ["stop"], ("a", "b", '{"x": "', "stop")),
+    "before a call": (f"a</think>b st{CALL}", ["stop"], ("a", "b st", '{"x": "', "stop")),
+    "held at the end": ("a</think>b st", ["stop"], ("a", "b st", "", None)),
+    "what may be a mark": ("a</think>b <tool", ["<tool"], ("a", "b ", "", "<tool")),
+    "no thought": ("</think>stop", ["stop"], ("", "", "", "stop")),
+}
+
+
+def told(pieces: tuple[Piece, ...]) -> tuple[str, str, str]:
+    kinds = (Thought, Content, CallArguments)
+    thought, answer, arguments = (
+        "".join(one.text for one in pieces if isinstance(one, kind)) for kind in kinds
+    )
+    return thought, answer, arguments
+
+
+def thoughtful(
+    text: str, stops: list[str], size: int, dialect: str = "hermes", include: bool = False
+) -> TextDelta:
+    context = ReplyContext(tools=(Tool("f"),), thinking=dialect == "hermes")
+    stream = TextStream(
+        TOKENIZER,
+        stops=stops,
+        include_stop=include,
+        parser=DIALECTS[dialect].parser(context),
+        skips_thoughts=True,
+        skip_special_tokens=False,
+    )
+    ids = TOKENIZER.encode(text, False)
+    cuts = list(range(0, len(ids), size))
+    deltas = read(stream, events(ids, cuts, True))
+    released = 0
+    for delta in deltas:
+        released += len(delta.text)
+        assert all(entry.offset <= released for entry in delta.logprobs)
+    return fold(deltas)
+
+
+@pytest.mark.parametrize("case", THOUGHTFUL)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_a_stop_string_ends_the_answer_and_no_thought(case: str, size: int) -> None:
+    text, stops, (*said, match) = THOUGHTFUL[case]
+    whole = thoughtful(text, stops, size)
+    assert (*told(whole.pieces), whole.stop) == (*said, END if match is None else match)
+    assert whole.pieces == join_pieces(whole.pieces)
+    included = thoughtful(text, stops, size, include=True)
+    if match is not None:
+        assert "".join(told(included.pieces)) == "".join(said) + match
+        n = len(TOKENIZER.encode(text, False))
+        assert whole.output_tokens == included.output_tokens <= n + 1  # the end
+        assert text.startswith(whole.text)
+        assert len(whole.logprobs) < n
+
+
+def test_a_thought_that_is_a_message_of_its_own_is_not_searched() -> None:
+    whole = thoughtful(HARMONY, ["stop", "final"], 1, "harmony")
+    assert (*told(whole.pieces), whole.stop) == ("stop here", "Do ", "", "stop")

@@ -142,6 +142,7 @@ class Plan:
             kept_specials=prompt.kept_specials,
             min_tokens=self.min_tokens,
             parser=prompt.parser(),
+            skips_thoughts=prompt.thinks,
             scores_end=self.scores_end,
         )
 

@@ -19,10 +19,9 @@ class Prompt:
     `grammar` is llguidance's, "" for any reply, and `grammar_param` the field that it is of. With
     `triggers` the reply is free up to the first of these. `kept_specials` are special tokens that
     stay in the text of the reply when others are skipped. `message_starts` are about the indices of
-    the ids
-    that the first message behind the instructions begins with, and the last one; none where they
-    are not known, or the model needs none. `warnings` say what of the request is neither in the
-    prompt nor in the grammar.
+    the ids that the first message behind the instructions begins with, and the last one; none where
+    they are not known, or the model needs none. `warnings` say what of the request is neither in
+    the prompt nor in the grammar. `thinks` says whether the model writes thoughts first.
     """
 
     ids: Sequence[int]
@@ -36,6 +35,7 @@ class Prompt:
     media: tuple[Medium, ...] = ()
     places: tuple[MediumPlace, ...] = ()
     warnings: tuple[str, ...] = ()
+    thinks: bool = False
 
     def parser(self) -> ReplyParser | None:
         """A new parser for each choice; None where the reply is plain text."""
@@ -44,11 +44,8 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatPrompt(Prompt):
-    """The prompt of a conversation: `dialect` parses the reply, `thinks` says whether the model
-    writes thoughts before its answer.
-    """
+    """The prompt of a conversation: `dialect` parses the reply."""
 
-    thinks: bool
     dialect: Dialect
     context: ReplyContext
 

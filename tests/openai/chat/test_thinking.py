@@ -59,6 +59,21 @@ def test_thoughts_come_in_a_field_of_their_own_and_are_counted() -> None:
     assert 0 < details["reasoning_tokens"] < body["usage"]["completion_tokens"]
 
 
+def test_a_stop_string_is_for_the_answer() -> None:
+    """lm-eval sends two newlines with each request."""
+    texts = says("<think>\nI know\n\nwhat.\n</think>\n\nI know.\n\nWhat?", THOUGHT)
+    for choices in (
+        whole(texts, thinker(), stop=["\n\n"], n=2)["choices"],
+        folded(streamed(texts, thinker(), stop=["\n\n"], n=2)),
+    ):
+        first, second = (one["message"] for one in choices)
+        assert (first["reasoning_content"].strip(), first["content"]) == (
+            "I know\n\nwhat.",
+            "I know.",
+        )
+        assert second["content"] == "Yes."
+
+
 @pytest.mark.parametrize(("form", "split"), [("none", False), ("auto", True), ("deepseek", True)])
 def test_thoughts_stay_in_the_content_if_so_wanted(form: str, split: bool) -> None:
     message = whole(says(THOUGHT), thinker(), reasoning_format=form)["choices"][0]["message"]
