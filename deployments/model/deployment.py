@@ -27,6 +27,7 @@ from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.telemetry import logs
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
+from deployments.telemetry.sequence_log import SequenceLog
 from deployments.wire import (
     ErrorKind,
     FinishReason,
@@ -68,6 +69,7 @@ class Model:
         self._settings = settings
         self._replica_id: str = serve.get_replica_context().replica_id.unique_id
         self._aborted: OrderedDict[str, None] = OrderedDict()
+        self._log = SequenceLog()
         self._channels = ChannelServers(self._replica_id, self._events)
         self._router = RouterLink()
         self._source, core, self._compressed_card = await self._load()
@@ -211,12 +213,13 @@ class Model:
                     yield refusal
                     return
                 last: TokenEvent | None = None
+                self._log.begin(request.request_id)
                 try:
                     async with aclosing(core.stream(request, is_complete)) as events:
                         async for last in events:
                             yield last
                 finally:
-                    logs.log_end(request.request_id, last)
+                    self._log.end(request.request_id, last)
         except Refused as refused:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
 

@@ -13,8 +13,6 @@ from ray.serve.context import (
     _serve_request_context,
 )
 
-from deployments.wire import FinishReason, TokenEvent
-
 SERVE_LOG = logging.getLogger("ray.serve")
 OWN_LOG = logging.getLogger("deployments")
 
@@ -52,17 +50,3 @@ def bind_request_id(request_id: str) -> None:
     replica = _get_internal_replica_context()
     application = "" if replica is None else replica.app_name
     _serve_request_context.set(_RequestContext(request_id=request_id, app_name=application))
-
-
-def log_end(request_id: str, last: TokenEvent | None) -> None:
-    """Names a sequence's last event; the line carries the id of the HTTP request by itself.
-
-    One that does not end by itself was left: by its client, or at a stop string. An abort and the
-    end of the stream both say so, and either may come first.
-    """
-    if last is None or last.finish_reason in (None, FinishReason.ABORT):
-        SERVE_LOG.info("sequence %s was left", request_id)
-    elif last.error is not None:
-        SERVE_LOG.warning("sequence %s failed: %s", request_id, last.error.message)
-    else:
-        SERVE_LOG.info("sequence %s ended: %s", request_id, last.finish_reason)
