@@ -59,11 +59,11 @@ class Citations(Strict):
 
 class Base64Image(Strict):
     type: Literal["base64"]
-    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+    media_type: Annotated[str, Field(pattern="^image/")]  # the file itself says which one it is
     data: Annotated[str, Field(min_length=1)]
 
-    def read(self, kind: FileKind, path: str) -> Source:
-        return Source(kind=kind, path=path, data=self.data, declared=self.media_type)
+    def read(self, kind: FileKind | None, path: str) -> Source:
+        return Source(kind=kind, path=path, data=self.data)
 
 
 class Base64Document(Strict):
@@ -71,15 +71,15 @@ class Base64Document(Strict):
     media_type: Literal["application/pdf"]
     data: Annotated[str, Field(min_length=1)]
 
-    def read(self, kind: FileKind, path: str) -> Source:
-        return Source(kind=kind, path=path, data=self.data, declared=self.media_type)
+    def read(self, kind: FileKind | None, path: str) -> Source:
+        return Source(kind=kind, path=path, data=self.data)
 
 
 class UrlSource(Strict):
     type: Literal["url"]
     url: Annotated[str, Field(min_length=1)]
 
-    def read(self, kind: FileKind, path: str) -> Source:
+    def read(self, kind: FileKind | None, path: str) -> Source:
         return Source(kind=kind, path=path, url=self.url)
 
 
@@ -131,13 +131,13 @@ class DocumentBlock(Block):
     def media(self, path: str) -> Source | None:
         if isinstance(self.source, PlainSource | PartsSource):
             return None
-        return self.source.read(FileKind.DOCUMENT, f"{path}.source")
+        return self.source.read(None, f"{path}.source")
 
     def text(self, media: PromptMedia) -> str:
         if isinstance(self.source, PlainSource | PartsSource):
             texts = self.source.texts
         else:
-            texts = [media.text_of(self.source.read(FileKind.DOCUMENT, ""))]
+            texts = [media.text_of(self.source.read(None, ""))]
         return "\n".join(filter(None, (self.title, self.context, *texts)))
 
 

@@ -6,12 +6,11 @@ media.
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, BinaryIO
 
 from deployments.media.file_types import FileKind
-from deployments.media.images import UnreadableError, read_image
-from deployments.media.medium import Medium
+from deployments.media.images import UnreadableError, read_image, read_pixels
+from deployments.media.medium import Medium, Wanted
 from deployments.sandbox.worker import serve
 
 NICENESS = 10
@@ -34,12 +33,11 @@ def answer_to(job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], list[by
 def _decoded(job: dict[str, Any], data: bytes) -> tuple[Sequence[str], Sequence[Medium | None]]:
     match FileKind(job["kind"]):  # most jobs are images, which need no other library
         case FileKind.IMAGE:
+            if job["wanted"] == Wanted.PIXELS:
+                return [""], [read_pixels(data, job["max_pixels"])]
             return [""], [read_image(data, job["max_pixels"], is_low_detail=job["is_low_detail"])]
         case FileKind.AUDIO:
-            from deployments.media.sounds import read_sound
-
-            sound = read_sound(data, job["max_audio_s"])
-            return [""], [_sampled(sound, job["rate"]) if job["rate"] else sound]
+            return [""], [_sound(job, data)]
         case FileKind.DOCUMENT:
             from deployments.media.documents import read_document
 
@@ -47,10 +45,16 @@ def _decoded(job: dict[str, Any], data: bytes) -> tuple[Sequence[str], Sequence[
             return [page.text for page in pages], [page.image for page in pages]
 
 
-def _sampled(sound: Medium, rate: int) -> Medium:
-    from deployments.media.speech_samples import speech_samples
+def _sound(job: dict[str, Any], data: bytes) -> Medium:
+    from deployments.media.sounds import model_samples, read_sound, speech_samples
 
-    return replace(sound, data=speech_samples(sound.data, rate))
+    match Wanted(job["wanted"]):
+        case Wanted.SPEECH:
+            return speech_samples(data, job["max_audio_s"], job["rate"])
+        case Wanted.SAMPLES:
+            return model_samples(data, job["max_audio_s"], job["rate"])
+        case _:
+            return read_sound(data, job["max_audio_s"])
 
 
 def _described(medium: Medium, data: bytes) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, BinaryIO
 
 from deployments.media.file_types import FileKind
-from deployments.media.medium import Medium
+from deployments.media.medium import Medium, Wanted
 from deployments.media.settings import MediaSettings
 from deployments.media_rules import MediaKind
 from deployments.sandbox.process import JobProcess, ProcessDiedError
@@ -18,6 +18,7 @@ from deployments.sandbox.process import JobProcess, ProcessDiedError
 DECODER = "deployments.media.decoder"
 MAX_ANSWER_BYTES = 64 << 20  # of a line: the texts of a document
 MAX_MEDIA_BYTES = 64 << 20  # that come back of one file: images of pages
+MAX_MEMORY_BYTES = 1 << 30  # of the decoder
 TOO_LARGE = f"has more than {MAX_MEDIA_BYTES >> 20} MiB as images of pages: send fewer pages"
 BROKEN = "can't be decoded: it breaks the decoder, or needs too much memory"
 
@@ -43,7 +44,13 @@ class Job:
     kind: FileKind
     is_low_detail: bool = False
     with_images: bool = False  # of a document's pages, each of which is a medium
-    rate: int = 0  # of a sound whose samples are wanted, and not its file; 0: the file
+    wanted: Wanted = Wanted.FILE
+    rate: int = 0  # of samples that are wanted
+
+    @property
+    def max_bytes(self) -> int:
+        """What may come back. Limits of their own bound pixels and samples."""
+        return MAX_MEDIA_BYTES if self.wanted is Wanted.FILE else MAX_MEMORY_BYTES
 
     def line(self, settings: MediaSettings, n_bytes: int) -> bytes:
         most = min(settings.max_pages, settings.max_media if self.with_images else inf)
@@ -51,6 +58,7 @@ class Job:
             "kind": self.kind,
             "is_low_detail": self.is_low_detail,
             "with_images": self.with_images,
+            "wanted": self.wanted,
             "rate": self.rate,
             "max_pixels": settings.max_pixels,
             "max_audio_s": settings.max_audio_s,
@@ -72,7 +80,7 @@ class DecoderProcess:
         line = job.line(self._settings, len(data))
         try:
             return self._process.run(
-                lambda jobs, answers: list(_exchange(jobs, answers, line, data))
+                lambda jobs, answers: list(_exchange(jobs, answers, line, data, job.max_bytes))
             )
         except TooLargeError:
             self.close()
@@ -85,14 +93,16 @@ class DecoderProcess:
         self._process.close()
 
 
-def _exchange(jobs: BinaryIO, answers: BinaryIO, line: bytes, data: bytes) -> Iterator[Piece]:
+def _exchange(
+    jobs: BinaryIO, answers: BinaryIO, line: bytes, data: bytes, max_bytes: int
+) -> Iterator[Piece]:
     jobs.write(line)
     jobs.write(data)
     jobs.flush()
     answer = json.loads(answers.readline(MAX_ANSWER_BYTES) or "")
     if "error" in answer:
         raise DecodingError(answer["error"])
-    if sum(one["n_bytes"] or 0 for one in answer["media"] if one) > MAX_MEDIA_BYTES:
+    if sum(one["n_bytes"] or 0 for one in answer["media"] if one) > max_bytes:
         raise TooLargeError
     for text, described in zip(answer["texts"], answer["media"], strict=True):
         yield Piece(text, None if described is None else _medium(described, data, answers))

@@ -1,14 +1,24 @@
 """An image or a sound that has been decoded once: what is known of it from then on."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from deployments.media_rules import MediaKind
 
 
+class Wanted(StrEnum):
+    """What the data of a medium are to be."""
+
+    FILE = "file"  # as it came, or as PNG where its pixels were changed
+    PIXELS = "pixels"  # RGB, row by row
+    SAMPLES = "samples"  # one channel of float32, little endian
+    SPEECH = "speech"  # one channel of 16 bits, little endian
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Medium:
-    """`data` is the file that a replica decodes again: as it came, or as PNG where its pixels were
-    changed. `digest` is of the decoded content: pixels with their size, or samples with their rate.
+    """`data` is what was wanted of it. `digest` is of the decoded content: pixels with their size,
+    or samples with their rate.
 
     width, height: of an image, in pixels. n_frames, rate: of a sound, before it is resampled.
     """

@@ -12,18 +12,18 @@ FILE_SCHEME, DATA_SCHEME = "file://", "data:"
 class Source:
     """`path` is the field that errors name. Sources that differ in it alone are one medium.
 
+    kind: that it has to be; None: it is what its bytes say. What a request declares of a file
+        beside decides nothing.
     file: itself, or else
     data: base64, unless there is a `url`, which may hold it, too.
-    declared: a media type or its second half, "" for none.
     title: of a document, for the model.
     """
 
-    kind: FileKind
+    kind: FileKind | None
     path: str = field(compare=False)
     file: bytes = field(default=b"", repr=False)
     data: str = field(default="", repr=False)
     url: str = field(default="", repr=False)
-    declared: str = ""
     is_low_detail: bool = False
     title: str = ""
 
@@ -40,12 +40,12 @@ class Source:
     def _begins(self, scheme: str) -> bool:
         return self.url[: len(scheme)].lower() == scheme
 
-    def inline(self) -> tuple[str, str]:
-        """The declared type and the base64 of a source that is inline. Raises Refused."""
+    def inline(self) -> str:
+        """The base64 of a source that is inline. Raises Refused."""
         if not self.url:
-            return self.declared, self.data
+            return self.data
         head, comma, data = self.url[len(DATA_SCHEME) :].partition(",")
-        declared, *parameters = head.split(";")
-        if not comma or "base64" not in (one.strip().lower() for one in parameters):
+        _, *parameters = head.split(";")
+        if not comma or "base64" not in (given.strip().lower() for given in parameters):
             raise refused(f"`{self.path}` must have base64 in its data: URL", self.path)
-        return declared.strip(), data
+        return data

@@ -5,7 +5,11 @@ import wave
 import zlib
 from io import BytesIO
 
+import av
+import numpy as np
 import pypdfium2
+from av.audio.stream import AudioStream
+from numpy.typing import NDArray
 from PIL import Image
 
 RATE = 16_000
@@ -44,6 +48,49 @@ def wav(n_samples: int = RATE, *, rate: int = RATE, channels: int = 1) -> bytes:
         writer.setframerate(rate)
         writer.writeframes(b"\1\0" * n_samples * channels)
     return file.getvalue()
+
+
+def sound(
+    samples: NDArray[np.int16] | NDArray[np.float32],
+    rate: int = RATE,
+    form: str = "wav",
+    codec: str = "",
+    *,
+    is_piped: bool = False,
+    **options: str,
+) -> bytes:
+    """Samples are of one channel, or [channels, samples]. A file that is piped has no lengths that
+    are known when all is written."""
+    given = np.atleast_2d(samples)
+    layout = "mono" if len(given) == 1 else f"{len(given)}c" if len(given) > 2 else "stereo"
+    frame = av.AudioFrame.from_ndarray(
+        np.ascontiguousarray(given.T.reshape(1, -1)),
+        "s16" if given.dtype == np.int16 else "flt",
+        layout,
+    )
+    frame.sample_rate = rate
+    codec = codec or ("pcm_s16le" if given.dtype == np.int16 else "pcm_f32le")
+    file = BytesIO()
+    with av.open(_Pipe(file) if is_piped else file, "w", form, options=options) as container:
+        stream = container.add_stream(codec, rate=rate, layout=layout)
+        assert isinstance(stream, AudioStream)
+        fitted = av.AudioResampler(
+            stream.format.name, layout, rate, stream.codec_context.frame_size or None
+        )
+        for part in (*fitted.resample(frame), *fitted.resample(None)):
+            container.mux(stream.encode(part))
+        container.mux(stream.encode(None))
+    return file.getvalue()
+
+
+class _Pipe:
+    """What can only be written to."""
+
+    def __init__(self, file: BytesIO) -> None:
+        self._file = file
+
+    def write(self, data: bytes) -> int:
+        return self._file.write(data)
 
 
 def pdf(n_pages: int = 1, text: str = "Hello page") -> bytes:
@@ -112,6 +159,8 @@ IMAGES: dict[str, bytes] = {
     "tiff": image(form="TIFF"),
     "bmp": image(form="BMP"),
     "ico": image(form="ICO"),
+    "avif": b"\0\0\0 ftypavif" + bytes(100),
+    "heic": b"\0\0\0 ftypheic" + bytes(100),
     "a pdf as an image": pdf(),
     "a sound as an image": wav(),
 }
@@ -126,6 +175,9 @@ SOUNDS: dict[str, bytes] = {
     "an mp3 that is a header": b"ID3\4\0\0" + b"\x7f" * 8,
     "a flac that is a header": b"fLaC\0\0\0\x22" + bytes(34),
     "an ogg that is a header": b"OggS" + bytes(60),
+    "an mp4 without a sound": b"\0\0\0\x18ftypisom" + bytes(12) + b"\0\0\0\x08moov",
+    "a list of other files": b"#EXTM3U\nfile:///etc/passwd\n",
+    "a concatenation of other files": b"ffconcat version 1.0\nfile /etc/passwd\n",
     "an image as a sound": image(),
 }
 DOCUMENTS: dict[str, bytes] = {
@@ -134,7 +186,8 @@ DOCUMENTS: dict[str, bytes] = {
     "a pdf of nothing": b"%PDF-1.4\n%%EOF",
     "a locked pdf": locked_pdf(),
     "a pdf of too many pages": pdf(101),
-    "an image as a pdf": image(),
+    "a pdf behind too much": bytes(1025) + pdf(),
+    "a docx": b"PK\3\4" + bytes(100),
 }
 
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from deployments.anthropic.routes import app as anthropic
 from deployments.ingress.metrics import Metrics
-from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.ingress.settings import IngressSettings
 from deployments.llama.routes import app as llama
 from deployments.media.families.qwen_vl import MergedPatchImageRules
 from deployments.media.families.whisper_audio import WindowAudioRules
@@ -20,6 +20,7 @@ from deployments.openai.routes import app as openai
 from deployments.wire import GenerationRequest, ModelCard
 from tests.ingress.engines import says
 from tests.llama.serving import CountingCluster
+from tests.openai.audio.patient import PATIENT
 from tests.openai.serving import http
 from tests.text.cards import byte_level, card
 
@@ -92,7 +93,7 @@ def data_url(data: bytes, declared: str = "image/png") -> str:
 
 
 def served(
-    path: str, model: ModelCard, settings: IngressSettings = DEFAULTS
+    path: str, model: ModelCard, settings: IngressSettings = PATIENT
 ) -> tuple[ASGIApp, CountingCluster]:
     """The application that has this path."""
     cluster = CountingCluster(says("fine"), model)
@@ -103,7 +104,7 @@ def served(
 
 
 def ask(
-    path: str, body: object, model: ModelCard, settings: IngressSettings = DEFAULTS
+    path: str, body: object, model: ModelCard, settings: IngressSettings = PATIENT
 ) -> tuple[httpx.Response, list[GenerationRequest]]:
     """The answer, and what the engine was asked for."""
 

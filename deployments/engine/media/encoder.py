@@ -14,7 +14,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.media.families.family import Inputs, MediaFamily, Module
-from deployments.media.images import as_png, open_image
+from deployments.media.decoder_process import DecoderProcess, DecodingError, Job
+from deployments.media.file_types import FileKind
+from deployments.media.images import UnreadableError
+from deployments.media.medium import Medium, Wanted
+from deployments.media.settings import MediaSettings
 from deployments.media_rules import MediaKind, MediaRules
 from deployments.wire import MediumFile
 
@@ -25,6 +29,8 @@ TOWER_ATTENTION = "sdpa"
 SOUND_INPUTS = "input_features"  # that no image has
 LARGEST_SIDE = 4096  # pixels
 STEPS_AHEAD = 2  # whose tokens may have their vectors
+# The ingress has kept to the limits of its settings. Here only the decoder's memory bounds a file.
+LIMITS = MediaSettings(max_pixels=1 << 28, max_audio_s=86_400.0, decode_timeout_s=60.0)
 
 
 class MediaEncoder:
@@ -43,6 +49,7 @@ class MediaEncoder:
         self._sound_options = family.sound_options(processor)
         self.bidirectional = family.bidirectional(base.config)
         self._base.set_attn_implementation(TOWER_ATTENTION)
+        self._idle: list[DecoderProcess] = []
         self.placeholder_ids = frozenset(
             one.placeholder_id for one in (rules.images, rules.audio) if one is not None
         )
@@ -59,15 +66,30 @@ class MediaEncoder:
         return [{SOUND_INPUTS: one} for one in torch.split(inputs[SOUND_INPUTS], window, -1)]
 
     def _read_image(self, data: bytes) -> Inputs:
+        seen = self._decoded(Job(kind=FileKind.IMAGE, wanted=Wanted.PIXELS), data)
+        return self._processed(Image.frombytes("RGB", (seen.width, seen.height), seen.data))
+
+    def _processed(self, image: Image.Image) -> Inputs:
         inputs = self._processor.image_processor(
-            images=[open_image(data)], return_tensors="pt", **self._image_options
+            images=[image], return_tensors="pt", **self._image_options
         )
         return _tensors(inputs)
 
     def _read_sound(self, data: bytes) -> Inputs:
-        from deployments.media.model_samples import model_samples  # most models hear nothing
+        job = Job(kind=FileKind.AUDIO, wanted=Wanted.SAMPLES, rate=self._sampling_rate)
+        return self._features(np.frombuffer(self._decoded(job, data).data, dtype="<f4"))
 
-        return self._features(model_samples(data, self._sampling_rate))
+    def _decoded(self, job: Job, data: bytes) -> Medium:
+        """Decodes in a process of its own: where a file breaks it, that hurts its task alone."""
+        process = self._idle.pop() if self._idle else DecoderProcess(LIMITS)
+        try:
+            [piece] = process.decode(job, data)
+        except DecodingError as error:
+            raise UnreadableError(str(error)) from error
+        finally:
+            self._idle.append(process)
+        assert piece.medium is not None, "images and sounds are media"
+        return piece.medium
 
     def _features(self, samples: Floats) -> Inputs:
         inputs = self._processor.feature_extractor(
@@ -100,10 +122,15 @@ class MediaEncoder:
         """Of an image that no processor leaves larger than what its model takes, or of a sound of a
         model that sees nothing: as long as what its tower hears at once."""
         if self.rules.images is not None:
-            file = as_png(Image.new("RGB", (LARGEST_SIDE, LARGEST_SIDE)))
-            return self.encode(self._read_image(file))
+            largest = Image.new("RGB", (LARGEST_SIDE, LARGEST_SIDE))
+            return self.encode(self._processed(largest))
         n_samples: int = self._processor.feature_extractor.n_samples
         return self.encode(self._features(np.zeros(n_samples, dtype=np.float32)))
+
+    def close(self) -> None:
+        """Ends the decoders that have nothing to do."""
+        while self._idle:
+            self._idle.pop().close()
 
     def to(self, device: torch.device | str) -> None:
         self._base.to(device)

@@ -101,6 +101,7 @@ class MediaStage:
 
     def stop(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._encoder.close()
 
     def _advance(self, task: Task) -> None:
         held: list[MediaVectors] = []

@@ -16,8 +16,9 @@ from typing import NoReturn, TypeVar
 from deployments.ingress.off_loop import Turns
 from deployments.media.decoder_process import DecoderProcess, DecodingError, Job, Piece
 from deployments.media.fetch import Fetcher, FetchError
-from deployments.media.file_types import FileKind, format_problem
+from deployments.media.file_types import FileKind, format_problem, kind_of
 from deployments.media.local_files import LocalFileError, read_local
+from deployments.media.medium import Wanted
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.settings import MediaSettings
 from deployments.media.source import Source
@@ -80,9 +81,9 @@ class MediaReader:
         source = Source(kind=FileKind.AUDIO, path=path)
         if len(data) > self.settings.max_bytes:
             self._refuse_large(source)
-        if problem := format_problem(data, source.kind, ""):
+        if problem := format_problem(data, FileKind.AUDIO):
             _refuse(source, problem)
-        job = Job(kind=source.kind, rate=rate)
+        job = Job(kind=FileKind.AUDIO, wanted=Wanted.SPEECH, rate=rate)
         async with self._decoding.turn(client):
             [piece] = await self._run(partial(self._decode, source, job, data))
         assert piece.medium is not None
@@ -104,7 +105,7 @@ class MediaReader:
             elif self.settings.folder is None:
                 _refuse(source, "is a file's URL, and this server has no media folder")
         for source in sources:
-            check_can_read(source, card)
+            check_can_read(source, source.kind, card)
 
     def _check_number(self, n_media: int, sources: Sequence[Source]) -> None:
         most = self.settings.max_media
@@ -117,19 +118,18 @@ class MediaReader:
             )
 
     async def _file(self, source: Source, client: str, hold: Hold) -> bytes:
-        declared = source.declared
         if source.file:
             data = source.file
         elif source.is_inline:
             hold(_n_bytes(source))
-            declared, data = await asyncio.to_thread(_from_base64, source)
+            data = await asyncio.to_thread(_from_base64, source)
         else:
             async with self._fetches.turn(client):
                 data = await self._run(partial(self._fetch, source))
             hold(len(data))
         if len(data) > self.settings.max_bytes:
             self._refuse_large(source)
-        if problem := format_problem(data, source.kind, declared):
+        if problem := format_problem(data, source.kind):
             _refuse(source, problem)
         return data
 
@@ -145,8 +145,11 @@ class MediaReader:
     async def _decoded(
         self, source: Source, data: bytes, card: ModelCard, client: str, hold: Hold
     ) -> list[Piece]:
+        kind = source.kind or kind_of(data)
+        assert kind is not None
+        check_can_read(source, kind, card)
         job = Job(
-            kind=source.kind,
+            kind=kind,
             is_low_detail=source.is_low_detail,
             with_images=MediaKind.IMAGE in media_kinds(card),
         )
@@ -154,7 +157,7 @@ class MediaReader:
             pieces = await self._run(partial(self._decode, source, job, data))
         hold(sum(len(one.medium.data) for one in pieces if one.medium and one.medium.data != data))
         hold(sum(sys.getsizeof(one.text) for one in pieces if one.text))
-        if source.kind is FileKind.DOCUMENT and not any(one.text or one.medium for one in pieces):
+        if kind is FileKind.DOCUMENT and not any(one.text or one.medium for one in pieces):
             _refuse(source, f"has no text, and the model {card.name!r} reads only text")
         return pieces
 
@@ -207,18 +210,16 @@ def _n_bytes(source: Source) -> int:
     return (len(source.data) + len(source.url)) // 4 * 3
 
 
-def _from_base64(source: Source) -> tuple[str, bytes]:
-    """The declared type, and the file."""
-    declared, data = source.inline()
+def _from_base64(source: Source) -> bytes:
     try:
-        return declared, b64decode(data, validate=True)
+        return b64decode(source.inline(), validate=True)
     except ValueError:
         _refuse(source, "is no base64")
 
 
-def check_can_read(source: Source, card: ModelCard) -> None:
-    """Raises Refused."""
-    needed, kinds = NEEDED.get(source.kind), media_kinds(card)
+def check_can_read(source: Source, kind: FileKind | None, card: ModelCard) -> None:
+    """`kind` is None of a file that was not read yet, and may be anything. Raises Refused."""
+    needed, kinds = NEEDED.get(kind) if kind else None, media_kinds(card)
     if needed is not None and needed not in kinds:
         reads = " and ".join(("text", *(READ[kind] for kind in kinds)))
         _refuse(source, f"is {PARTS[needed]}; the model {card.name!r} reads {reads} only")

@@ -3,7 +3,6 @@
 Null is the same as leaving a field out. The defaults are llama-server's.
 """
 
-from base64 import b64decode
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
@@ -33,7 +32,6 @@ from deployments.ingress.llamacpp.sampling import (
     MIROSTAT_ETA,
     MIROSTAT_TAU,
 )
-from deployments.media.file_types import FileKind, kind_of
 from deployments.media.source import Source
 from deployments.wire import refused
 
@@ -43,7 +41,6 @@ MAX_TOP_LOGPROBS = 100
 MAX_STOPS = 64
 MAX_TEXTS = 4096  # of all prompts: each is a call of the tokenizer
 MEDIA_MARKER = "<__media__>"
-HEAD_CHARACTERS = 64  # of base64, of the first bytes of a file
 
 # Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -76,19 +73,9 @@ class PromptObject(Strict):
 
     def sources(self, path: str = "") -> list[Source]:
         return [
-            Source(
-                kind=_kind_of(data), path=f"{path}.multimodal_data[{index}]", data=data, declared=""
-            )
+            Source(kind=None, path=f"{path}.multimodal_data[{index}]", data=data)
             for index, data in enumerate(self.multimodal_data or ())
         ]
-
-
-def _kind_of(data: str) -> FileKind:
-    """Of base64. What is no known file is refused where it is read."""
-    try:
-        return kind_of(b64decode(data[:HEAD_CHARACTERS])) or FileKind.IMAGE
-    except ValueError:
-        return FileKind.IMAGE
 
 
 Mixed = Annotated[Items[str | TokenId], Field(min_length=1)]

@@ -10,6 +10,9 @@ from deployments.media.source import DATA_SCHEME, Source
 
 # "high" and "original" are as "auto": an image is seen as large as its model can.
 Detail = Literal["auto", "low", "high", "original"]
+AudioFormat = Literal[
+    "wav", "mp3", "flac", "ogg", "opus", "mp4", "m4a", "webm", "aac", "mpeg", "mpga"
+]
 Base64 = Annotated[str, Field(min_length=1)]
 FileName = Annotated[str, Field(max_length=1024)]
 
@@ -41,7 +44,7 @@ class ImagePart(Hinted):
 
 class InputAudio(Strict):
     data: Base64
-    format: Literal["wav", "mp3", "flac", "ogg"]
+    format: AudioFormat  # the file itself says which one it is
 
 
 class AudioPart(Hinted):
@@ -54,7 +57,6 @@ class AudioPart(Hinted):
             kind=FileKind.AUDIO,
             path=f"{path}.input_audio",
             data=audio.data,
-            declared=audio.format,
         )
 
 
@@ -69,7 +71,7 @@ class FilePart(Hinted):
     file: FileData
 
     def source(self, path: str) -> Source:
-        return document(self.file.file_data, self.file.filename, f"{path}.file")
+        return any_file(self.file.file_data, self.file.filename, f"{path}.file")
 
 
 class InputImage(Strict):
@@ -109,9 +111,9 @@ class InputFile(Strict):
 
     def source(self, path: str) -> Source:
         if self.file_data is not None:
-            return document(self.file_data, self.filename, f"{path}.file_data")
+            return any_file(self.file_data, self.filename, f"{path}.file_data")
         return Source(
-            kind=FileKind.DOCUMENT,
+            kind=None,
             path=f"{path}.file_url",
             url=self.file_url or "",
             title=self.filename or "",
@@ -129,15 +131,14 @@ class ResponsesAudio(Strict):
             kind=FileKind.AUDIO,
             path=f"{path}.input_audio",
             data=self.input_audio.data,
-            declared=self.input_audio.format,
         )
 
 
-def document(data: str, name: str | None, path: str) -> Source:
+def any_file(data: str, name: str | None, path: str) -> Source:
     """`data` is base64, or a data: URL of it."""
     is_url = data[: len(DATA_SCHEME)].lower() == DATA_SCHEME
     return Source(
-        kind=FileKind.DOCUMENT,
+        kind=None,
         path=path,
         url=data if is_url else "",
         data="" if is_url else data,

@@ -5,11 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from io import BytesIO
 from typing import Any
 
 import numpy as np
-import soundfile
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -27,6 +25,7 @@ from deployments.wire import GenerationRequest, MediumFile, SamplingParams
 from kv.content import Content
 from tests.engine.drive import GREEDY, Engine, engine, request
 from tests.engine.media.tiny_families import FAMILIES
+from tests.media.files import sound
 
 Shown = Image.Image | NDArray[np.float32]  # samples of a sound
 RATE = 16_000
@@ -35,9 +34,7 @@ RATE = 16_000
 def medium(shown: Shown) -> Medium:
     if isinstance(shown, Image.Image):
         return described(shown, as_png(shown))
-    file = BytesIO()
-    soundfile.write(file, shown, RATE, format="WAV", subtype="FLOAT")
-    return read_sound(file.getvalue(), max_s=60)
+    return read_sound(sound(shown, RATE), max_s=60)
 
 
 @dataclass(frozen=True)

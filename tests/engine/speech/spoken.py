@@ -2,13 +2,13 @@
 
 import ctypes
 from functools import cache
-from io import BytesIO
 from typing import Any
 
 import espeakng_loader
 import numpy as np
-import soundfile
 from numpy.typing import NDArray
+
+from tests.media.files import sound
 
 RETRIEVAL, UTF8 = 1, 1
 SENTENCES = (
@@ -57,7 +57,5 @@ def speak(texts: tuple[str, ...] = SENTENCES) -> tuple[NDArray[np.int16], int]:
     return np.concatenate(parts), rate
 
 
-def wav(samples: NDArray[np.int16], rate: int, form: str = "WAV") -> bytes:
-    file = BytesIO()
-    soundfile.write(file, samples, rate, format=form)
-    return file.getvalue()
+def wav(samples: NDArray[np.int16], rate: int) -> bytes:
+    return sound(samples, rate)

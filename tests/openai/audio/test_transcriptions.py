@@ -14,10 +14,11 @@ from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneratio
 from transformers.models.whisper.tokenization_whisper import _decode_asr
 
 from deployments.engine.engine import InferenceEngine
-from deployments.media.speech_samples import Resampler
+from deployments.media.resampler import Resampler
 from tests.engine.speech.converted import tiny_en
 from tests.engine.speech.spoken import SENTENCES, speak, wav
 from tests.ingress.engines import ScriptedEngine
+from tests.media.files import sound
 from tests.openai.audio.patient import served
 from tests.openai.serving import sdk
 
@@ -153,7 +154,7 @@ def test_words_are_heard_when_transformers_hears_them(made: Any, spoken: Spoken)
 def test_three_minutes_are_transcribed_to_their_end(engine: InferenceEngine) -> None:
     samples, rate = speak()
     n = 180 * rate // len(samples) + 1
-    file = wav(np.tile(samples, n), rate, "FLAC")
+    file = sound(np.tile(samples, n), rate, "flac", "flac")
     made = transcribed(engine, file, response_format="verbose_json")
     assert made.duration > 180
     assert error_rate(made.text, " ".join(SENTENCES * n)) < 0.25

@@ -1,23 +1,15 @@
-"""Sounds as the samples that a model takes: one channel of 16 bits, at its own rate.
-
-Samples are made block by block, in bounded memory. Only decoders import this.
-"""
+"""Brings one channel of samples to another rate, block by block."""
 
 from fractions import Fraction
-from io import BytesIO
 from math import ceil
 
 import numpy as np
-import soundfile
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-
-from deployments.media.sounds import BLOCK_FRAMES
 
 MAX_RATIO = 1000  # rates are approximated by fractions of such numbers: by less than 1 in 10^6
 ZERO_CROSSINGS = 16  # of the filter, on each side
 PASSED = 0.95  # of the band below the lower rate
-PEAK = 32767
 
 Floats = NDArray[np.float32]
 
@@ -65,20 +57,3 @@ class Resampler:
         last = self.push(np.zeros(self._width + self._down, dtype=np.float32))
         self._n_in = n_in
         return last[: max(0, n_left)]
-
-
-def speech_samples(data: bytes, new_rate: int) -> bytes:
-    """Of a file that `read_sound` has read."""
-    parts: list[bytes] = []
-    with soundfile.SoundFile(BytesIO(data)) as file:
-        resampler = Resampler(file.samplerate, new_rate)
-        while len(block := file.read(BLOCK_FRAMES, dtype="float32", always_2d=True)):
-            parts.append(_as_bytes(resampler.push(block.mean(1))))
-    parts.append(_as_bytes(resampler.end()))
-    return b"".join(parts)
-
-
-def _as_bytes(samples: Floats) -> bytes:
-    """Files may have samples that are beyond 1, or no numbers."""
-    bounded = np.nan_to_num(samples, nan=0.0).clip(-1, 1) * PEAK
-    return bounded.round().astype("<i2").tobytes()
