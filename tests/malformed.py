@@ -247,6 +247,7 @@ NO_JSON: Sequence[tuple[bytes, str]] = (
     (b"[" * 100_000, "deep"),
     (b'{"a":' * 200 + b"1" + b"}" * 200, "deep"),
 )
+UNSAID = ("", "application/x-www-form-urlencoded")
 NO_MEDIA: Sequence[Mapping[str, str]] = (
     {},
     {"content-type": ""},
@@ -263,6 +264,8 @@ def cases() -> Iterator[Malformed]:
         for body, told in NO_JSON:
             yield _post(endpoint, body, told)
         for headers in NO_MEDIA:
+            if endpoint.protocol == "llama" and headers.get("content-type", "") in UNSAID:
+                continue  # it is JSON there
             told = "encoding" if "content-encoding" in headers else "application/json"
             yield _post(endpoint, b"{}", told, 415, headers)
         for method in ("GET", "PUT", "PATCH", "DELETE"):

@@ -19,6 +19,7 @@ from deployments.llama.completion.infill import InfillRequest, infill_prompts, p
 from deployments.llama.completion.prompts import completion_prompts
 from deployments.llama.completion.schema import LlamaCompletionRequest, parse_completion
 from deployments.llama.error_body import envelope
+from deployments.llama.json_bodies import JsonBodies
 from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, error_event, parse_chat
 from deployments.llama.pooled import pooled_routes
 from deployments.llama.server.adapters import adapter_routes
@@ -127,4 +128,5 @@ def app(
 ) -> ASGIApp:
     """Without `tools` the built-in ones are off, without a `store` responses are in memory."""
     served = routes(cluster, metrics, settings, tools, streams, store)
-    return protocol_app(served, envelope, settings, public=PUBLIC, documented=DOCUMENTATION)
+    answering = protocol_app(served, envelope, settings, public=PUBLIC, documented=DOCUMENTATION)
+    return JsonBodies(answering)

@@ -147,6 +147,29 @@ def test_a_body_that_is_no_json_object_is_the_clients_fault(body: bytes) -> None
     refusal(asks("POST", COMPLETION, content=body, headers=headers), 400)
 
 
+@pytest.mark.parametrize("kind", ["", "application/x-www-form-urlencoded", "text/plain"])
+@pytest.mark.parametrize("origin", ["", "http://evil.example", "null"])
+@pytest.mark.parametrize(
+    ("path", "content"), [(COMPLETION, b'{"prompt": "x"}'), ("/tokenize", b'{"content": "x"}')]
+)
+def test_a_body_of_no_type_is_json_unless_another_site_sends_it(
+    kind: str, origin: str, path: str, content: bytes
+) -> None:
+    headers = {"content-type": kind} if kind else {}
+    headers |= {"origin": origin} if origin else {}
+    response = asks("POST", path, content=content, headers=headers)
+    if kind == "text/plain" or origin:
+        assert "content-type" in refusal(response, 415)["message"]
+    else:
+        assert response.status_code == 200, response.text
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_browser_says_that_another_site_asks(site: str) -> None:
+    headers = {"sec-fetch-site": site}
+    refusal(asks("POST", COMPLETION, content=b'{"prompt": "x"}', headers=headers), 415)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

@@ -17,11 +17,15 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 def check_origin(request: Request, what: str) -> None:
     """`what`, as in "The tools", is kept from pages of other origins. Raises Refused."""
-    given = request.headers.getlist("origin")
-    host = request.headers.get("host", "")
-    own = all(_is_own(origin, host) for origin in given)
-    if not own or request.headers.get("sec-fetch-site") not in OWN_SITES:
+    if not is_own_page(request):
         raise _forbidden(f"{what} may not be reached from pages of other origins")
+
+
+def is_own_page(request: Request) -> bool:
+    """Whether it is a program's, or that of a page of this server."""
+    given, host = request.headers.getlist("origin"), request.headers.get("host", "")
+    is_own = all(_is_own(origin, host) for origin in given)
+    return is_own and request.headers.get("sec-fetch-site") in OWN_SITES
 
 
 def check_host(request: Request, hosts: Collection[str], what: str) -> None:
