@@ -8,13 +8,13 @@ import json
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
+from deployments.media.decoder_process import MAX_MEMORY_BYTES
 from deployments.media.file_types import FileKind
 from deployments.media.images import UnreadableError, read_image, read_pixels
 from deployments.media.medium import Medium, Wanted
 from deployments.sandbox.worker import serve
 
 NICENESS = 10
-MAX_MEMORY_BYTES = 1 << 30
 
 
 def answer_to(job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], list[bytes]]:

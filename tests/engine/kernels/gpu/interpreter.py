@@ -60,7 +60,8 @@ def product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float32]:
     wide_a, wide_b = a.astype(np.float32), b.astype(np.float32)
     parts = wide_a.T[:, :, None] * wide_b[:, None, :]  # [k, m, n]
     sums: NDArray[np.float32] = np.add.accumulate(parts, axis=0)
-    return sums[-1]
+    last: NDArray[np.float32] = sums[-1]
+    return last
 
 
 def _begin() -> None:
