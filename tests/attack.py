@@ -29,6 +29,7 @@ BODY_BYTES = 15_000_000
 MAX_GROWTH_MIB = 150  # of what is left in an ingress
 MAX_HELD_MIB = 500  # while clients hold what they may: the budget is 128 MiB of bytes
 MAX_HEALTH_S = 0.5
+MAX_WAIT_S = 1.0  # of who asks for little, on an idle machine
 MAX_SLOWDOWN = 2.0
 A, B = "key-of-the-attacker", "key-of-another-one"
 PROMPT = "Once upon a time there was a model. " * 4
@@ -295,6 +296,28 @@ def priorities(server: Attacked, check: Checks) -> None:
           waiting >= 50)  # fmt: skip
 
 
+def long_answers(server: Attacked, check: Checks) -> None:
+    """All places have answers of 400 tokens, and more of these wait, when another one comes."""
+
+    def seconds() -> float:
+        begun = time.perf_counter()
+        server.complete(B, prompt="x", max_tokens=1)
+        return time.perf_counter() - begun
+
+    with ThreadPoolExecutor(300) as pool:
+        long = [
+            pool.submit(server.complete, A, prompt=f"{number}", max_tokens=400)
+            for number in range(300)
+        ]
+        server.eventually(lambda: sum(one.done() for one in long) >= 1)
+        waited = max(seconds() for _ in range(3))
+        left = sum(not one.done() for one in long)
+        for one in long:
+            one.result()
+    check("10 one token behind 300 answers of 400", f"{waited:.2f} s, {left} left",
+          f"<= {MAX_WAIT_S:g} s", waited <= MAX_WAIT_S and left > 64)  # fmt: skip
+
+
 def headers(server: Attacked, check: Checks) -> None:
     body = {"model": "tiny", "max_tokens": 4, "messages": [{"role": "user", "content": "x"}]}
     named = {"host": "evil.example"}
@@ -312,6 +335,7 @@ ATTACKS: tuple[Callable[[Attacked, Checks], None], ...] = (
     cached_prefixes,
     stored_responses,
     priorities,
+    long_answers,
     readers_that_do_not_read,
     uploads_that_halt,
     large_bodies,

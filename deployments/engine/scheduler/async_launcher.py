@@ -52,7 +52,7 @@ class AsyncLauncher:
         return result
 
     def _launch_next(self, step: PendingStep, running: Sequence[Task]) -> PendingStep | None:
-        if not (self._is_async and step.is_certain and self._recovery.allows_async):
+        if not (running and self._is_async and step.is_certain and self._recovery.allows_async):
             return None
         # What is scored or pooled is known when the step's result is.
         if any(task.n_unscored or task.pooled is not None for task in running):

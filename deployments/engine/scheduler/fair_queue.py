@@ -6,7 +6,7 @@ of its client's last task. It finishes as much later as it has tokens. The lowes
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
@@ -63,6 +63,11 @@ class FairQueue:
         firsts = [heap[0] for heap in (self._new, self._due) if heap]
         return min(firsts)[1] if firsts else None
 
+    @property
+    def clients(self) -> Iterable[str]:
+        """Those of tasks that have not run yet."""
+        return self._by_client
+
     def push(self, task: Task) -> None:
         own = self._by_client.setdefault(task.request.client, [])
         first = own[0][-1] if own else None
@@ -77,13 +82,20 @@ class FairQueue:
         """A preempted task keeps its virtual start, which is before all others'."""
         heapq.heappush(self._due, (task.order, task))
 
-    def pop(self) -> None:
-        task = self.head
-        assert task is not None
+    def first(self, clients: Callable[[str], bool]) -> Task | None:
+        """The next one of such clients."""
+        entries = (entry for heap in (self._new, self._due) for entry in heap)
+        found = [entry for entry in entries if clients(entry[1].request.client)]
+        return min(found)[1] if found else None
+
+    def pop(self, task: Task) -> None:
+        """Takes `head` out, or what is `first` of some clients."""
+        head = self.head
+        assert head is not None
         self._take(task)
         if self._is_first(task):
             n_clients = len(self._by_client) + 1
-            self._virtual_time = max(self._virtual_time, task.virtual_start)
+            self._virtual_time = max(self._virtual_time, head.virtual_start)
             self._finish(task)
             following = self._due[0][-1].virtual_start if self._due else inf
             self._virtual_time = max(
@@ -179,12 +191,19 @@ class WaitingQueue:
         """Puts a popped task back, in front of all that it was in front of."""
         self._queue_of(task).put_back(task)
 
-    def pop(self) -> Task:
-        task = self.head
-        self._queues[task.request.priority].pop()
+    def clients(self) -> set[str]:
+        return {client for queue in self._queues.values() for client in queue.clients}
+
+    def first(self, clients: Callable[[str], bool]) -> Task | None:
+        """The next one of such clients."""
+        found = (self._queues[priority].first(clients) for priority in sorted(self._queues))
+        return next((task for task in found if task is not None), None)
+
+    def pop(self, task: Task) -> None:
+        """Takes `head` out, or what is `first` of some clients."""
+        self._queues[task.request.priority].pop(task)
         del self._tasks[task]
         self._retire(task.request.priority)
-        return task
 
     def remove(self, tasks: Iterable[Task]) -> None:
         by_priority: dict[int, set[Task]] = {}

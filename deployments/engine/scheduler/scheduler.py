@@ -3,7 +3,8 @@
 A step is rows of (task, n tokens) under one token budget; prompts' chunks and decodes share it.
 With async scheduling a step is launched while the one before it is in progress.
 The waiting task that is first by `Task.order` runs first. When pages run out, the running task that
-is last by that order is preempted and computed again later; none is failed for it.
+is last by that order is preempted and computed again later; none is failed for it. So is one of a
+client with more than its share of the places that another client waits for.
 """
 
 import itertools
@@ -120,6 +121,7 @@ class InferenceScheduler:
             runner, self._planner, self._recovery, self._can_go_on, is_async
         )
         self._stopping = False
+        self._is_place_owed = False  # by a task of the step in progress to one that waits
         self._must_wait = False  # for a grammar: no running task can go on
         self._busy_since: float | None = None
         started: Future[None] = Future()
@@ -268,13 +270,27 @@ class InferenceScheduler:
         refilled = self._waiting.refill(self._running)
         for task, event in refilled.failed:
             self._end_waiting(task, event)
-        for task in refilled.admitted:
+        self._begin(refilled.admitted)
+        while (owed := self._waiting.owed(self._running)) and self._launcher.pending is None:
+            task, newest = owed
+            self._preempt(newest)
+            self._begin(self._waiting.admit_first(task, self._running))
+        self._is_place_owed = owed is not None
+
+    def _begin(self, admitted: Iterable[Task]) -> None:
+        for task in admitted:
             self._admission.leave(task)
             self._committer.report_progress(task)
 
     def _preempt_last(self) -> Task:
-        """Puts the last task back into the queue; its full pages stay findable until evicted."""
-        task = self._running.pop()
+        task = self._running[-1]
+        self._preempt(task)
+        return task
+
+    def _preempt(self, task: Task) -> None:
+        """Puts a task that no step in progress has back into the queue. Its full pages stay
+        findable until evicted."""
+        self._running.remove(task)
         task.max_cached = min(task.max_cached, self._cache.cached_tokens(task.id))
         self._cache.free(task.id)
         task.free_sound()
@@ -283,7 +299,6 @@ class InferenceScheduler:
         self._waiting.put_back(task)
         self._admission.enter(task)
         self._stats.preemptions += 1
-        return task
 
     def _plan(self) -> Batch:
         ready = [task for task in [*self._running] if self._can_go_on(task)]
@@ -314,7 +329,8 @@ class InferenceScheduler:
         failure = None
         with self._busy():
             try:
-                result = self._launcher.run(batch, self._running)
+                ahead = [] if self._is_place_owed else self._running  # that place is free first
+                result = self._launcher.run(batch, ahead)
             except RanksLostError:
                 raise
             except Exception as error:

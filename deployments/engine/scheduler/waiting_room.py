@@ -1,5 +1,7 @@
 """The tasks that do not run, and which of them run next.
 
+Where all places are taken, a client with more than its share of them gives one to a client with
+less: who asks for little waits for no long answer of another one.
 A task that has to wait for its adapters is parked beside the queue: what is behind it goes on.
 Texts for vectors have a queue of their own, because one request may have thousands, and no more of
 them run than a step can compute: each that runs holds a place and pages, and every step looks at
@@ -7,7 +9,8 @@ it. Where both kinds wait, they have the places in turn.
 """
 
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from deployments.engine.scheduler.adapter_gate import AdapterGate
@@ -46,6 +49,7 @@ class WaitingRoom:
         self._queue, self._texts = WaitingQueue(), WaitingQueue()
         self._is_texts_turn = False
         self._blocked: BlockedHead | None = None
+        self._owed_blocked: BlockedHead | None = None  # for which even a given place was too few
 
     def __iter__(self) -> Iterator[Task]:
         return iter((*self._queue, *self._texts, *self._gate))
@@ -65,6 +69,39 @@ class WaitingRoom:
         """One that was preempted."""
         self._gate.preempt(task)
         self._queue_of(task).put_back(task)
+
+    def owed(self, running: Sequence[Task]) -> tuple[Task, Task] | None:
+        """A waiting task, and the running one whose place it should have: the newest of the client
+        that has most places. None: nobody with less than a share waits for one with more."""
+        if len(running) < self._max_running or not (self._queue or self._texts):
+            return None
+        held = Counter(task.request.client for task in running)
+        waiting = self._queue.clients() | self._texts.clients()
+        share = max(1, self._max_running // len(held.keys() | waiting))
+        client, n = held.most_common(1)[0]
+        if n <= share or (task := self._first(running, lambda one: held[one] < share)) is None:
+            return None
+        newest = next(one for one in reversed(running) if one.request.client == client)
+        blocked, room = self._owed_blocked, self._room_beside(self._spare(running))
+        is_blocked = blocked is not None and blocked.is_still(task, room, self._cache)
+        if is_blocked or task.request.priority > newest.request.priority:
+            return None
+        return task, newest
+
+    def _first(self, running: Sequence[Task], clients: Callable[[str], bool]) -> Task | None:
+        found = self._queue.first(clients)
+        if found is None and self._text_room(running) > 0:
+            found = self._texts.first(clients)
+        return found
+
+    def admit_first(self, task: Task, running: list[Task]) -> Sequence[Task]:
+        """Admits a waiting task before all others, unless it has to wait for its adapters or there
+        are too few pages. Returns those that were admitted."""
+        admitted: list[Task] = []
+        spare = self._spare(running)
+        is_in = self._take_in(self._queue_of(task), task, running, admitted, spare)
+        self._owed_blocked = None if is_in else self._blocked
+        return admitted
 
     def remove(self, tasks: Iterable[Task]) -> None:
         queued = [task for task in tasks if not self._gate.remove(task)]
@@ -95,6 +132,11 @@ class WaitingRoom:
     def _queue_of(self, task: Task) -> WaitingQueue:
         return self._queue if task.pooled is None else self._texts
 
+    def _text_room(self, running: Iterable[Task]) -> int:
+        """Tokens of texts that may run beside these."""
+        texts = (task for task in running if task.pooled is not None)
+        return self._max_batch_tokens - sum(task.n_uncomputed for task in texts)
+
     def _next(self, n_text_tokens: int) -> WaitingQueue | None:
         """The queue whose head is next, where `n_text_tokens` of texts may still run."""
         if not self._texts or n_text_tokens <= 0:
@@ -106,34 +148,53 @@ class WaitingRoom:
         return self._texts if is_texts_turn else self._queue
 
     def _admit_all(self, running: list[Task], admitted: list[Task]) -> None:
-        spare = self._cache.missing_in_all(
-            [task.id for task in running], [task.n_tokens + 1 for task in running]
-        )
-        n_text_tokens = self._max_batch_tokens - sum(
-            task.n_uncomputed for task in running if task.pooled is not None
-        )
+        spare, n_text_tokens = self._spare(running), self._text_room(running)
         while len(running) < self._max_running and (queue := self._next(n_text_tokens)):
             task = queue.head
-            if not self._gate.admits(task, running):
-                self._gate.park(queue.pop())
-                continue
-            if not self._admit(task, spare):
+            if not self._take_in(queue, task, running, admitted, spare):
                 return
-            task.n_computed = self._cache.cached_tokens(task.id)
-            self._borders.find_branch(task, running)
-            spare += self._cache.missing(task.id, task.n_tokens + 1)
-            queue.pop()
-            if queue is self._texts:
-                n_text_tokens -= task.n_uncomputed
-            self._is_texts_turn = queue is self._queue
-            self._gate.admit(task)
-            insort(running, task, key=lambda task: task.order)
-            admitted.append(task)
+            if admitted and admitted[-1] is task:
+                spare += self._cache.missing(task.id, task.n_tokens + 1)
+                n_text_tokens -= task.n_uncomputed * (queue is self._texts)
+
+    def _spare(self, running: Iterable[Task]) -> int:
+        """Pages that those that run need for their next tokens."""
+        tasks = [*running]
+        return self._cache.missing_in_all(
+            [task.id for task in tasks], [task.n_tokens + 1 for task in tasks]
+        )
+
+    def _take_in(
+        self,
+        queue: WaitingQueue,
+        task: Task,
+        running: list[Task],
+        admitted: list[Task],
+        spare: int,
+    ) -> bool:
+        """Takes a task out of the queue: it runs, or is parked. False: it has no pages yet."""
+        if not self._gate.admits(task, running):
+            queue.pop(task)
+            self._gate.park(task)
+            return True
+        if not self._admit(task, spare):
+            return False
+        task.n_computed = self._cache.cached_tokens(task.id)
+        self._borders.find_branch(task, running)
+        queue.pop(task)
+        self._is_texts_turn = queue is self._queue
+        self._gate.admit(task)
+        insort(running, task, key=lambda task: task.order)
+        admitted.append(task)
+        return True
+
+    def _room_beside(self, spare: int) -> int:
+        return self._cache.pool.n_available - spare
 
     def _admit(self, task: Task, spare: int) -> bool:
         """Finds pages for a waiting task beside `spare` ones. Looks for none where it was blocked
         and nothing has changed."""
-        room = self._cache.pool.n_available - spare
+        room = self._room_beside(spare)
         if self._blocked is not None and self._blocked.is_still(task, room, self._cache):
             return False
         hashes = task.usable_pages(self._cache.shape.page_size)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
@@ -43,7 +43,12 @@ class Line:
         return task
 
     def serve(self, n: int | None = None) -> list[Task]:
-        return [self.queue.pop() for _ in range(len(self.queue) if n is None else n)]
+        return [self.next() for _ in range(len(self.queue) if n is None else n)]
+
+    def next(self) -> Task:
+        task = self.queue.head
+        self.queue.pop(task)
+        return task
 
 
 def clients(tasks: Sequence[Task]) -> str:
@@ -253,6 +258,33 @@ def test_preempted_tasks_of_several_clients_end_as_if_undisturbed() -> None:
         outcomes = running.run_at_once(*requests)
         assert running.core.stats().preemptions > 0
     assert [one.token_ids for one in outcomes] == expected
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_who_asks_for_little_waits_for_no_long_answer_of_another_client(is_async: bool) -> None:
+    flood = [of("a", f"a{i}", 5 + i, 30) for i in range(9)]
+    few = [of("b", "b", max_tokens=1), of("b", "bb", max_tokens=2), of("c", "c", max_tokens=1)]
+    with engine() as running:
+        expected = [running.run(one)[0].token_ids for one in (*flood, *few)]
+    with engine(limits=roomy(max_running=4, async_scheduling=is_async)) as running:
+
+        def coming() -> Iterator[GenerationRequest]:
+            running.gate.close()
+            yield from flood
+            for _ in range(6):
+                running.gate.step()
+            yield from few
+            running.gate.open()
+
+        found: dict[int, list[int]] = defaultdict(list)
+        ended = []
+        for index, event in running.core.run(coming()):
+            found[index] += event.token_ids
+            if event.finish_reason is not None:
+                ended.append(index)
+        assert 1 <= running.core.stats().preemptions <= len(few)
+    assert {*ended[: len(few)]} == {9, 10, 11}
+    assert [tuple(found[index]) for index in range(12)] == expected
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Texts for vectors, of which one request may have thousands, and everybody else."""
 
+from collections import Counter
 from dataclasses import replace
 from itertools import count
 from queue import SimpleQueue
@@ -34,7 +35,7 @@ class Place:
             max_batch_tokens=STEP,
         )
         self._numbers = count()
-        self._running: list[Task] = []
+        self.running: list[Task] = []
 
     def come(self, client: str, *, is_text: bool = True, priority: int = 0) -> Task:
         n = next(self._numbers)
@@ -45,12 +46,24 @@ class Place:
         self._room.push(task)
         return task
 
+    def give_places(self) -> list[Task]:
+        """Those that are given to others, until nobody is owed one."""
+        given = []
+        while owed := self._room.owed(self.running):
+            task, newest = owed
+            given.append(newest)
+            self.running.remove(newest)
+            self._cache.free(newest.id)
+            self._room.put_back(newest)
+            assert self._room.admit_first(task, self.running) == [task]
+        return given
+
     def next_running(self) -> list[Task]:
-        for task in self._running:
+        for task in self.running:
             self._cache.free(task.id)
-        self._running = []
-        self._room.refill(self._running)
-        return self._running
+        self.running = []
+        self._room.refill(self.running)
+        return self.running
 
 
 def test_no_more_texts_run_than_fill_a_step() -> None:
@@ -77,3 +90,28 @@ def test_texts_and_all_else_have_the_places_in_turn() -> None:
     running = place.next_running()
     assert [task.pooled is None for task in running] == [True] * 5 + [False] * 3
     assert running == sorted(running, key=lambda task: task.order)
+
+
+def test_a_client_gives_its_newest_places_down_to_its_share_and_no_further() -> None:
+    place = Place()
+    for _ in range(20):
+        place.come("a", is_text=False)
+    first = [*place.next_running()]
+    assert not place.give_places()
+    newcomers = [place.come("b", is_text=False) for _ in range(20)]
+    assert place.give_places() == first[:3:-1]
+    assert place.running == [*first[:4], *newcomers[:4]]
+    place.come("c", is_text=False)
+    place.come("c", is_text=False)
+    given = place.give_places()
+    assert Counter(task.request.client for task in given) == {"a": 1, "b": 1}
+    assert Counter(task.request.client for task in place.running) == {"a": 3, "b": 3, "c": 2}
+
+
+def test_no_place_is_given_to_what_is_less_urgent() -> None:
+    place = Place()
+    for _ in range(9):
+        place.come("a", is_text=False)
+    place.next_running()
+    place.come("b", is_text=False, priority=1)
+    assert not place.give_places()
