@@ -23,6 +23,7 @@ from deployments.engine.forward.recurrent import find_mixers, state_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.checks import check_supported
+from deployments.engine.loading.configs.context import longest_context
 from deployments.engine.loading.draft_check import DraftModel
 from deployments.engine.loading.encoder_check import find_encoder_way, max_text_tokens
 from deployments.engine.loading.loader import replace_attention
@@ -37,11 +38,6 @@ FP8_CAPABILITY = (8, 9)
 STATES_CONTEXT = 1 << 15  # tokens, of a model that attends nowhere, unless it is set
 SOUNDS_PER_TASK = 2  # what it hears, and one that another request hears next
 CPU_SOUND_TASKS = 4  # that there is room for, whatever their size, unless `kv_gib` is set
-# The names that configs have for the longest sequence, in tokens.
-CONTEXT_LENGTHS = (
-    *("max_position_embeddings", "max_target_positions", "n_positions"),
-    *("max_seq_len", "seq_length"),
-)
 # The part of the free memory that may be used. The rest is for other processes on the device, whose
 # use may grow, and for the blocks in which memory is allocated.
 USABLE_FREE_FRACTION = 0.9
@@ -377,7 +373,5 @@ def _context_length(model: PreTrainedModel, limits: EngineLimits, layout: Layout
 
 def max_position(model: PreTrainedModel) -> int | None:
     """How many tokens a model was made for; None: its config does not say."""
-    config = model.config.get_text_config(decoder=True)
-    found = (getattr(config, name, None) for name in CONTEXT_LENGTHS)
-    longest: int | None = next((one for one in found if one is not None), None)
+    longest = longest_context(model.config.get_text_config(decoder=True))
     return None if longest is None else longest - first_position(model)

@@ -22,6 +22,7 @@ from deployments.engine.forward.encoder import (
     takes,
     whole_step,
 )
+from deployments.engine.loading.configs.context import longest_context
 from kv.arrays import IntArray
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ def max_text_tokens(model: PreTrainedModel) -> int:
     Raises UnsupportedModelError where its files do not say it.
     """
     config = model.config
-    longest: int | None = getattr(config, "max_position_embeddings", None)
+    longest = longest_context(config)
     if longest is None:
         raise UnsupportedModelError(f"{config.model_type} does not say how long its texts may be")
     embeddings = getattr(model.base_model, "embeddings", None)

@@ -1,0 +1,52 @@
+"""Says how long a text a model can read, by its config. Scaled rotary embeddings (YaRN, linear and
+dynamic) extend it; where the config's own number includes that, it is not extended twice."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from deployments.engine.errors import UnsupportedModelError
+
+# The names that configs have for the longest sequence, in tokens.
+CONTEXT_LENGTHS = (
+    *("max_position_embeddings", "max_target_positions", "n_positions"),
+    *("max_seq_len", "seq_length"),
+)
+ORIGINAL = "original_max_position_embeddings"
+# LongRoPE's and Llama 3's are made for the config's own number.
+EXTENDED = ("yarn", "linear", "dynamic")
+
+
+def longest_context(config: PretrainedConfig) -> int | None:
+    """In tokens; None: the config does not say. Raises UnsupportedModelError for a scale that is no
+    number."""
+    found = (getattr(config, name, None) for name in CONTEXT_LENGTHS)
+    longest: int | None = next((one for one in found if one is not None), None)
+    if longest is None:
+        return None
+    return max(longest, *(_extended(one, longest) for one in _scalings(config)), 1)
+
+
+def _scalings(config: PretrainedConfig) -> Iterator[Mapping[str, Any]]:
+    """What scales the positions of all layers. Of one kind of layers it does not say how long a
+    text may be, unless it names the length that it extends."""
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    if not isinstance(rope, Mapping):
+        return
+    of_kinds = [one for one in rope.values() if isinstance(one, Mapping)]
+    for one in of_kinds or [rope]:
+        kind = one.get("rope_type", one.get("type"))
+        if kind in EXTENDED and (not of_kinds or (kind == "yarn" and one.get(ORIGINAL))):
+            yield one
+
+
+def _extended(scaling: Mapping[str, Any], longest: int) -> int:
+    factor = scaling.get("factor")
+    if factor is None:  # then it is what `longest` is of the original
+        return longest
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor < 1e6:
+        raise UnsupportedModelError(
+            f"factor of its rope_scaling is {factor!r}, no number from 1 on"
+        )
+    return int(factor * (scaling.get(ORIGINAL) or longest))
