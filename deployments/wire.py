@@ -364,6 +364,8 @@ class ModelStatus:
 
     source: where it is from: "argument", DEMO_SOURCE, "preset", "folder" or "download".
     preset: its section of the INI file, completed from `[*]`; "" without one.
+    starters: questions that a page may offer.
+    modalities: what it takes, by its files; None: only its card will say it.
     replicas: those that answer; `replicas_target`: those that there are to be.
     version: of the card that most of them have; "" while none has said it.
     unloads: by operators, so far.
@@ -381,6 +383,8 @@ class ModelStatus:
     tags: tuple[str, ...] = ()
     source: str = "argument"
     preset: str = ""
+    starters: tuple[str, ...] = ()
+    modalities: tuple[str, ...] | None = None
     pinned: bool = False
     replicas: int = 0
     replicas_target: int = 0

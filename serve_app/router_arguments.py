@@ -25,11 +25,18 @@ from deployments.wire import DEMO_SOURCE
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "model"
 DEMO_NAME = "manta-demo"
+# What it answers well, also when it is sampled.
+DEMO_STARTERS = (
+    "What can you do?",
+    "What is Manta?",
+    "Tell me a story about a fox named Finn",
+    "What is 17 + 26?",
+)
 SEEING_DEMO_MODEL = Path(__file__).parent / "demo" / "vision"
 SEEING_DEMO_NAME = "manta-demo-vision"
 SEEING_DEMO_KV_GIB = 0.125
 # Options for the model that `model` names, or the demo model, only.
-OF_ONE_MODEL = frozenset({"name", "aliases", "tags", "adapters", "lora_modules"})
+OF_ONE_MODEL = frozenset({"name", "aliases", "tags", "starters", "adapters", "lora_modules"})
 OPTIONS = frozenset(ModelOptions.model_fields)
 CAPACITY = CapacitySettings()
 ROUTING = RoutingSettings()
@@ -195,7 +202,10 @@ class RouterArguments(ModelOptions):
         own = with_absolute_paths(
             self._options(OPTIONS if self.model else OPTIONS - {"model"}), Path.cwd()
         )
-        default = ModelOptions(model=str(DEMO_MODEL), load_on_startup=True, pinned=True)
+        starters = () if self.model else DEMO_STARTERS
+        default = ModelOptions(
+            model=str(DEMO_MODEL), starters=starters, load_on_startup=True, pinned=True
+        )
         return own.over(default).preset(self._name(), source="argument")
 
     def _demos(self) -> tuple[Preset, ...]:

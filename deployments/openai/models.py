@@ -56,7 +56,8 @@ async def model_objects(cluster: Cluster, models: Sequence[ServedModel]) -> list
 
 def _model(model: ServedModel, card: ModelCard | None) -> dict[str, object]:
     """OpenAI's fields, llama-server's status, and vLLM's `root` and `parent`. A loaded model has
-    the sizes that llama-server and vLLM show, too, and says what it can be asked for.
+    the sizes that llama-server and vLLM show, too, and says what it can be asked for. What it takes
+    is known by its files before, as far as they say it.
     """
     status, adapter = model.status, model.adapter
     described: dict[str, object] = {
@@ -68,14 +69,17 @@ def _model(model: ServedModel, card: ModelCard | None) -> dict[str, object]:
         "parent": None if adapter is None else status.name,
         "aliases": list(model.aliases),
         "tags": list(status.tags),
+        "starters": list(status.starters if adapter is None else ()),
         "status": status_object(status),
     }
+    modalities = status.modalities if card is None else modalities_of(card)
+    if modalities is not None:
+        described["architecture"] = {
+            "input_modalities": list(modalities),
+            "output_modalities": ["text"],
+        }
     if card is None:
         return described
-    described["architecture"] = {
-        "input_modalities": modalities_of(card),
-        "output_modalities": ["text"],
-    }
     context = card.context_length
     meta = {"n_vocab": card.vocab_size, "n_ctx": context, "n_ctx_train": context}
     if card.answers.embedding_size:

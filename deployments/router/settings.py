@@ -24,6 +24,8 @@ class Preset:
     pinned: is never unloaded to make room for another one.
     source: "argument", DEMO_SOURCE, "preset", "folder" or "download".
     text: its section of the INI file, completed from `[*]`.
+    starters: questions that the page offers.
+    modalities: what it takes, by its files; None: not known before it is loaded.
     served_adapters: no part of its settings, because replicas learn of them by requests.
     """
 
@@ -34,6 +36,8 @@ class Preset:
     pinned: bool = False
     source: str = "argument"
     text: str = ""
+    starters: tuple[str, ...] = ()
+    modalities: tuple[str, ...] | None = None
     served_adapters: tuple[NamedAdapter, ...] = ()
 
 

@@ -37,6 +37,7 @@ class ScriptedEngine:
         self.running = 0
         self.states: dict[str, ModelState] = {}
         self.sources: dict[str, str] = {}
+        self.modalities: dict[str, tuple[str, ...]] = {}
         self.version = 0
         self.changed = asyncio.Condition()
         self.reloads = 0
@@ -62,6 +63,7 @@ class ScriptedEngine:
                 state=self.states.get(one.name, ModelState.READY),
                 created=one.created,
                 source=self.sources.get(one.name, "argument"),
+                modalities=self.modalities.get(one.name),
                 replicas=self.replicas,
                 replicas_target=self.replicas,
                 will_retry=self.will_retry,

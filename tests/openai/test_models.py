@@ -10,7 +10,7 @@ from openai import NotFoundError
 from openai.types import Model
 from pydantic import TypeAdapter
 
-from deployments.wire import ModelStatus
+from deployments.wire import ModelState, ModelStatus
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.pooling import EMBEDS, SCORES, known
 from tests.openai.serving import http, sdk, served
@@ -51,6 +51,7 @@ def test_models_are_listed_and_retrieved() -> None:
         "parent": None,
         "aliases": [],
         "tags": [],
+        "starters": [],
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "status": {"value": "loaded", "state": "ready", "replicas": 1, "replicas_target": 1},
         "max_model_len": 512,
@@ -69,6 +70,19 @@ def test_models_say_what_they_can_be_asked_for() -> None:
     assert (embeds["tasks"], embeds["meta"]["n_embd"]) == (["embed"], 4)
     assert scores["tasks"] == ["score"]
     assert (generates["tasks"], "n_embd" in generates["meta"]) == (["generate"], False)
+
+
+def test_what_a_model_takes_is_known_before_it_is_loaded_or_left_out() -> None:
+    async def asks() -> list[dict[str, Any]]:
+        engine = ScriptedEngine(says("x"), card(name="sees"), card(name="unknown"))
+        engine.states = dict.fromkeys(engine.cards, ModelState.UNLOADED)
+        engine.modalities = {"sees": ("text", "image")}
+        async with sdk(served(engine)) as client:
+            return [one.to_dict() for one in (await client.models.list()).data]
+
+    sees, unknown = asyncio.run(asks())
+    assert sees["architecture"]["input_modalities"] == ["text", "image"]
+    assert "architecture" not in unknown
 
 
 def get(path: str) -> httpx.Response:

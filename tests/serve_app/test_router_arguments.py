@@ -22,6 +22,7 @@ from deployments.router.settings import (
 )
 from serve_app.router_arguments import (
     DEMO_MODEL,
+    DEMO_STARTERS,
     SEEING_DEMO_KV_GIB,
     SEEING_DEMO_MODEL,
     RouterArguments,
@@ -38,6 +39,7 @@ SEEING = ModelSettings(
 SAID: dict[str, Any] = {
     "aliases": ["a", "b"],
     "tags": ["t"],
+    "starters": ["Who?"],
     "load_on_startup": False,
     "pinned": False,
     "stop_timeout_s": 3.0,
@@ -105,7 +107,7 @@ def directory(path: Path, file: str = "config.json") -> Path:
 def test_without_arguments_the_demo_model_is_served_with_the_engines_own_limits() -> None:
     settings = ModelSettings(name="manta-demo", path=str(DEMO_MODEL))
     assert models() == [
-        Preset(settings=settings, load_on_startup=True, pinned=True),
+        Preset(settings=settings, load_on_startup=True, pinned=True, starters=DEMO_STARTERS),
         Preset(settings=SEEING, source="demo"),
     ]
     assert models(model=None) == models()
@@ -162,6 +164,7 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[s
         settings=settings,
         aliases=("a", "b"),
         tags=("t",),
+        starters=("Who?",),
         served_adapters=(served,) if said is ALONE else (),
     )
     tried = {"model", "adapters", "lora_modules", "num_replicas"}.union(

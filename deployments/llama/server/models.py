@@ -111,7 +111,6 @@ def _capabilities(described: Mapping[str, object]) -> list[str]:
 def _openai(model: ServedModel, described: Mapping[str, object]) -> object:
     status, is_adapter = model.status, model.adapter is not None
     return {
-        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         **described,
         "aliases": [model.id, *model.aliases],
         "status": {**status_object(status), "preset": status.preset},

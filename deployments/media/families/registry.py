@@ -13,7 +13,7 @@ from deployments.media.families.llava_next import llava_next_rules, llava_onevis
 from deployments.media.families.pixtral import pixtral_rules
 from deployments.media.families.qwen_vl import qwen_vl_rules
 from deployments.media.families.whisper_audio import qwen2_audio_rules, voxtral_rules
-from deployments.media_rules import MediaRules
+from deployments.media_rules import MediaKind, MediaRules
 
 FAMILIES: Mapping[str, Callable[[Described], MediaRules]] = {
     "Gemma3Processor": gemma3_rules,
@@ -33,6 +33,24 @@ FAMILIES: Mapping[str, Callable[[Described], MediaRules]] = {
     "SmolVLMProcessor": idefics3_rules,
     "VoxtralProcessor": voxtral_rules,
 }
+
+# Those that hear. Gemma 4's has sounds too, which its family does not encode.
+HEARING = frozenset({"Gemma3nProcessor", "Qwen2AudioProcessor", "VoxtralProcessor"})
+BLIND = frozenset({"Qwen2AudioProcessor", "VoxtralProcessor"})
+
+
+def kinds_of(name: str) -> tuple[MediaKind, ...]:
+    """What models with a processor of this class are shown, as far as they have towers for it."""
+    if name not in FAMILIES:
+        return ()
+    images = () if name in BLIND else (MediaKind.IMAGE,)
+    return (*images, MediaKind.AUDIO) if name in HEARING else images
+
+
+def processor_of(model_type: str) -> str | None:
+    """The class that most models of a type have, whose files need not name it. None: not known."""
+    wanted = f"{model_type}processor".replace("_", "")
+    return next((name for name in FAMILIES if name.lower().replace("_", "") == wanted), None)
 
 
 def rules_of(processor: Described) -> MediaRules | None:

@@ -91,7 +91,7 @@ def weight_bytes(settings: ModelSettings) -> int:
 
 
 def _weight_files(path: str) -> Sequence[Path]:
-    return weight_files(_folder(path))
+    return weight_files(model_folder(path))
 
 
 def _loaded_bytes(file: Path, settings: ModelSettings) -> int:
@@ -139,7 +139,8 @@ def _number_bytes(tensor: Any, settings: ModelSettings) -> float:
     return DTYPE_BYTES[chosen] if chosen else STORED_BYTES.get(tensor.get_dtype(), 1.0)
 
 
-def _folder(path: str) -> Path:
+def model_folder(path: str) -> Path:
+    """A directory, or where the hub's library keeps a model of the hub."""
     return Path(path) if os.path.isdir(path) else _snapshot(path)
 
 
@@ -178,7 +179,7 @@ def _page_bytes(settings: ModelSettings) -> int:
 
 def _layout(path: str, n_ranks: int) -> Layout:
     """What a model stores of a token, by its config. Raises CONFIG_ERRORS."""
-    config = json.loads((_folder(path) / CONFIG).read_text())
+    config = json.loads((model_folder(path) / CONFIG).read_text())
     check_sizes(config)
     text = config.get("text_config") or config
     heads = int(text["num_attention_heads"])

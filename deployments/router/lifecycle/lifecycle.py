@@ -24,6 +24,7 @@ from deployments.router.lifecycle.capacity import Capacity, CapacityPlan, Resour
 from deployments.router.lifecycle.change_feed import ChangeFeed
 from deployments.router.lifecycle.commands import Commands
 from deployments.router.lifecycle.estimate import cluster_limits, cpu_needs, model_needs
+from deployments.router.lifecycle.modalities import input_modalities
 from deployments.router.lifecycle.model_entry import ModelEntry, Phase
 from deployments.router.lifecycle.registry import Registry
 from deployments.router.presets.ini_file import PresetError
@@ -285,8 +286,11 @@ class Lifecycle:
             await self._weigh(entry)
 
     async def _weigh(self, entry: ModelEntry) -> None:
-        """A model of the hub weighed nothing before its files were here."""
-        needs = await asyncio.to_thread(model_needs, entry.preset.settings)
+        """Nothing was known of a model of the hub before its files were here."""
+        settings = entry.preset.settings
+        modalities = await asyncio.to_thread(input_modalities, settings)
+        entry.preset = replace(entry.preset, modalities=modalities)
+        needs = await asyncio.to_thread(model_needs, settings)
         entry.needs = entry.needs._replace(cpu_bytes=needs.cpu_bytes, gpu_bytes=needs.gpu_bytes)
 
     def _update_cpu_needs(self, nodes: Sequence[float]) -> None:
@@ -339,14 +343,15 @@ class Lifecycle:
 def read_presets(sources: Sources, capacity: CapacitySettings) -> list[tuple[Preset, Resources]]:
     """All presets, and what each model needs. Blocks; raises PresetError."""
     return [
-        (_with_timeout(preset, capacity.load_timeout_s), model_needs(preset.settings))
+        (_completed(preset, capacity.load_timeout_s), model_needs(preset.settings))
         for preset in sources.read()
     ]
 
 
-def _with_timeout(preset: Preset, seconds: float) -> Preset:
-    """A wake has as long as a load."""
-    return replace(preset, settings=replace(preset.settings, wake_timeout_s=seconds))
+def _completed(preset: Preset, seconds: float) -> Preset:
+    """With what its files say. A wake has as long as a load."""
+    settings = replace(preset.settings, wake_timeout_s=seconds)
+    return replace(preset, settings=settings, modalities=input_modalities(settings))
 
 
 def presets_stamp(sources: Sources) -> tuple[int, int] | None:

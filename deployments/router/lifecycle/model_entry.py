@@ -116,6 +116,8 @@ class ModelEntry:
             tags=self.preset.tags,
             source=self.preset.source,
             preset=self.preset.text,
+            starters=self.preset.starters,
+            modalities=self.preset.modalities,
             pinned=self.preset.pinned,
             replicas=len(self._running),
             replicas_target=self._deployed.target if self._deployed else 0,

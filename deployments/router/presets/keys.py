@@ -174,7 +174,8 @@ def _format_option(key: Key, value: object) -> str:
         return f"{key.name} = {value}"
     scaled = any(isinstance(one, AdapterOptions) and one.scale != 1 for one in value)
     name = "lora-scaled" if scaled else key.name
-    return f"{name} = {','.join(_format_item(one, scaled) for one in value)}"
+    items = key.ini.separator.join(_format_item(one, scaled) for one in value)
+    return f"{name} = {items}"
 
 
 def _format_item(one: object, scaled: bool) -> str:

@@ -86,6 +86,8 @@ def _served_form(model: str) -> str:
 
 Model = Annotated[str, Field(min_length=1), AfterValidator(_served_form)]
 Name = Annotated[str, Field(min_length=1), AfterValidator(printable_name)]
+# A question that can stand on a button.
+Starter = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable_name)]
 Dialect = Annotated[str, AfterValidator(known_dialect)]
 
 

@@ -24,12 +24,14 @@ from deployments.router.presets.option_types import (
     PoolingOption,
     ScalingOptions,
     ServedAdapterOptions,
+    Starter,
     Task,
     adapter_from_path,
 )
 from deployments.router.presets.served_adapters import read_adapters
 from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
 from deployments.router.presets.values import (
+    bar_separated,
     boolean,
     comma_separated,
     gpus_for_layers,
@@ -59,6 +61,11 @@ class ServedOptions(StrictOptions):
     tags: Annotated[tuple[Name, ...], Ini(("tags", "LLAMA_ARG_TAGS"), read=comma_separated)] = (
         Field(default=(), description="Shown in the list of models, without effect")
     )
+    starters: Annotated[
+        tuple[Starter, ...],
+        Ini(("starters",), read=bar_separated, separator=" | "),
+        Unset("none; the demo model has its own"),
+    ] = Field(default=(), description="Questions that the page offers in a new chat with the model")
     load_on_startup: Annotated[
         bool,
         Ini(("load-on-startup",), read=boolean),
@@ -244,6 +251,7 @@ class ModelOptions(LimitOptions, ServedOptions):
             settings=self._settings(name, max((one.rank for one in adapters), default=0)),
             aliases=tuple(dict.fromkeys(one for one in self.aliases if one != name)),
             tags=tuple(dict.fromkeys(self.tags)),
+            starters=tuple(dict.fromkeys(self.starters)),
             load_on_startup=self.load_on_startup,
             pinned=self.pinned,
             source=source,

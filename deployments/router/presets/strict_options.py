@@ -17,11 +17,13 @@ class Ini:
     names: all that are understood, the environment's too; the first is shown.
     read: from the file's text to what the option takes.
     unset: llama-server's word for leaving the choice to itself.
+    separator: of the items of a list, as they are written.
     """
 
     names: tuple[str, ...]
     read: Callable[[str], object] = str
     unset: str | None = None
+    separator: str = ","
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,11 @@ def comma_separated(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def bar_separated(text: str) -> tuple[str, ...]:
+    """For items that may have commas."""
+    return tuple(part.strip() for part in text.split("|") if part.strip())
+
+
 def hub_id(text: str) -> str:
     if ":" in text and "://" not in text:
         raise ValueError("a tag chooses among GGUF files, which can't be read: name the repository")

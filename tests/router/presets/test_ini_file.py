@@ -34,6 +34,7 @@ np = 1
 model = some/file
 alias = tb,sm
 tags = chat, test
+starters = Who, or what? | Why?
 load-on-startup = true
 stop-timeout = 2
 sleep-idle-seconds = 3    ; seconds
@@ -45,6 +46,7 @@ sleep-idle-seconds = 3    ; seconds
         "model": "some/file",
         "aliases": ("tb", "sm"),
         "tags": ("chat", "test"),
+        "starters": ("Who, or what?", "Why?"),
         "load_on_startup": True,
         "stop_timeout_s": 2,
         "sleep_idle_s": 3,
