@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from tests.web.browser.driving.device import Device
+from tests.web.browser.driving.graph import DEMO, SEEING
 from tests.web.browser.driving.screen import Screen
 
 
@@ -99,14 +101,20 @@ def test_the_words_of_a_pdf_go_along(screen: Screen, tmp_path: Path) -> None:
 
 
 def test_a_picture_that_the_model_can_not_take_is_refused_before_it_is_sent(
-    screen: Screen, tmp_path: Path
+    device: Device, tmp_path: Path
 ) -> None:
+    """A model that takes it is offered, and known without being loaded."""
+    screen = device(settings={"loadOn": "send"})
     path = tmp_path / "dot.png"
     path.write_bytes(png())
     attach(screen, path)
     expect(screen.role("alert")).to_contain_text("picture")
     screen.ask("What is this?")
     expect(screen.questions).to_have_count(0)
+    screen.button(f"Use {SEEING}").click()
+    expect(screen.role("combobox", "Model")).to_contain_text(SEEING)
+    expect(screen.role("alert")).to_have_count(0)
+    screen.pick_model(DEMO)
     screen.button("Remove dot.png").click()
     screen.box.press("Enter")
     expect(screen.questions).to_have_count(1)

@@ -3,12 +3,12 @@
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.server import Server
 from tests.web.browser.driving.device import Device
 from tests.web.browser.driving.page import WAIT_MS, Problems
-from tests.web.browser.driving.screen import Screen
+from tests.web.browser.driving.screen import CHATS, Screen
 
 REFUSED = "the server responded with a status of 400"
 
@@ -145,6 +145,49 @@ def test_without_a_network_a_draft_can_be_written_and_is_kept(
     expect(screen.box).to_have_value("What is the capital of Kenya?")
     screen.box.press("Enter")
     expect(screen.answers.nth(1)).to_contain_text("Nairobi")
+
+
+def test_nothing_that_is_typed_is_lost(screen: Screen) -> None:
+    """While the page does not know yet whose chats it shows, and while a first question is sent."""
+    held: list[Route] = []
+    screen.page.route("**/ui/api/me", lambda route: held.append(route))
+    screen.page.reload()
+    expect(screen.box).to_be_focused()
+    screen.next_answer("Yes.")
+    screen.page.keyboard.type("First question?\nand then ")
+    expect(screen.button("Stop generating")).to_be_visible()
+    expect(screen.box).to_have_value("and then ")
+    screen.page.unroute("**/ui/api/me")
+    for route in held:
+        route.continue_()
+    screen.page.keyboard.type("this second thing", delay=15)
+    expect(screen.answers).to_contain_text("Yes.")
+    expect(screen.box).to_have_value("and then this second thing")
+    expect(screen.questions).to_have_text("First question?")
+    screen.button("New chat").click()
+    expect(screen.box).to_have_value("")
+    screen.chat("First question?").click()
+    expect(screen.box).to_have_value("and then this second thing")
+
+
+def test_a_question_without_an_answer_is_asked_again(screen: Screen) -> None:
+    """Where the page was closed before the server heard of it, and where its answer was deleted."""
+    asked: list[Route] = []
+    screen.page.route(CHATS, lambda route: asked.append(route))
+    screen.ask("What is the capital of Norway?")
+    expect(screen.answers).to_be_visible()
+    screen.page.reload()
+    screen.page.unroute(CHATS)
+    screen.chat("What is the capital of Norway?").click()
+    screen.button("Ask again").click()
+    expect(screen.answers).to_contain_text("Oslo")
+    screen.wait_for_end()
+    screen.act(screen.answers, "Delete message")
+    screen.role("alertdialog").get_by_role("button", name="Delete", exact=True).click()
+    expect(screen.answers).to_have_count(0)
+    screen.button("Ask again").click()
+    expect(screen.answers).to_contain_text("Oslo")
+    expect(screen.questions).to_have_count(1)
 
 
 def test_a_draft_outlives_a_reload(screen: Screen) -> None:

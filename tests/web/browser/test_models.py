@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.server import Server
-from tests.web.browser.driving.graph import BROKEN, DEMO, OTHER, SMALL
+from tests.web.browser.driving.graph import BROKEN, DEMO, OTHER, SEEING, SMALL, STARTERS
 from tests.web.browser.driving.page import LOAD_MS, Problems
 from tests.web.browser.driving.screen import Screen
 
@@ -14,6 +14,7 @@ def test_the_picker_tells_of_each_model(screen: Screen) -> None:
     models = screen.role("listbox", "Models")
     for name in (DEMO, OTHER, SMALL, BROKEN):
         expect(models.get_by_role("option", name=name)).to_be_visible()
+    expect(models.get_by_role("option", name=SEEING)).to_contain_text("not loaded · text, image")
     screen.page.keyboard.type("sma")
     expect(models.get_by_role("option")).to_have_count(1)
     screen.page.keyboard.press("Enter")
@@ -48,6 +49,17 @@ def test_why_a_model_could_not_be_loaded_is_said(screen: Screen, problems: Probl
     option = screen.role("listbox", "Models").get_by_role("option", name=BROKEN)
     expect(option).to_contain_text("failed")
     screen.page.keyboard.press("Escape")
+
+
+def test_a_new_chat_offers_what_its_model_answers(screen: Screen) -> None:
+    starters = screen.role("list", "Starters").get_by_role("button")
+    expect(starters).to_have_text(STARTERS)
+    screen.pick_model(SMALL)
+    expect(starters).to_have_count(0)
+    screen.pick_model(DEMO)
+    starters.last.click()
+    expect(screen.questions).to_have_text(STARTERS[-1])
+    expect(screen.answers).to_contain_text("43")
 
 
 def test_the_chosen_model_is_the_chats(screen: Screen) -> None:

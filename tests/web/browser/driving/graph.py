@@ -12,6 +12,8 @@ from tests.e2e.server import REPOSITORY, Server
 
 DEMO = "manta-demo"
 OTHER = "other"  # the demo's weights again, loaded when a test asks it
+SEEING = "seeing"  # that takes pictures, and is never loaded
+STARTERS = ["What is Manta?", "Tell me a story, please.", "What is 17 + 26?"]
 SMALL = "small"  # that holds little
 BROKEN = "broken"  # whose weights are of another shape than its configuration says
 N_KEYS = 200
@@ -24,11 +26,14 @@ num-cpus = 0.25
 n-pages = 1024
 
 [{demo}]                   ; the one that a new chat asks
+starters = {starters}
 model = {folder}
 load-on-startup = true
 pinned = true
 [{other}]
 model = {folder}
+[{seeing}]
+model = {vision}
 [{small}]
 model = small
 n-pages = 64
@@ -46,10 +51,10 @@ def save_models(folder: Path) -> Path:
     save_checkpoint(folder / "small", context=256)
     _save_broken(folder / "broken")
     presets = folder / "models.ini"
-    demo = REPOSITORY / "serve_app" / "demo" / "model"
-    presets.write_text(
-        PRESETS.format(demo=DEMO, other=OTHER, small=SMALL, broken=BROKEN, folder=demo)
-    )
+    demos = REPOSITORY / "serve_app" / "demo"
+    names = {"demo": DEMO, "other": OTHER, "seeing": SEEING, "small": SMALL, "broken": BROKEN}
+    folders = {"folder": demos / "model", "vision": demos / "vision"}
+    presets.write_text(PRESETS.format(**names, **folders, starters=" | ".join(STARTERS)))
     return presets
 
 

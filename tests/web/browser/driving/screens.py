@@ -45,7 +45,9 @@ def _device(device: Device, width: int, *, signed_in: bool = True) -> Screen:
 
 
 def empty(device: Device, width: int) -> Screen:
-    return _device(device, width)
+    screen = _device(device, width)
+    expect(screen.role("list", "Starters")).to_be_visible()
+    return screen
 
 
 def chat(device: Device, width: int) -> Screen:

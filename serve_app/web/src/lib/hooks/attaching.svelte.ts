@@ -6,9 +6,6 @@ import { settingsStore } from '#lib/stores/settings.svelte';
 import type { Attachment } from '#lib/types';
 import type { UsedDraft } from './draft.svelte';
 
-/** The draft of no chat. */
-const NEW = 'new';
-
 export interface Preparation {
 	id: number;
 	name: string;
@@ -50,7 +47,7 @@ export function useAttaching(draft: UsedDraft) {
 	async function addOne(file: File): Promise<void> {
 		const controller = new AbortController();
 		const id = ++count;
-		const of = conversationsStore.current?.id ?? NEW;
+		const of = draft.place;
 		const update = (share: number | null) =>
 			(preparations = preparations.map((one) => (one.id === id ? { ...one, share } : one)));
 		const cancel = () => controller.abort();
@@ -64,7 +61,7 @@ export function useAttaching(draft: UsedDraft) {
 			});
 			const kept = await conversationsStore.putFile(blob);
 			if (controller.signal.aborted) return;
-			if ((conversationsStore.current?.id ?? NEW) === of) put({ name, ...kept, as });
+			if (draft.place === of) put({ name, ...kept, as });
 			else await keep(of, { name, ...kept, as });
 		} catch (error) {
 			if (!controller.signal.aborted) refusals = [...refusals, whyNot(file.name, error)];

@@ -1,5 +1,5 @@
 import { whyUnread } from '#lib/pure/attachments';
-import { modalitiesOf } from '#lib/stores/file_contents';
+import { modalitiesOf, modelsThatRead } from '#lib/stores/file_contents';
 import type { Attachment, Message } from '#lib/types';
 
 /** Whether the model that is chosen reads what is attached, said before anything is sent. */
@@ -21,6 +21,10 @@ export function useModelChangeValidation(
 	return {
 		get errors() {
 			return errors;
+		},
+		/** A model that reads what is attached, where this one does not. */
+		get better(): string | undefined {
+			return errors.length > 0 ? modelsThatRead(attachments())[0] : undefined;
 		},
 		get warnings() {
 			return warnings;

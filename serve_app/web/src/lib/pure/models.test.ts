@@ -21,12 +21,14 @@ test('a model of the list', () => {
 		state: 'loaded',
 		n_ctx: 32768,
 		modalities: { image: true, audio: false },
+		starters: [],
 		chats: true,
 		removable: true,
 		aliases: ['big']
 	});
 	expect(readModel(FAILED)).toMatchObject({ state: 'failed', message: 'no config.json' });
 	expect(readModel({ ...READY, tasks: ['embed'] }).chats).toBe(false);
+	expect(readModel({ ...READY, starters: ['Who?'] }).starters).toEqual(['Who?']);
 });
 
 test('an event changes its model alone, and the old progress is gone', () => {
@@ -68,7 +70,7 @@ test('its description says state, context, kinds, replicas, and why it failed', 
 	expect(describeModel({ ...qwen, replicas: 2 })).toBe(
 		'loaded; 32k tokens of context; text, image; 2 replicas'
 	);
-	expect(describeModel(readModel(FAILED))).toBe('failed: no config.json; text');
+	expect(describeModel(readModel(FAILED))).toBe('failed: no config.json; takes: known when loaded');
 });
 
 test('groups by state, names sorted, every word of the search must match', () => {

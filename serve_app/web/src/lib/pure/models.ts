@@ -13,7 +13,10 @@ export interface ModelEntry {
 	/** Tokens. */
 	n_ctx?: number;
 	replicas?: number;
-	modalities: { image: boolean; audio: boolean };
+	/** What it reads beside text; undefined: only a loaded model says it. */
+	modalities?: { image: boolean; audio: boolean };
+	/** Questions that it answers well, for a new chat. */
+	starters: string[];
 	/** It answers chats, or is not loaded, so that the server does not say it. */
 	chats: boolean;
 	/** Downloaded by the server, so that it may be deleted. */
@@ -52,8 +55,8 @@ export function readStatus(status: Fields): Pick<ModelEntry, 'state' | 'progress
 
 export function readModel(raw: Fields): ModelEntry {
 	const meta = (raw.meta ?? {}) as Fields;
-	const architecture = (raw.architecture ?? {}) as { input_modalities?: string[] };
-	const inputs = architecture.input_modalities ?? ['text'];
+	const inputs = (raw.architecture as { input_modalities?: string[] } | undefined)
+		?.input_modalities;
 	const tasks = (raw.tasks ?? ['generate']) as string[];
 	const status = (raw.status ?? {}) as Fields;
 	const n_ctx = meta.n_ctx ?? raw.max_model_len;
@@ -64,7 +67,10 @@ export function readModel(raw: Fields): ModelEntry {
 		...readStatus(status),
 		...(typeof n_ctx === 'number' && { n_ctx }),
 		...(typeof replicas === 'number' && { replicas }),
-		modalities: { image: inputs.includes('image'), audio: inputs.includes('audio') },
+		...(inputs && {
+			modalities: { image: inputs.includes('image'), audio: inputs.includes('audio') }
+		}),
+		starters: (raw.starters ?? []) as string[],
 		chats: tasks.includes('generate'),
 		removable: raw.can_remove === true,
 		aliases: ((raw.aliases ?? []) as string[]).filter((alias) => alias !== id),
@@ -107,14 +113,20 @@ export const STATE_WORDS: Record<ModelState, string> = {
 export function describeModel(model: ModelEntry): string {
 	const percent = model.progress ? ` ${Math.round(model.progress.value * 100)} %` : '';
 	const state = `${STATE_WORDS[model.state]}${percent}`;
-	const kinds = ['text', model.modalities.image && 'image', model.modalities.audio && 'audio'];
 	const parts = [
 		model.state === 'failed' && model.message ? `${state}: ${model.message}` : state,
 		model.n_ctx && `${shortCount(model.n_ctx)} tokens of context`,
-		kinds.filter(Boolean).join(', '),
+		describeInputs(model),
 		model.replicas !== undefined && model.replicas > 1 && `${model.replicas} replicas`
 	];
 	return parts.filter(Boolean).join('; ');
+}
+
+/** "text, image": what it reads. */
+export function describeInputs({ modalities }: ModelEntry): string {
+	if (!modalities) return 'takes: known when loaded';
+	const { image, audio } = modalities;
+	return ['text', image && 'image', audio && 'audio'].filter(Boolean).join(', ');
 }
 
 /** 2048: "2k"; 131072: "128k"; 1000: "1,000". */

@@ -26,6 +26,8 @@ class ChatStore {
 	runs = new SvelteMap<string, Run>();
 	/** Said to screen readers: that an answer started or finished, or was copied; never its words. */
 	said = $state('');
+	/** Chats whose question is being kept; true: its answer was stopped before it began. */
+	readonly #sends = new SvelteMap<string, boolean>();
 	readonly #goesOn = new SvelteMap<string, boolean>();
 	readonly #asked = new Set<string>();
 	/** Questions that were asked again by itself. */
@@ -53,8 +55,9 @@ class ChatStore {
 		if (this.runs.get(run.chat) === run) this.runs.delete(run.chat);
 	}
 
+	/** From the moment in which a question is sent. */
 	isRunning(chat: string | null | undefined): boolean {
-		return chat !== null && chat !== undefined && this.runs.has(chat);
+		return chat !== null && chat !== undefined && (this.runs.has(chat) || this.#sends.has(chat));
 	}
 
 	runOf(chat: string, message: string): Run | undefined {
@@ -103,22 +106,52 @@ class ChatStore {
 		return modelsStore.find(chat?.model)?.id ?? chat?.model ?? modelsStore.selected;
 	}
 
-	/** Answers the chat's id: a new one's where none was open. */
-	async send(text: string, attachments: Attachment[] = []): Promise<string | null> {
-		const model = this.modelOf(conversationsStore.current);
+	/** `id`: of the open chat, or of the new one that this makes. Answers it; null: not sent. */
+	async send(
+		text: string,
+		attachments: Attachment[] = [],
+		id = conversationsStore.current?.id ?? newId()
+	): Promise<string | null> {
+		const open = conversationsStore.current;
+		const model = this.modelOf(open);
+		if ((open && open.id !== id) || this.isRunning(id)) return null;
 		if (model === null && serverStore.reachable) return null;
-		const chat =
-			conversationsStore.current ??
-			(await conversationsStore.create({
-				title: firstLine(text) || attachments[0]?.name || 'New chat',
-				model,
-				system: settingsStore.values.system
-			}));
-		if (this.isRunning(chat.id)) return null;
-		const question = newMessage(chat, chat.leaf, 'user', { text, attachments });
-		await conversationsStore.addMessage(question, { select: true });
-		void this.#ask(chat, question, model);
-		return chat.id;
+		const title = firstLine(text) || attachments[0]?.name || 'New chat';
+		const { system } = settingsStore.values;
+		await this.#keepAndAsk(id, async () => {
+			const chat = open ?? (await conversationsStore.create({ title, model, system }, id));
+			return { chat, question: newMessage(chat, chat.leaf, 'user', { text, attachments }) };
+		});
+		return id;
+	}
+
+	/** Answers once the question is kept, with what ends when it is answered. */
+	async #keepAndAsk(
+		id: string,
+		make: () => Promise<{ chat: Chat; question: Message }>
+	): Promise<{ answered: Promise<void> }> {
+		this.#sends.set(id, false);
+		try {
+			const { chat, question } = await make();
+			await conversationsStore.addMessage(question, { select: true });
+			const isStopped = this.#sends.get(id);
+			return {
+				answered: isStopped ? Promise.resolve() : this.#ask(chat, question, this.modelOf(chat))
+			};
+		} finally {
+			this.#sends.delete(id);
+		}
+	}
+
+	/** For what stands at the end of the open branch without an answer. */
+	async askAgain(): Promise<void> {
+		const chat = conversationsStore.current;
+		const last = conversationsStore.path.at(-1);
+		if (!chat || !last || this.isRunning(chat.id)) return;
+		const model = this.modelOf(chat);
+		if (last.role === 'assistant') await this.retry(last.id);
+		else if (last.role === 'user') await this.#ask(chat, last, model);
+		else if (model !== null) await this.#answer(chat, last.id, model);
 	}
 
 	/** Now, or once the server is back. */
@@ -185,6 +218,7 @@ class ChatStore {
 	/** Ends the chat's answer; what has come stays. */
 	stop(chat: string): void {
 		const run = this.runs.get(chat);
+		if (!run && this.#sends.has(chat)) this.#sends.set(chat, true);
 		if (!run) return;
 		run.controller.abort(new DOMException('Stopped', 'AbortError'));
 		const tell = () => void ChatService.stop(run.message).catch(() => undefined);
@@ -221,8 +255,14 @@ class ChatStore {
 			attachments: message.attachments,
 			...(message.role === 'assistant' && { model: message.model, finish: 'stop' as const })
 		});
-		await conversationsStore.addMessage(sibling, { select: true });
-		if (message.role === 'user') await this.#ask(chat, sibling, this.modelOf(chat));
+		if (message.role !== 'user') {
+			await conversationsStore.addMessage(sibling, { select: true });
+			return;
+		}
+		const made = { chat, question: sibling };
+		await (
+			await this.#keepAndAsk(chat.id, () => Promise.resolve(made))
+		).answered;
 	}
 
 	/** A sibling that starts with this answer and goes on with it. */

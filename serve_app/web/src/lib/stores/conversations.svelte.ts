@@ -165,8 +165,8 @@ class ConversationsStore {
 	}
 
 	/** Also opens it. */
-	async create(fields: Partial<Chat> = {}): Promise<StoredChat> {
-		const chat = newChat($state.snapshot(fields) as Partial<Chat>);
+	async create(fields: Partial<Chat> = {}, id = newId()): Promise<StoredChat> {
+		const chat = newChat($state.snapshot(fields) as Partial<Chat>, id);
 		await this.#whenReady();
 		await this.#write((database) => database.add([chat]));
 		this.#put(chat);
@@ -366,7 +366,9 @@ class ConversationsStore {
 
 	async draft(chat: string): Promise<Draft | undefined> {
 		const left = readLocal(LEFT_DRAFT) as LeftDraft | undefined;
-		if (left?.draft.chat !== chat || left.database !== this.#database?.name)
+		// One of nobody was written before it was known whose chats are shown.
+		const isOurs = left?.database === undefined || left.database === this.#database?.name;
+		if (left?.draft.chat !== chat || !isOurs)
 			return this.#database
 				? this.#write((database) => database.draft(chat))
 				: this.#drafts.get(chat);
@@ -626,7 +628,7 @@ function storable(fields: Partial<Chat>): Partial<Chat> {
 	return title === undefined ? rest : { ...rest, title: title.replaceAll('\0', '') };
 }
 
-function newChat(fields: Partial<Chat>): StoredChat {
+function newChat(fields: Partial<Chat>, id = newId()): StoredChat {
 	const now = Date.now();
 	return withDirt({
 		title: 'New chat',
@@ -639,7 +641,7 @@ function newChat(fields: Partial<Chat>): StoredChat {
 		created_at: now,
 		updated_at: now,
 		...storable(fields),
-		id: newId(),
+		id,
 		revision: null,
 		dirty: [],
 		base: null,

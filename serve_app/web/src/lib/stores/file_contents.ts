@@ -1,5 +1,6 @@
 import { whyUnread, type Modalities } from '#lib/pure/attachments';
 import { contentKey, type FileContent } from '#lib/pure/chat_request';
+import type { ModelEntry } from '#lib/pure/models';
 import { FilesService } from '#lib/services/files';
 import type { Attachment, Message } from '#lib/types';
 import { conversationsStore } from './conversations.svelte';
@@ -10,11 +11,22 @@ export function modalitiesOf(model: string | null): Modalities | undefined {
 	const entry = modelsStore.find(model);
 	if (!entry) return undefined;
 	const props = modelsStore.props(entry.id);
-	if (!props && entry.state !== 'loaded' && entry.state !== 'asleep') return undefined;
+	if (!props) return entry.modalities;
 	return {
-		image: entry.modalities.image || (props?.modalities.vision ?? false),
-		audio: entry.modalities.audio || (props?.modalities.audio ?? false)
+		image: entry.modalities?.image || props.modalities.vision,
+		audio: entry.modalities?.audio || props.modalities.audio
 	};
+}
+
+/** The models that read all of these files, for who attached them to one that does not; loaded ones first. */
+export function modelsThatRead(files: readonly Attachment[]): string[] {
+	const reads = (model: string) => {
+		const modalities = modalitiesOf(model);
+		return modalities && files.every((file) => !whyUnread(file, model, modalities));
+	};
+	const found = modelsStore.chatting.filter(({ id, state }) => state !== 'failed' && reads(id));
+	const isUp = (one: ModelEntry) => Number(one.state === 'loaded' || one.state === 'asleep');
+	return found.sort((a, b) => isUp(b) - isUp(a)).map(({ id }) => id);
 }
 
 /**
