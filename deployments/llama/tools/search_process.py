@@ -4,41 +4,42 @@ Nothing else ends some patterns: `regex` looks at its timeout only now and then.
 """
 
 import json
-import os
-import resource
-import subprocess
-import sys
-from typing import Any
+from functools import partial
+from typing import Any, BinaryIO
 
 from deployments.llama.tools.folder import Folder, Path, ToolError
 from deployments.llama.tools.search import FILE_GLOB_SEARCH, GREP_SEARCH
 from deployments.llama.tools.tool import Answer, BuiltInTool, ToolContext
 from deployments.llama.tools.walk import MAX_SEARCH_S
+from deployments.sandbox.process import JobProcess, ProcessDiedError
+from deployments.sandbox.worker import serve
 
 SEARCHES: dict[str, BuiltInTool[Any]] = {
     tool.name: tool for tool in (FILE_GLOB_SEARCH, GREP_SEARCH)
 }
-COMMAND = [sys.executable, "-m", __name__]
-NICENESS = 10  # streams come first
+MODULE = "deployments.llama.tools.search_process"
+NICENESS = 10
 MAX_MEMORY_BYTES = 1 << 30
 
 
 def search(name: str, params: dict[str, object], context: ToolContext) -> Answer:
     """Blocks for MAX_SEARCH_S at most. Raises ToolError."""
     asked = {"name": name, "params": params, "root": context.folder.root, "cwd": context.cwd}
+    process = JobProcess(MODULE, MAX_SEARCH_S)
     try:
-        done = subprocess.run(
-            COMMAND,
-            input=json.dumps(asked).encode(),
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            timeout=MAX_SEARCH_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise ToolError(f"the search took more than {MAX_SEARCH_S:g} seconds") from None
-    if done.returncode:
-        raise ToolError("the search failed: it may have needed too much memory")
-    answer: Answer = json.loads(done.stdout)
+        return process.run(partial(_exchanged, json.dumps(asked).encode() + b"\n"))
+    except ProcessDiedError as death:
+        late = f"the search took more than {MAX_SEARCH_S:g} seconds"
+        failed = "the search failed: it may have needed too much memory"
+        raise ToolError(late if death.is_late else failed) from None
+    finally:
+        process.close()
+
+
+def _exchanged(line: bytes, jobs: BinaryIO, answers: BinaryIO) -> Answer:
+    jobs.write(line)
+    jobs.flush()
+    answer: Answer = json.loads(answers.readline())
     return answer
 
 
@@ -53,7 +54,9 @@ def answer_of(asked: dict[str, Any]) -> Answer:
         return {"error": str(failure)}
 
 
+def _write_answer(line: bytes, jobs: BinaryIO, answers: BinaryIO) -> None:
+    answers.write(json.dumps(answer_of(json.loads(line))).encode() + b"\n")
+
+
 if __name__ == "__main__":
-    os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    json.dump(answer_of(json.load(sys.stdin)), sys.stdout)
+    serve(_write_answer, niceness=NICENESS, max_memory_bytes=MAX_MEMORY_BYTES)

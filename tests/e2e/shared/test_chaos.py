@@ -309,3 +309,59 @@ def test_a_dead_ingress_leaves_nothing_running(server: Server) -> None:
     assert all(isinstance(one, httpx.HTTPError) for one in answers)
     server.eventually(lambda: server.pages_used() == 0)
     server.eventually(server.is_ready)
+
+
+@pytest.mark.exhaustive  # tests/ingress/fleet/test_suspects.py: who is taken for the cause
+@pytest.mark.timeout(900)
+def test_of_all_that_lost_two_replicas_the_one_with_a_grammar_ends(pair: Server) -> None:
+    plain = {"model": PAIR, "prompt": "Once", "max_tokens": 900, "ignore_eos": True}
+    bound = {**plain, "ignore_eos": False, "structured_outputs": {"regex": "([a-d]{3} ){300}"}}
+
+    def all_are_lost_twice() -> bool:
+        pair.eventually(lambda: both_serve(pair))
+        before = pair.failovers()
+        suspect, *others = asyncio.run(lost_twice(pair, [bound, plain, plain]))
+        if pair.failovers() - before < 5:  # some had ended before the second death
+            return False
+        assert json.loads(suspect[-1])["error"]["code"] == "replica_died"
+        assert [lines[-1] for lines in others] == ["[DONE]"] * 2
+        return True
+
+    assert any(all_are_lost_twice() for _ in range(MAX_ROUNDS))
+    pair.eventually(lambda: both_serve(pair))
+
+
+async def lost_twice(server: Server, jobs: list[dict[str, Any]]) -> list[list[str]]:
+    """The streams' lines. All replicas die when each has begun, and once more when each goes on."""
+    moments = [asyncio.Event() for _ in jobs]
+
+    async def read(
+        client: httpx.AsyncClient, job: dict[str, Any], came: asyncio.Event
+    ) -> list[str]:
+        lines: list[str] = []
+        async with client.stream("POST", "/v1/completions", json={**job, "stream": True}) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: "):
+                    lines.append(line.removeprefix("data: "))
+                    came.set()
+        came.set()
+        return lines
+
+    async with httpx.AsyncClient(base_url=server.url, timeout=300) as client:
+        reading = [
+            asyncio.create_task(read(client, job, came))
+            for job, came in zip(jobs, moments, strict=True)
+        ]
+        await all_have_come(moments)
+        enough = server.failovers() + len(jobs)
+        kill_all(server.replicas(*PAIR_REPLICAS))
+        await asyncio.to_thread(server.eventually, lambda: server.failovers() >= enough)
+        for came in moments:
+            came.clear()
+        await all_have_come(moments)
+        kill_all(server.replicas(*PAIR_REPLICAS))
+        return await asyncio.gather(*reading)
+
+
+async def all_have_come(moments: list[asyncio.Event]) -> None:
+    await asyncio.gather(*(came.wait() for came in moments))
