@@ -69,7 +69,8 @@ class Places:
                 del self._running[asking]
             needless = [idle for used, idle in self._idle if now - used > IDLE_S]
             self._idle = [(used, idle) for used, idle in self._idle if now - used <= IDLE_S]
-            self._idle.append((now, process))
+            # The last is taken first: not one that has to begin anew, whoever ended it.
+            self._idle.insert(0 if process.pid is None else len(self._idle), (now, process))
             self._changed.notify_all()
         for idle in needless:
             idle.close()

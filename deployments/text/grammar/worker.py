@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from deployments.sandbox.worker import serve
+from deployments.sandbox.worker import serve, unbounded
 from deployments.text.grammar.deep_stack import with_deep_stack, with_stack
 from deployments.text.grammar.ll_tokenizer import ll_tokenizer
 from deployments.text.grammar.matcher import build_matcher, error_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 NICENESS = 5  # a request waits for it
-MAX_MEMORY_BYTES = 2 << 30  # of addresses: a large vocabulary, and the stack of a deep grammar
+MAX_MEMORY_BYTES = 2 << 30  # of addresses: vocabularies, and the stack of a deep grammar
 MAX_CPU_S = 5.0  # of a job
 WALKED_TOKENS = 256
 WALK_CPU_S = 0.1  # after which a walk begins no further token
@@ -122,7 +122,8 @@ class GrammarReader:
             if len(texts) < 2:
                 return {"needs_tokens": True}
             try:
-                self._tokens[key] = _tokens(texts[1], job["vocab_size"], job["eos"])
+                with unbounded():  # a large vocabulary takes seconds
+                    self._tokens[key] = _tokens(texts[1], job["vocab_size"], job["eos"])
             except Exception:  # an engine has no grammars for this model, and says so
                 return {"error": ""}
             if len(self._tokens) > MAX_TOKENIZERS:
