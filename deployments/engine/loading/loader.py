@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import (
-    AutoTokenizer,
     Mxfp4Config,
     PretrainedConfig,
     PreTrainedModel,
@@ -34,6 +33,7 @@ from deployments.engine.loading.model_tasks import LABEL_TASKS, answer_as, auto_
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
 from deployments.engine.loading.sentence_files import SentenceFiles, read_sentence_files
 from deployments.engine.loading.speech import as_decoder
+from deployments.engine.loading.tokenizer_files import read_tokenizer
 from deployments.engine.loading.weights_check import check_weights
 from deployments.engine.media.encoder import media_encoder
 from deployments.engine.outputs.model_outputs import outputs_of
@@ -231,9 +231,7 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     """
     check_tokenizer_files(path)
     with unsupported_on_error(f"the tokenizer of {path} can't be loaded"):
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            path, trust_remote_code=False
-        )
+        tokenizer = read_tokenizer(path)
     if not tokenizer.is_fast:
         raise UnsupportedModelError(f"{type(tokenizer).__name__} has no fast implementation")
     return tokenizer

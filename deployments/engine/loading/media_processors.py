@@ -9,13 +9,13 @@ from typing import Any
 import transformers
 from transformers import (
     AutoImageProcessor,
-    AutoTokenizer,
     ImageProcessingMixin,
     PretrainedConfig,
     ProcessorMixin,
 )
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
+from deployments.engine.loading.tokenizer_files import read_tokenizer
 from deployments.engine.media.families.registry import takes_media
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,9 @@ def load_processor(path: str, config: PretrainedConfig) -> Any:
         if name in STAND_INS:
             return _stand_in(path, name)
         processor = _without_videos(getattr(transformers, name))
-        return processor.from_pretrained(path, trust_remote_code=False, backend="pil")
+        return processor.from_pretrained(
+            path, trust_remote_code=False, backend="pil", fix_mistral_regex=True
+        )
     except Exception as error:  # it is of any model's files
         log.warning("%s reads text only: its processor can't be loaded: %s", path, error)
         return None
@@ -92,5 +94,5 @@ def _stand_in(path: str, name: str) -> PixtralProcessor | SmolVLMProcessor:
     with suppress(OSError):
         fields, _ = ProcessorMixin.get_processor_dict(path)
     reader = AutoImageProcessor.from_pretrained(path, trust_remote_code=False, backend="pil")
-    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    tokenizer = read_tokenizer(path)
     return STAND_INS[name](reader, tokenizer, fields)

@@ -1,0 +1,38 @@
+"""Reads a model's tokenizer with its chat template, from any of the files that have one."""
+
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
+
+TEKKEN_MARK = "[INST]"  # in all vocabularies of Mistral
+
+
+def read_tokenizer(path: str) -> PreTrainedTokenizerBase:
+    """Raises what transformers raises."""
+    tokenizer = _tokenizer(path, fix_mistral_regex=True)
+    # It is told of the tokenizer within.
+    is_fixed = getattr(getattr(tokenizer, "_tokenizer", None), "fix_mistral_regex", False)
+    if is_fixed and TEKKEN_MARK not in tokenizer.get_vocab():
+        # Of a Mistral with another family's tokenizer, whose own expression is right.
+        tokenizer = _tokenizer(path, fix_mistral_regex=False)
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = _processor_template(path)
+    return tokenizer
+
+
+def _tokenizer(path: str, *, fix_mistral_regex: bool) -> PreTrainedTokenizerBase:
+    """Older files of Mistral's have an expression that cuts texts into other words than the model
+    was trained with. Either value also brings a fast tokenizer where mistral-common is installed,
+    which has none.
+    """
+    read: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        path, trust_remote_code=False, fix_mistral_regex=fix_mistral_regex
+    )
+    return read
+
+
+def _processor_template(path: str) -> Any:
+    """The template of a processor: chat_template.json, or processor_config.json in older files."""
+    fields, others = ProcessorMixin.get_processor_dict(path)
+    found = fields.get("chat_template") or others.get("chat_template")
+    return {one["name"]: one["template"] for one in found} if isinstance(found, list) else found
