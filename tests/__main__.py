@@ -1,9 +1,9 @@
 """The one check, for people and for CI: `python -m tests`.
 
-Arguments go to pytest. Two processes share the tests, as tests/sharing.py says. Types are checked
-beside, in the time that both leave. A test that fails is run once more at the end, alone on the
-machine. Where it passes then, the check does too, and ends by saying that the test is flaky. The
-exhaustive run forgives nothing.
+Arguments go to pytest. Two processes share the tests, as tests/check/sharing.py says. Types are
+checked beside, in the time that both leave. A test that fails is run once more at the end, alone on
+the machine. Where it passes then, the check does too, and ends by saying that the test is flaky.
+The exhaustive run forgives nothing.
 """
 
 import os

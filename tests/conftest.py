@@ -10,7 +10,8 @@ import signal
 import pytest
 from hypothesis import settings
 
-from tests import effort, sharing
+from tests import effort
+from tests.check import sharing
 from tests.databases import postgres, url  # noqa: F401 (fixtures)
 
 settings.register_profile("check", deadline=None, derandomize=True, max_examples=25)
