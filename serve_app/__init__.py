@@ -13,35 +13,28 @@ from serve_app.web_arguments import WebArguments
 def router(args: RouterArguments) -> Application:
     from deployments.router.deployment import Router
 
-    return Router.bind(  # type: ignore[attr-defined]
-        args.checked_sources(),
-        args.capacity_settings(),
-        args.routing_settings(),
-        args.download_settings(),
-        args.adapter_settings(),
-    )
+    return Router.bind(*args.settings())  # type: ignore[attr-defined]
 
 
 def openai(args: OpenAIArguments) -> Application:
     from deployments.openai.deployment import OpenAIIngress
 
-    return OpenAIIngress.bind(args.ingress_settings(), args.store)  # type: ignore[attr-defined]
+    return OpenAIIngress.bind(*args.settings())  # type: ignore[attr-defined]
 
 
 def anthropic(args: IngressArguments) -> Application:
     from deployments.anthropic.deployment import AnthropicIngress
 
-    return AnthropicIngress.bind(args.ingress_settings())  # type: ignore[attr-defined]
+    return AnthropicIngress.bind(*args.settings())  # type: ignore[attr-defined]
 
 
 def llama(args: LlamaArguments) -> Application:
     from deployments.llama.deployment import LlamaIngress
 
-    settings = args.ingress_settings()
-    return LlamaIngress.bind(settings, args.tool_settings(), args.store)  # type: ignore[attr-defined]
+    return LlamaIngress.bind(*args.settings())  # type: ignore[attr-defined]
 
 
 def web(args: WebArguments) -> Application:
     from deployments.web.deployment import WebIngress
 
-    return WebIngress.bind(args.ingress_settings(), args.web_settings())  # type: ignore[attr-defined]
+    return WebIngress.bind(*args.settings())  # type: ignore[attr-defined]

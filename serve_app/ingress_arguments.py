@@ -13,6 +13,7 @@ from deployments.ingress.settings import (
     KEEP_ALIVE_S,
     LOAD_TIMEOUT_S,
     MAX_INFLIGHT,
+    STOP_TIMEOUT_S,
     IngressSettings,
 )
 from deployments.llama.tools.settings import ToolSettings
@@ -77,6 +78,13 @@ class HttpArguments(StrictOptions):
         description="Names of the server. Without keys it answers to these alone, and to "
         "addresses, `localhost` and the `host` of `http_options`, else 421. With 0.0.0.0 there it "
         "answers to all",
+    )
+
+    stop_timeout_s: float = Field(
+        default=STOP_TIMEOUT_S,
+        ge=0,
+        description="Seconds for answers to end when `serve run` is told to stop. Those that have "
+        "not then end with an error",
     )
 
     @model_validator(mode="after")
@@ -163,6 +171,10 @@ class IngressArguments(HttpArguments):
         "address that stands here may be private",
     )
 
+    def settings(self) -> tuple[object, ...]:
+        """Of its deployment. Raises ValueError for what can't be used."""
+        return (self.ingress_settings(),)
+
     def media_settings(self, folder: str | None = None) -> MediaSettings:
         return MediaSettings(
             max_media=self.max_media,
@@ -191,6 +203,7 @@ class IngressArguments(HttpArguments):
             shared_prefixes=self.shared_prefixes,
             encryption_key=encryption_key(self.encryption_key_file),
             hosts=self.known_hosts(),
+            stop_timeout_s=self.stop_timeout_s,
             cors_origins=self.cors_origins,
             load_timeout_s=self.load_timeout_s,
             max_inflight=self.max_inflight,
@@ -208,6 +221,9 @@ class OpenAIArguments(IngressArguments):
         "`postgresql://USER:PASSWORD@HOST/NAME`. With `none` responses are in the memory of one "
         "process",
     )
+
+    def settings(self) -> tuple[object, ...]:
+        return (self.ingress_settings(), self.store)
 
 
 class LlamaArguments(OpenAIArguments):
@@ -237,6 +253,9 @@ class LlamaArguments(OpenAIArguments):
         if not folder.is_dir():
             raise ValueError(f"there is no directory {folder}")
         return replace(settings, media=self.media_settings(str(folder.resolve())))
+
+    def settings(self) -> tuple[object, ...]:
+        return (self.ingress_settings(), self.tool_settings(), self.store)
 
     def tool_settings(self) -> ToolSettings | None:
         """Raises ValueError for a folder that does not exist, or for hosts without a folder."""

@@ -143,6 +143,16 @@ class RouterArguments(ModelOptions):
         default=RoutingArguments(), description="Weights of the cost by which a replica is chosen"
     )
 
+    def settings(self) -> tuple[object, ...]:
+        """Of its deployment. Raises ValueError for what can't be used."""
+        return (
+            self.checked_sources(),
+            self.capacity_settings(),
+            self.routing_settings(),
+            self.download_settings(),
+            self.adapter_settings(),
+        )
+
     def sources(self) -> Sources:
         """Raises ValueError for a model or a file that cannot exist."""
         return Sources(

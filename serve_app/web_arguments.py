@@ -81,7 +81,12 @@ class WebArguments(HttpArguments):
             api_keys=known.keys,
             key_owners=known.owners,
             hosts=self.known_hosts(),
+            stop_timeout_s=self.stop_timeout_s,
         )
+
+    def settings(self) -> tuple[object, ...]:
+        """Of its deployment. Raises ValueError for what can't be used."""
+        return (self.ingress_settings(), self.web_settings())
 
     def web_settings(self) -> WebSettings:
         limits = {one.name: getattr(self, one.name) for one in fields(StoreLimits)}

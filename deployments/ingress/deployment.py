@@ -19,6 +19,7 @@ from deployments.ingress.host_names import HostNames
 from deployments.ingress.http.app import SingleRequestId
 from deployments.ingress.metrics import Latencies, Metrics
 from deployments.ingress.settings import IngressSettings
+from deployments.ingress.stopping import Stopping
 from deployments.ingress.streams.peers import StreamKey, StreamState, no_stream
 from deployments.ingress.streams.replay_buffer import StreamPart
 from deployments.ingress.streams.resumable_streams import ResumableStreams
@@ -40,7 +41,14 @@ class HttpIngress(ABC):
         behind = bool(RAY_SERVE_ENABLE_HA_PROXY)
         probe_s = PROBE_S if behind else None
         names = HostNames(settings.hosts, listens_at)
-        self._settings = replace(settings, probe_s=probe_s, sees_peers=not behind, host_names=names)
+        self._stopping = Stopping()
+        self._settings = replace(
+            settings,
+            probe_s=probe_s,
+            sees_peers=not behind,
+            host_names=names,
+            stopping=self._stopping,
+        )
         # A request makes thousands of objects and hardly a reference cycle.
         gc.set_threshold(10_000)
         join_serve_log()
@@ -48,6 +56,10 @@ class HttpIngress(ABC):
     @abstractmethod
     def begin(self, settings: IngressSettings) -> ASGIApp:
         """The application, in the event loop that runs it."""
+
+    async def end_answers(self) -> None:
+        """The server stops: returns when no answer is under way here any more."""
+        await self._stopping.end(self._settings.stop_timeout_s)
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         return SingleRequestId(told_of_leaving(self.begin(self._settings)))

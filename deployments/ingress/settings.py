@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deployments.ingress.host_names import HostNames
+from deployments.ingress.stopping import Stopping
 from deployments.media.settings import MediaSettings
 
 BODY_LIMIT = 16 << 20  # bytes; more than the text of a million tokens
@@ -12,6 +13,7 @@ BODY_TIMEOUT_S = 60.0
 KEEP_ALIVE_S = 15.0
 LOAD_TIMEOUT_S = 600.0
 MAX_INFLIGHT = 4096
+STOP_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,8 @@ class IngressSettings:
     max_inflight: requests of one ingress process, from their first byte to the last of the answer.
     priority_orders_all: whether a request's priority puts it before other clients' requests, too.
     shared_prefixes: whether a key finds the cached prefixes of another one.
+    stop_timeout_s: for answers to end when the server is told to stop.
+    stopping: of this process; None where nobody tells it to stop.
     media: the limits of images, sounds and documents in requests.
     sees_peers: whether a connection's other end is the client, and not a proxy that tells nothing
         of it.
@@ -53,6 +57,8 @@ class IngressSettings:
     max_inflight: int = MAX_INFLIGHT
     priority_orders_all: bool = False
     shared_prefixes: bool = False
+    stop_timeout_s: float = STOP_TIMEOUT_S
+    stopping: Stopping | None = field(default=None, repr=False)
     sees_peers: bool = True
     media: MediaSettings = field(default_factory=MediaSettings)
 

@@ -177,6 +177,10 @@ class Server:
             models = self.http.get("/v1/models", timeout=5)
         except httpx.HTTPError:
             return False
+        for answer in (health, models):  # from the first connection on
+            assert answer.headers["content-type"] == "application/json", answer.text
+            assert answer.status_code in (200, 503), answer.text
+            assert answer.status_code == 200 or answer.headers["retry-after"]
         if health.status_code != 200 or models.status_code != 200:
             return False
         loaded: bool = health.json()["model_loaded"]

@@ -60,6 +60,7 @@ def test_every_setting_of_an_ingress_can_be_set(tmp_path: Path) -> None:
         "api_keys": ["key"],
         "load_timeout_s": 4.5,
         "max_inflight": 7,
+        "stop_timeout_s": 5.5,
         "encryption_key_file": str(key),
         "cors_origins": ["https://chat.example", "http://localhost:3000", "*"],
     }
@@ -73,6 +74,7 @@ def test_every_setting_of_an_ingress_can_be_set(tmp_path: Path) -> None:
         api_keys=("key",),
         load_timeout_s=4.5,
         max_inflight=7,
+        stop_timeout_s=5.5,
         encryption_key=b"k" * 32,
         cors_origins=("https://chat.example", "http://localhost:3000", "*"),
     )

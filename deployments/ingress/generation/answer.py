@@ -19,6 +19,7 @@ from deployments.ingress.http.access_log import note_tokens
 from deployments.ingress.http.errors import public_error
 from deployments.ingress.http.sse import EVENT_STREAM
 from deployments.ingress.metrics import InflightGuard
+from deployments.ingress.stopping import Stopping, ending
 from deployments.text.stream import TextDelta, fold
 from deployments.wire import Refused, RequestError
 
@@ -55,6 +56,7 @@ class Answer:
         deadline: Deadline,
         request_id: str,
         warnings: Sequence[str] = (),
+        stopping: Stopping | None = None,
     ) -> None:
         self._deltas = deltas
         self._builder = builder
@@ -67,6 +69,7 @@ class Answer:
         self._deadline = deadline
         self._request_id = request_id
         self._more_headers = warning_headers(warnings)
+        self._stopping = stopping
 
     @property
     def is_stream(self) -> bool:
@@ -90,7 +93,7 @@ class Answer:
                 note_tokens(scope, usage.prompt_tokens, usage.output_tokens)
 
     async def _respond(self, send: Send) -> None:
-        async with self._deltas:
+        async with self._deltas, ending(self._stopping, self._deltas.fail):
             if self._stream:
                 await self._send_stream(send)
                 return

@@ -67,6 +67,11 @@ class ChoiceMerge:
                 pump.cancel()
             await asyncio.gather(*unended, return_exceptions=True)
 
+    def fail(self, error: RequestError) -> None:
+        for pump in self._pumps:
+            pump.cancel()
+        self._pumps.append(asyncio.create_task(self._fail(error)))
+
     async def batch(self) -> list[ChoiceDelta]:
         """All deltas that are there; waits for the first.
 

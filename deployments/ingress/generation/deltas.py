@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from deployments.ingress.generation.choice_merge import ChoiceDelta, ChoiceMerge, Start
 from deployments.ingress.generation.response_builder import Generation, Usage
-from deployments.wire import ErrorKind, Refused
+from deployments.wire import ErrorKind, Refused, RequestError
 
 
 class Prepared(NamedTuple):
@@ -45,6 +45,10 @@ class Deltas:
             await asyncio.gather(self._renewing, return_exceptions=True)
             self._renewing = None  # its failure, which holds this object's frames, is in a cycle
         await self._merge.close()
+
+    def fail(self, error: RequestError) -> None:
+        """Ends the generations; `batch` raises the error after all that came before it."""
+        self._merge.fail(error)
 
     async def batch(self, timeout_s: float | None = None) -> list[ChoiceDelta]:
         """All deltas that are there; waits for the first, and returns none after `timeout_s`.

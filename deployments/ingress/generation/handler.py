@@ -23,6 +23,7 @@ from deployments.ingress.generation.warnings import log_warnings, warnings_of
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.off_loop import BodyWork
 from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.ingress.stopping import waiting
 from deployments.telemetry.spans import span
 from deployments.text.tokens.tokenizer import TokenizerCache
 from deployments.wire import ModelCard
@@ -89,7 +90,8 @@ class ProtocolHandler(Generic[RequestT]):
         """The answer, not yet begun. Raises Refused."""
         stream = bool(self._request.stream)
         began = time.monotonic()
-        card = await self._engine.card(self._request.model)
+        async with waiting(self._settings.stopping):
+            card = await self._engine.card(self._request.model)
         self._has_card = True
         waited_s = time.monotonic() - began
         self._guard.serving(card.name, stream=stream)
@@ -106,6 +108,7 @@ class ProtocolHandler(Generic[RequestT]):
             deadline=Deadline(self._settings.request_timeout_s, waited_s),
             request_id=self._request_id,
             warnings=warnings,
+            stopping=self._settings.stopping,
         )
 
     def _is_delayed(self, preparing: asyncio.Task[Answer]) -> bool:

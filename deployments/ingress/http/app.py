@@ -26,6 +26,7 @@ from deployments.ingress.http.lingering import Lingering
 from deployments.ingress.http.openapi import Documentation, openapi
 from deployments.ingress.http.sockets import NoSockets, answering
 from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.ingress.stopping import StopGate
 from deployments.wire import ErrorKind, Refused, RequestError
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,8 @@ def _guarded(
         app = Auth(app, settings.api_keys, public, envelope, settings.key_owners)
     elif settings.host_names is not None:
         app = HostCheck(app, settings.host_names, envelope)
+    if settings.stopping is not None:
+        app = StopGate(app, settings.stopping, envelope)
     return cors(app, settings.cors_origins) if settings.cors_origins else app
 
 

@@ -40,7 +40,9 @@ class Lingering:
             return False
         if headers.get("expect", "").lower() == "100-continue":  # it sends nothing unless asked to
             return False
-        ends = headers.get("connection", "").lower() == "close" or scope["http_version"] == "1.0"
+        ends = (
+            headers.get("connection", "").lower() == "close" or scope.get("http_version") == "1.0"
+        )
         return ends or self._all_may_end
 
 

@@ -53,7 +53,7 @@ class ServedOptions(StrictOptions):
         Model | None,
         Ini(("model", "m", "LLAMA_ARG_MODEL")),
         Ini(("hf-repo", "hf", "hfr", "LLAMA_ARG_HF_REPO"), read=hub_id),
-        Unset("the demo model"),
+        Unset("a section has to say it; of the argument: the demo model"),
     ] = Field(default=None, description="Directory with a config.json, or Hugging Face id")
     aliases: Annotated[
         tuple[Name, ...], Ini(("alias", "a", "aliases", "LLAMA_ARG_ALIAS"), read=comma_separated)

@@ -1,0 +1,47 @@
+"""The command `serve`: Ray's own, but for `serve run` of a config that has applications of Manta.
+
+Ray's would deploy wrong settings, share a port that is taken, and cut streams when it is told to
+end.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ray.serve.schema import ServeDeploySchema
+from ray.serve.scripts import cli
+
+from serve_app.command.config_check import PACKAGE
+
+
+def main() -> None:
+    run = cli.commands["run"]
+    of_ray = run.callback
+
+    def run_config(**options: Any) -> None:
+        config = manta_config(options["config_or_import_path"])
+        if config is None or options["reload"] or not options["blocking"]:
+            of_ray(**options)
+            return
+        sys.path.insert(0, options["app_dir"])
+        # Here: it is Ray's command for all else.
+        from serve_app.command.run import run_until_stopped
+
+        names = ("runtime_env", "runtime_env_json", "working_dir")
+        run_until_stopped(config, options["address"], {name: options[name] for name in names})
+
+    run.callback = run_config
+    cli()
+
+
+def manta_config(path: str) -> ServeDeploySchema | None:
+    """None for what is no config, or one without applications of Manta."""
+    if not Path(path).is_file():
+        return None
+    read = yaml.safe_load(Path(path).read_text())
+    listed = read.get("applications") if isinstance(read, dict) else None
+    found = [one.get("import_path") for one in listed or () if isinstance(one, dict)]
+    if not any(str(one).startswith(PACKAGE) for one in found):
+        return None
+    return ServeDeploySchema.model_validate(read)

@@ -1,0 +1,128 @@
+"""Runs a config until it is told to stop: what is wrong with it is the last that it says."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+import ray
+from ray import serve
+from ray.serve._private.api import serve_start
+from ray.serve._private.application_state import StatusOverview
+from ray.serve._private.client import ServeControllerClient
+from ray.serve._private.constants import SERVE_NAMESPACE
+from ray.serve._private.utils import get_head_node_id
+from ray.serve.config import gRPCOptions
+from ray.serve.context import _get_global_client
+from ray.serve.schema import ApplicationStatus, ServeDeploySchema
+from ray.serve.scripts import parse_runtime_env_args
+
+from deployments.ingress.settings import STOP_TIMEOUT_S
+from serve_app.command.config_check import SettingsError, check_settings
+from serve_app.command.port_check import PortTaken, check_port
+from serve_app.command.starting_answers import announce_starting
+from serve_app.command.stop import StopSignals, stop
+
+RUNNING, DEPLOY_FAILED = ApplicationStatus.RUNNING, ApplicationStatus.DEPLOY_FAILED
+LOOK_S = 0.5  # between looks at the applications of a start
+TOKEN = (
+    "Ray keeps a token at home, and can't write it: {error}. Set HOME to a folder that can be "
+    "written, or RAY_AUTH_TOKEN to a secret of your own (`openssl rand -hex 32`)"
+)
+
+
+class StartError(Exception):
+    pass
+
+
+def run_until_stopped(
+    config: ServeDeploySchema, address: str | None, runtime_env: Mapping[str, str | None]
+) -> None:
+    signals = StopSignals()
+    joined = True  # until it is known: what others started is left alone
+    try:
+        check_settings(config.applications)
+        announce_starting(config.applications)
+        _join_ray(address, runtime_env)
+        joined = _get_global_client(raise_if_no_controller_running=False) is not None
+        signals.listen()
+        if not joined and _is_head():
+            check_port(config.http_options.host, config.http_options.port)
+        client = _start(config)
+        signals.listen()
+        signals.serving()
+        client.deploy_apps(config, _blocking=False)
+        print("The applications are being deployed. Ctrl-C stops the server.")
+        _watch(client, [one.name for one in config.applications], signals)
+    except (SettingsError, PortTaken, StartError) as error:
+        _fail(str(error), joined)
+    except KeyboardInterrupt:
+        ray.shutdown()
+        sys.exit(130)
+    print("Stopping: streams have some seconds to end. A second signal ends all at once.")
+    stop(*_ingresses(config))
+    sys.exit(0)
+
+
+def _join_ray(address: str | None, runtime_env: Mapping[str, str | None]) -> None:
+    environment = parse_runtime_env_args(**runtime_env)
+    try:
+        ray.init(address=address, namespace=SERVE_NAMESPACE, runtime_env=environment)
+    except OSError as error:
+        if ".ray" in Path(str(error.filename)).parts:
+            raise StartError(TOKEN.format(error=error)) from error
+        raise
+
+
+def _is_head() -> bool:
+    found: bool = ray.get_runtime_context().get_node_id() == get_head_node_id()
+    return found
+
+
+def _start(config: ServeDeploySchema) -> ServeControllerClient:
+    return serve_start(
+        http_options=config.http_options.model_dump(),
+        proxy_location=config.proxy_location,
+        grpc_options=gRPCOptions(**config.grpc_options.model_dump()),
+        controller_options=config.controller_options,
+    )
+
+
+def _watch(client: ServeControllerClient, names: list[str], signals: StopSignals) -> None:
+    """Returns when it is told to stop. Raises StartError for an application that does not start."""
+    starting = set(names)
+    while starting and not signals.told.wait(LOOK_S):
+        for found in client.list_serve_statuses():
+            if found.name in starting and found.app_status.status == DEPLOY_FAILED:
+                raise StartError(f"{found.name} could not be started: {_reasons(found)}")
+            if found.app_status.status == RUNNING:
+                starting.discard(found.name)
+    if not starting:
+        print("All applications run.")
+    signals.told.wait()
+
+
+def _reasons(found: StatusOverview) -> str:
+    """What a constructor raised is said of its deployment, and its last line says why."""
+    said = [one.message.strip() for one in found.deployment_statuses]
+    return "\n".join([found.app_status.message.strip(), *filter(None, said)])
+
+
+def _ingresses(config: ServeDeploySchema) -> tuple[list[str], float]:
+    """The applications with HTTP, and the most seconds that one leaves to its answers."""
+    found = [one for one in config.applications if one.route_prefix is not None]
+    waits = [float(one.args.get("stop_timeout_s", STOP_TIMEOUT_S)) for one in found]
+    return [one.name for one in found], max(waits, default=0.0)
+
+
+def _fail(message: str, joined: bool) -> NoReturn:
+    """The message is last, after all that Ray prints of its end."""
+    if ray.is_initialized():
+        if not joined:
+            with suppress(Exception):  # Ray may be half started
+                serve.shutdown()
+        ray.shutdown()
+    sys.stdout.flush()
+    print(f"serve run: {message}", file=sys.stderr, flush=True)
+    sys.exit(1)

@@ -1,0 +1,60 @@
+"""What clients hear while the applications start: a 503 in the form of the protocol of each path,
+which SDKs try again, in the place of the 404 of a proxy that knows no paths yet.
+"""
+
+import atexit
+import json
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
+from ray.serve._private.haproxy import get_haproxy_binary
+from ray.serve.schema import ServeApplicationSchema
+
+from deployments.anthropic.error_body import anthropic_envelope
+from deployments.ingress import haproxy_answers, proxy_answers
+from deployments.ingress.http.errors import ErrorFormat
+from deployments.ingress.http.sse import encode
+from deployments.llama.error_body import envelope as llama_envelope
+from deployments.openai.error_body import openai_envelope
+from deployments.wire import ErrorKind, RequestError
+
+STARTING = RequestError(ErrorKind.UNAVAILABLE, "The server is starting; try again soon")
+FORMS: Mapping[str, ErrorFormat] = {
+    "serve_app:openai": openai_envelope,
+    "serve_app:anthropic": anthropic_envelope,
+}
+CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
+HAPROXY = "RAY_SERVE_HAPROXY_BINARY_PATH"
+
+
+def announce_starting(applications: Iterable[ServeApplicationSchema]) -> None:
+    """For the proxies that Ray starts from here: they have this process' environment."""
+    request_id = uuid.uuid4().hex
+    bodies = {
+        one.route_prefix: encode(
+            FORMS.get(one.import_path, llama_envelope)(STARTING, request_id)[1]
+        ).decode()
+        for one in applications
+        if one.route_prefix is not None
+    }
+    os.environ[proxy_answers.VARIABLE] = json.dumps(bodies)
+    callback = proxy_answers.middlewares
+    os.environ.setdefault(CALLBACK, f"{callback.__module__}:{callback.__name__}")
+    if RAY_SERVE_ENABLE_HA_PROXY and HAPROXY not in os.environ:
+        os.environ[haproxy_answers.BINARY] = get_haproxy_binary()
+        os.environ[HAPROXY] = str(_program(Path(haproxy_answers.__file__).read_text()))
+
+
+def _program(source: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="manta-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    program = folder / "haproxy"
+    program.write_text(f"#!{sys.executable} -IS\n{source}")
+    program.chmod(0o700)
+    return program

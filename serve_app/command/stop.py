@@ -1,0 +1,73 @@
+"""Ends a server that is told to stop: streams first, then everything. A second signal ends at once.
+
+SIGINT and SIGTERM are the same.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+import ray
+from ray import serve
+
+GRACE_S = 10.0  # beyond the seconds that ingresses leave to their streams
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignals:
+    """Ray sets handlers of its own whenever it starts something: `listen` again after that."""
+
+    def __init__(self) -> None:
+        self.told = threading.Event()
+        self._is_serving = False
+
+    def listen(self) -> None:
+        for one in SIGNALS:
+            signal.signal(one, self._hear)
+
+    def serving(self) -> None:
+        """From now on streams are given time."""
+        self._is_serving = True
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.told.is_set():
+            end_at_once(128 + number)
+        self.told.set()
+        if not self._is_serving:
+            raise KeyboardInterrupt
+
+
+def end_at_once(status: int) -> None:
+    """The processes that this one has started are killed, and their workers end with them."""
+    node = ray._private.worker._global_node
+    if node is not None:
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def stop(ingresses: Sequence[str], patience_s: float) -> None:
+    """`ingresses`: names of applications with HTTP. `patience_s`: the most their streams have."""
+    # One event loop for all: in throughput mode Serve's handles belong to it.
+    asyncio.run(_stop(ingresses, patience_s))
+
+
+async def _stop(ingresses: Sequence[str], patience_s: float) -> None:
+    known = serve.status().applications
+    running = [name for name in ingresses if name in known and known[name].status == "RUNNING"]
+    await asyncio.gather(*(_end_answers(name, patience_s + GRACE_S) for name in running))
+    await serve.shutdown_async()
+
+
+async def _end_answers(name: str, timeout_s: float) -> None:
+    """However it fails, the server stops."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            told = serve.get_app_handle(name).broadcast("end_answers")
+            await told.results_async(timeout_s=timeout_s, return_exceptions=True)
+    except Exception as failure:
+        print(f"{name} did not say that its answers have ended: {failure!r}", file=sys.stderr)
