@@ -150,7 +150,7 @@ class TextStream:
                 self._held_logprobs.append(logprob)
             if self._answer is None:
                 texts.append(self._parse(self._matcher.flush()))
-            self._finish_parsing()
+            self._finish_parsing(is_cut=event.finish_reason is not FinishReason.STOP)
         return "".join(texts)
 
     def _read_token(self, token_id: int) -> str:
@@ -164,9 +164,9 @@ class TextStream:
             self._add_pieces(self._parser.push(text))
         return text
 
-    def _finish_parsing(self) -> None:
+    def _finish_parsing(self, *, is_cut: bool = False) -> None:
         if self._parser is not None:
-            self._add_pieces(self._parser.finish())
+            self._add_pieces(self._parser.finish(is_cut=is_cut))
         if self._answer is not None:
             self._pieces += self._answer.flush()
 

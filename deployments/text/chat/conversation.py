@@ -117,6 +117,7 @@ def prepare_prompt(
         media=expanded.media,
         places=places,
         message_starts=starts,
+        warnings=conversation.media.warnings,
         grammar=grammar,
         grammar_param=conversation.answer_param if conversation.answer else "tools",
         triggers=triggers,

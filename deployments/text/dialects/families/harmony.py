@@ -195,8 +195,12 @@ class Messages:
         try:
             rest, _ = yield from buffer.read_up_to(MAX_HEADER, MESSAGE)
         except NotACall:
-            reader.emit_content(opened)
+            is_cut = buffer.hit_end and buffer.is_cut
             buffer.rollback()
+            if is_cut:
+                yield from buffer.read_rest(discard)
+            else:
+                reader.emit_content(opened)
             return ""
         header = Header(opened + rest)
         name = self._called(header, reader)

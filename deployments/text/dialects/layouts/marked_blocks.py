@@ -196,7 +196,10 @@ class BlockReader:
             character = yield from buffer.read_character()
             begun = compacted(begun, character)
             may_become = bool(character) and self._compact.may_become(begun)
+        is_cut = buffer.is_cut and buffer.hit_end
         buffer.rollback()
+        if is_cut and begun not in self._compact.texts:
+            yield from buffer.read_rest(discard)
         return begun in self._compact.texts
 
     def _frame(self, start: str) -> bool:
@@ -228,19 +231,23 @@ class BlockReader:
 
     def _call(self, reader: ReplyReader, lead: str, form: CallReader) -> Incremental[bool]:
         """Reads a call. Returns whether a block may follow. Text that is no call is content, like
-        the `lead` before it.
+        the `lead` before it. In a reply that is cut the head of a call is neither.
         """
-        calls = reader.n_calls
+        calls, is_cut = reader.n_calls, False
         reader.buffer.checkpoint()
         try:
             yield from form(reader)
         except NotACall:
+            is_cut = reader.buffer.hit_end and reader.buffer.is_cut
             stands = reader.buffer.rollback()
         else:
             stands = reader.n_calls > calls
             if not stands:
                 reader.buffer.rollback()
             reader.buffer.commit()
+        if reader.n_calls == calls and is_cut:
+            yield from reader.buffer.read_rest(discard)
+            return False
         if reader.n_calls == calls:
             reader.emit_content(lead)
             return False

@@ -58,6 +58,7 @@ class TextBuffer:
         self._start: int | None = None  # of the checkpoint
         self._kept: list[str] = []  # since the checkpoint, of earlier pieces
         self.ended = False
+        self.is_cut = False  # it ended by a limit, and would have gone on
         self.hit_end = False  # a read needed text behind the end
 
     def feed(self, text: str) -> None:
@@ -189,13 +190,14 @@ class TextBuffer:
         returns "".
 
         The text before the mark goes to the sink at once, except the newlines right before it. They
-        are returned, too. With `cut` a mark that the end of the text cuts short is dropped.
+        are returned, too. With `cut`, or of a text that is cut itself, a mark that the end cuts
+        short is dropped.
         """
         newlines = ""
         while (yield from self.has_more()):
             end = min(len(self._text), self._at + WINDOW)
-            ended = self.ended and end == len(self._text)
-            found = matcher.search(self._text, self._at, end, ended and not cut)
+            ended, drops = self.ended and end == len(self._text), cut or self.is_cut
+            found = matcher.search(self._text, self._at, end, ended and not drops)
             plain = (end if found is None else found.start()) - self._at
             if plain:
                 sink(newlines + self._take(plain))
@@ -206,8 +208,9 @@ class TextBuffer:
                 newlines += self._take(len(found.group()))
             elif self._must_wait(found, matcher):
                 yield
-            elif matcher.may_grow(found.group()) and self.ended and cut:
+            elif matcher.may_grow(found.group()) and self.ended and drops:
                 self._take(len(found.group()))
+                newlines = newlines if cut else ""
             else:
                 return self._take(len(found.group())), newlines
         return "", newlines

@@ -41,5 +41,7 @@ class ReplyParser(ABC):
     def push(self, text: str) -> list[Piece]: ...
 
     @abstractmethod
-    def finish(self) -> list[Piece]:
-        """The pieces of the text that was held back, at the end of the reply."""
+    def finish(self, *, is_cut: bool = False) -> list[Piece]:
+        """The pieces of the text that was held back, at the end of the reply. Of one that a limit
+        has cut, the beginning of a mark is no content.
+        """

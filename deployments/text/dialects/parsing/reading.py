@@ -127,8 +127,8 @@ class IncrementalParser(ReplyParser):
         next(self._steps, None)
         return self._reader.take_pieces()
 
-    def finish(self) -> list[Piece]:
-        self._reader.buffer.ended = True
+    def finish(self, *, is_cut: bool = False) -> list[Piece]:
+        self._reader.buffer.ended, self._reader.buffer.is_cut = True, is_cut
         next(self._steps, None)
         return self._reader.take_pieces()
 
@@ -139,5 +139,5 @@ class PlainParser(ReplyParser):
     def push(self, text: str) -> list[Piece]:
         return [Content(text)] if text else []
 
-    def finish(self) -> list[Piece]:
+    def finish(self, *, is_cut: bool = False) -> list[Piece]:
         return []
