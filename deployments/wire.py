@@ -317,6 +317,8 @@ class ModelCard:
     sampling: SamplingParams  # the model's own defaults, from its generation config
     dialect: str = ""  # how it speaks of tools and thoughts; "" for what its template says
     parses_special: bool = False  # whether messages may spell control tokens
+    # "refuse" or "describe" what it can't read; None describes what tools return alone.
+    unseen_media: str | None = None
     keeps_states: bool = False  # whether it has layers that keep a state in the place of keys
     answers: AnswerKinds = GENERATES
     media: MediaRules | None = None  # None for a model that reads text only

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, groupby
 from typing import Literal
 
@@ -306,11 +307,12 @@ def sources_of(request: PromptFields) -> list[Source]:
             if isinstance(block, WithMedia):
                 found.append(block.media(path))
             elif isinstance(block, ToolResultBlock) and isinstance(block.content, list):
-                found += (
+                returned = (
                     part.media(f"{path}.content[{part_index}]")
                     for part_index, part in enumerate(block.content)
                     if isinstance(part, WithMedia)
                 )
+                found += (replace(one, from_tool=True) for one in returned if one is not None)
     return [source for source in found if source is not None]
 
 

@@ -29,6 +29,7 @@ def make_card(
     fingerprint: str,
     speech: SpeechRules | None = None,
     parses_special: bool = False,
+    unseen_media: str | None = None,
 ) -> ModelCard:
     """The card of a model.
 
@@ -36,6 +37,7 @@ def make_card(
     fingerprint: of the weights. It is part of the version, so that a sequence that other weights
         have begun is never continued with these.
     parses_special: whether messages may spell control tokens.
+    unseen_media: as the settings'.
     """
     template, tool_template = chat_templates(tokenizer)
     card = ModelCard(
@@ -57,6 +59,7 @@ def make_card(
         sampling=sampling,
         dialect=dialect,
         parses_special=parses_special,
+        unseen_media=unseen_media,
         keeps_states=core.cache.states is not None,
         answers=core.outputs.kinds,
         media=core.media,

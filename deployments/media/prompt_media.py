@@ -19,9 +19,14 @@ EMPTY: Mapping[Source, Sequence[Piece]] = MappingProxyType({})
 
 
 class PromptMedia:
-    """`pieces` are those of each source: one, or one for each page of a document."""
+    """`pieces` are those of each source: one, or one for each page of a document. `unseen` are the
+    paths of those that the model can't read, which have a text that says so.
+    """
 
-    def __init__(self, pieces: Mapping[Source, Sequence[Piece]] = EMPTY) -> None:
+    def __init__(
+        self, pieces: Mapping[Source, Sequence[Piece]] = EMPTY, unseen: Sequence[str] = ()
+    ) -> None:
+        self.warnings = tuple(f"{path} is described, and not shown" for path in unseen)
         self._secret = secrets.token_hex(8)
         self._media: list[Medium] = []
         self._texts = {source: self._text(source, parts) for source, parts in pieces.items()}

@@ -17,6 +17,7 @@ class Source:
     file: itself, or else
     data: base64, unless there is a `url`, which may hold it, too.
     title: of a document, for the model.
+    from_tool: whether a tool has returned it.
     """
 
     kind: FileKind | None
@@ -26,6 +27,7 @@ class Source:
     url: str = field(default="", repr=False)
     is_low_detail: bool = False
     title: str = ""
+    from_tool: bool = field(default=False, compare=False)
 
     @property
     def is_inline(self) -> bool:

@@ -99,6 +99,7 @@ class ModelSource:
             self._fingerprint,
             speech_rules(model, tokenizer),
             parses_special=settings.parse_special_in_messages,
+            unseen_media=settings.unseen_media,
         )
         return core
 

@@ -76,6 +76,8 @@ class ModelSettings:
     draft_model: directory or hub id of a small model with the same tokenizer, which drafts.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
     parse_special_in_messages: whether messages may spell its control tokens.
+    unseen_media: what becomes of media that it can't read; None: what users send is refused, and
+        what tools return is described.
     task: what it answers with; None: what its files are made for.
     pooling: of its vectors; None: as its files say.
     sleep_idle_s: without a request for so long a replica gives up weights and pages; None: never.
@@ -97,6 +99,7 @@ class ModelSettings:
     draft_model: str | None = None
     dialect: str = ""
     parse_special_in_messages: bool = False
+    unseen_media: Literal["refuse", "describe"] | None = None
     task: ModelTask | None = None
     pooling: Pooling | None = None
     adapters: tuple[Adapter, ...] = ()

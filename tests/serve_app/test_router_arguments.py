@@ -50,6 +50,7 @@ SAID: dict[str, Any] = {
     "dtype": "float16",
     "dialect": "hermes",
     "parse_special_in_messages": True,
+    "unseen_media": "describe",
 }
 # Of which one model can't have all.
 LIMITS_ALONE: dict[str, Any] = {"max_loras": 6, "draft_min": 2, "draft_p_min": 0.25}
@@ -153,6 +154,7 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[s
         dtype="float16",
         dialect="hermes",
         parse_special_in_messages=True,
+        unseen_media="describe",
         adapters=(Adapter(path=adapters[0]), Adapter(path=adapters[1], scale=0.5)),
         sampling=SamplingDefaults(**SAMPLING),
         sleep_idle_s=4.0,

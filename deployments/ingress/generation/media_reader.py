@@ -61,6 +61,8 @@ class MediaReader:
         """`hold` is told of bytes before they are kept. Raises Refused."""
         if not sources:
             return NO_MEDIA
+        unseen = [source for source in sources if _is_described(source, card)]
+        sources = [source for source in sources if not _is_described(source, card)]
         self._check(sources, card)
         each = dict.fromkeys(sources)
         files = [await self._file(source, client, hold) for source in each]
@@ -70,7 +72,12 @@ class MediaReader:
         ]
         read = dict(zip(each, pieces, strict=True))
         self._check_number(sum(_n_media(read[source]) for source in sources), sources)
-        return PromptMedia(read)
+        described = {
+            source: [_description(source.kind, card)]
+            for source in unseen
+            if source.kind is not None
+        }
+        return PromptMedia(read | described, [source.path for source in unseen])
 
     async def read_speech(
         self, data: bytes, path: str, rate: int, client: str, hold: Hold
@@ -147,6 +154,8 @@ class MediaReader:
     ) -> list[Piece]:
         kind = source.kind or kind_of(data)
         assert kind is not None
+        if not _can_read(kind, card) and _is_told(source, card):
+            return [_description(kind, card)]
         check_can_read(source, kind, card)
         job = Job(
             kind=kind,
@@ -158,6 +167,8 @@ class MediaReader:
         hold(sum(len(one.medium.data) for one in pieces if one.medium and one.medium.data != data))
         hold(sum(sys.getsizeof(one.text) for one in pieces if one.text))
         if kind is FileKind.DOCUMENT and not any(one.text or one.medium for one in pieces):
+            if _is_told(source, card):
+                return [Piece("[Here is a document without text.]", None)]
             _refuse(source, f"has no text, and the model {card.name!r} reads only text")
         return pieces
 
@@ -215,6 +226,27 @@ def _from_base64(source: Source) -> bytes:
         return b64decode(source.inline(), validate=True)
     except ValueError:
         _refuse(source, "is no base64")
+
+
+def _is_described(source: Source, card: ModelCard) -> bool:
+    """Whether a text stands for a medium that the model can't read."""
+    return not _can_read(source.kind, card) and _is_told(source, card)
+
+
+def _can_read(kind: FileKind | None, card: ModelCard) -> bool:
+    """Whether the model can read such a file; one that was not read yet may be anything."""
+    return kind is None or NEEDED.get(kind) in (None, *media_kinds(card))
+
+
+def _is_told(source: Source, card: ModelCard) -> bool:
+    """Whether the model is told of what it can't read, instead of the client."""
+    return (card.unseen_media or ("describe" if source.from_tool else "refuse")) == "describe"
+
+
+def _description(kind: FileKind, card: ModelCard) -> Piece:
+    part = PARTS[NEEDED[kind]]
+    text = f"[Here is {part} that can't be shown: the model {card.name} does not read such files.]"
+    return Piece(text, None)
 
 
 def check_can_read(source: Source, kind: FileKind | None, card: ModelCard) -> None:

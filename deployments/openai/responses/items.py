@@ -3,6 +3,7 @@
 import uuid
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import (
@@ -268,7 +269,8 @@ class ResultItem(CallingItem):
         return _text_of(self.output, media)
 
     def sources(self, path: str) -> list[Source]:
-        return _sources(self.output, f"{path}.output")
+        found = _sources(self.output, f"{path}.output")
+        return [replace(source, from_tool=True) for source in found]
 
     def listed(self) -> Json:
         head = {**self._head("fco"), "type": self.type, "call_id": self.call_id}

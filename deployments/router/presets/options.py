@@ -156,6 +156,15 @@ class ServedOptions(StrictOptions):
             "such a text can then open turns in other names"
         ),
     )
+    unseen_media: Annotated[
+        Literal["refuse", "describe"] | None,
+        Ini(("unseen-media",)),
+        Unset("refuse what users send, describe what tools return"),
+    ] = Field(
+        default=None,
+        description="What becomes of images and sounds that the model can't read: a 400, or one "
+        "line of text in their place",
+    )
     task: Task = None
     pooling: PoolingOption = None
     adapters: Annotated[
@@ -276,6 +285,7 @@ class ModelOptions(LimitOptions, ServedOptions):
             draft_model=self.draft_model,
             dialect=self.dialect,
             parse_special_in_messages=self.parse_special_in_messages,
+            unseen_media=self.unseen_media,
             task=self.task,
             pooling=self.pooling,
             adapters=tuple(Adapter(path=a.path, scale=a.scale) for a in self.adapters),
