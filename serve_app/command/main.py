@@ -45,3 +45,7 @@ def manta_config(path: str) -> ServeDeploySchema | None:
     if not any(str(one).startswith(PACKAGE) for one in found):
         return None
     return ServeDeploySchema.model_validate(read)
+
+
+if __name__ == "__main__":
+    main()

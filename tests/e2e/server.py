@@ -76,7 +76,8 @@ class Server:
             **{name: str(free_port()) for name in HAPROXY_PORTS},
             **(environment or {}),
         }
-        self._command = [str(Path(sys.executable).parent / "serve"), "run", str(path)]
+        # What the script `serve` of the environment calls.
+        self._command = [sys.executable, "-m", "serve_app.command.main", "run", str(path)]
 
     def begin(self) -> "subprocess.Popen[bytes]":
         """Returns before it is ready."""

@@ -22,7 +22,7 @@ class Broken(Server):
 
     def begin(self) -> "subprocess.Popen[bytes]":
         of_ray = "from ray.serve.scripts import cli; cli()"
-        self._command = [sys.executable, "-c", of_ray, *self._command[1:]]
+        self._command = [sys.executable, "-c", of_ray, *self._command[3:]]
         return super().begin()
 
     def is_ready(self) -> bool:
