@@ -126,7 +126,7 @@ ENDPOINTS = [
             "echo": ("x", 1),
             "logprobs": (6, -1, True, "x"),
             "suffix": (5, []),
-            "best_of": (0, 2, "x"),
+            "best_of": (0, 1000, "x"),
         },
     ),
     Endpoint(

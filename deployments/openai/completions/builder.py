@@ -52,13 +52,15 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
     ) -> Sequence[Generation]:
         self._request, self._tokenizer = request, tokenizer
         prompts = completion_prompts(request, card, tokenizer)
-        self._prompts = [prompt for prompt in prompts for _ in range(request.n or 1)]
+        self._prompts = [prompt for prompt in prompts for _ in range(request.generated)]
         response_id = f"cmpl-{uuid.uuid4().hex}"
         self._format_as(response_id, card, [(prompt.text, prompt.ids) for prompt in prompts])
-        planned = plan(request, prompts, card, tokenizer, response_id, request.logprobs, "prompt")
+        alternatives = 0 if request.chooses and request.logprobs is None else request.logprobs
+        planned = plan(request, prompts, card, tokenizer, response_id, alternatives, "prompt")
         infills = request.suffix and not request.ignore_eos
         planned = replace(
             planned,
+            choices=request.generated,
             stop_token_ids=planned.stop_token_ids + (infill_ends(tokenizer) if infills else ()),
             scores_end=True,  # clients that score continuations expect one for each token
         )
@@ -81,7 +83,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         opens = request.echo or request.return_token_ids
         self._unopened = set(range(len(self._prompts))) if opens else set()
         empty_chunk = partial(self._encoder.chunk, _choice(0, NO_TEXT, NULL, NULL))
-        choices = len(self._prompts)
+        choices = len(prompts) * (request.n or 1)
         self._nvext = NvextOutput(request.nvext, prompts, choices, self._headers, empty_chunk)
 
     def _with_prompt_logprobs(self, generation: Generation) -> Generation:
@@ -123,19 +125,34 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         return error_events(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
-        formatted = [self._whole(index, choice) for index, choice in enumerate(choices)]
+        formatted = [
+            self._whole(index, made, choices[made])
+            for index, made in enumerate(self._chosen(choices))
+        ]
         return self._encoder.body(formatted, usage, self._nvext.answer(usage))
 
-    def _whole(self, index: int, choice: TextDelta) -> object:
+    def _chosen(self, choices: Sequence[TextDelta]) -> Sequence[int]:
+        """The indices of the choices that are the answer, of each prompt the best one first."""
+        if not self._request.chooses:
+            return range(len(choices))
+        made, n = self._request.generated, self._request.n or 1
+        prompts = (range(start, start + made) for start in range(0, len(choices), made))
+        best = (
+            sorted(group, key=lambda index: -_mean_logprob(choices[index]))[:n] for group in prompts
+        )
+        return [index for group in best for index in group]
+
+    def _whole(self, index: int, made: int, choice: TextDelta) -> object:
+        """`made` is its index among all that were made."""
         self._nvext.add(choice)
-        tokens = [*self._prompt_tokens(index, choice), *self._output_tokens(index, choice)]
+        tokens = [*self._prompt_tokens(made, choice), *self._output_tokens(made, choice)]
         has_logprobs = self._request.logprobs is not None
         fields = {
             "index": index,
-            "text": self._echo(index) + choice.text,
+            "text": self._echo(made) + choice.text,
             "logprobs": self._logprobs.legacy(tokens) if has_logprobs else None,
             "finish_reason": choice.finish_reason,
-            **self._prompt_ids(index),
+            **self._prompt_ids(made),
             **self._fields.produced(choice),
             **self._fields.ended(choice),
         }
@@ -167,6 +184,11 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         if not self._request.return_token_ids:
             return {}
         return {"prompt_token_ids": list(self._prompts[choice].ids)}
+
+
+def _mean_logprob(choice: TextDelta) -> float:
+    logprobs = [one.token.logprob for one in choice.logprobs]
+    return sum(logprobs) / len(logprobs) if logprobs else 0.0
 
 
 def _choice(

@@ -33,7 +33,9 @@ Prompt = (
 
 
 class CompletionRequest(VllmFields):
-    """`suffix`: the answer is the text before it. `max_tokens` 0 only scores the prompt."""
+    """`suffix`: the answer is the text before it. `max_tokens` 0 only scores the prompt. Of
+    `best_of` choices the `n` with the highest log-probability a token are the answer.
+    """
 
     prompt: Prompt
     suffix: str | None = None
@@ -48,6 +50,16 @@ class CompletionRequest(VllmFields):
     def token_limit(self) -> int | None:
         return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
+    @property
+    def generated(self) -> int:
+        """The choices that are made for each prompt."""
+        return self.best_of or self.n or 1
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the answer has fewer choices than are made."""
+        return self.generated > (self.n or 1)
+
     @cached_property
     def prompts(self) -> list[str | list[int]]:
         """One entry for each prompt, for all four forms of `prompt`."""
@@ -59,7 +71,7 @@ class CompletionRequest(VllmFields):
     @property
     def is_heavy(self) -> bool:
         """Whether preparing takes long, however short the body is."""
-        sequences = len(self.prompts) * (self.n or 1)
+        sequences = len(self.prompts) * self.generated
         return (
             self.structure is not None
             or bool(self.dry_multiplier)
@@ -76,10 +88,12 @@ class CompletionRequest(VllmFields):
 
     @model_validator(mode="after")
     def _choices_agree(self) -> Self:
-        if self.best_of not in (None, self.n or 1):
-            message = "`best_of` must equal `n`: this server returns every choice it generates"
+        if self.generated < (self.n or 1):
+            raise refused("`best_of` must be at least `n`", "best_of")
+        if self.chooses and self.stream:
+            message = "`best_of` over `n` cannot be combined with `stream`: the best are known last"
             raise refused(message, "best_of")
-        if len(self.prompts) * (self.n or 1) > MAX_SEQUENCES:
+        if len(self.prompts) * self.generated > MAX_SEQUENCES:
             raise refused(f"`prompt` must give at most {MAX_SEQUENCES} choices in all", "prompt")
         return self
 

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tokenizers import AddedToken
 
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import FinishReason, GenerationRequest, ModelCard, TokenEvent
-from tests.ingress.engines import END, ScriptedEngine, says
+from tests.ingress.engines import END, Script, ScriptedEngine, says
 from tests.openai.scripts import scoring
 from tests.openai.serving import COMPLETIONS, answer, chunks_of, post
 from tests.text.cards import byte_level, card
@@ -201,6 +202,36 @@ def test_an_echo_and_scores_ask_for_what_the_hungrier_wants() -> None:
 def test_the_best_of_as_many_are_all() -> None:
     body = whole(says("a", "b"), prompt="x", n=2, best_of=2)
     assert [choice["text"] for choice in body["choices"]] == ["a", "b"]
+
+
+def liking(script: Script, *logprobs: float) -> Script:
+    """The script, in which all tokens of a choice have one log-probability."""
+
+    async def liked(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        logprob = logprobs[int(request.request_id.rpartition("-")[2])]
+        async for event in script(request):
+            assert event.logprobs is not None
+            scores = tuple(replace(one, logprob=logprob) for one in event.logprobs)
+            yield replace(event, logprobs=scores)
+
+    return liked
+
+
+def test_the_best_have_the_highest_log_probability_a_token() -> None:
+    """The usage counts all that were made."""
+    script = liking(says("a", "long and unlikely", "c", "d"), -2.0, -0.25, -0.5, -1.0)
+    body = whole(script, prompt="x", n=2, best_of=4)
+    assert [choice["text"] for choice in body["choices"]] == ["long and unlikely", "c"]
+    assert [(choice["index"], choice["logprobs"]) for choice in body["choices"]] == [
+        (0, None),
+        (1, None),
+    ]
+    texts = ("a", "long and unlikely", "c", "d")
+    n_tokens = sum(len(TOKENIZER.encode(text, False)) + 1 for text in texts)
+    assert body["usage"]["completion_tokens"] == n_tokens
+    two = whole(script, prompt=["x", "y"], best_of=2, logprobs=1, echo=False)
+    assert [choice["text"] for choice in two["choices"]] == ["long and unlikely", "c"]
+    assert two["choices"][0]["logprobs"]["token_logprobs"][0] == -0.25
 
 
 def test_special_tokens_of_a_prompt_can_be_left_out() -> None:
