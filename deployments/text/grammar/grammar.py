@@ -9,14 +9,16 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from deployments.text.grammar.closed_objects import with_closed_objects
+from deployments.text.grammar.exact_numbers import NotExact, exact_lark, has_inexact
 from deployments.text.grammar.expressible import Reducer, TooManyParts
 from deployments.text.grammar.json_schema import (
     ANNOTATIONS,
+    DEFINITIONS,
     constrains,
     filter_keywords,
-    inexact_integers,
     most_combined_patterns,
     n_pattern_properties,
     unsupported_min_properties,
@@ -55,7 +57,7 @@ def from_json_schema(schema: object, param: str) -> str:
 
     Properties come in the order of the schema. Without `additionalProperties` there are no others.
     """
-    return _checked({"json_schema": _checked_schema(schema, param)}, param)
+    return _checked(_json_grammar(schema, param), param)
 
 
 def lenient_json_schema(schema: object, param: str) -> str:
@@ -76,7 +78,7 @@ def expressible_schema(schema: object, param: str) -> Mapping[str, object]:
             raise _refused("a JSON Schema must be an object", param)
         plain = with_plain_references(formed, left_out.append)
         plain = with_closed_combinations(plain, is_exact=False)
-        part = Reducer(plain, _is_expressible, left_out.append).reduce(plain)
+        part = Reducer(plain, partial(_is_expressible, param=param), left_out.append).reduce(plain)
     except RecursionError as failure:
         raise _refused(TOO_DEEP, param) from failure
     except TooManyParts as failure:
@@ -125,10 +127,12 @@ def from_gbnf(gbnf: str, param: str) -> str:
 
 
 def lark_json(schema: object, param: str) -> str:
-    """The values of a schema as a part of a Lark grammar: `%json {...}`."""
-    checked = _checked_schema(schema, param)
-    _checked({"json_schema": checked}, param)
-    return f"%json {json.dumps(checked)}"
+    """The values of a schema as a part of a Lark grammar: `%json {...}` or `%lark {...}`."""
+    grammar = _json_grammar(schema, param)
+    _checked(grammar, param)
+    if "lark_grammar" in grammar:
+        return f"%lark {{\n{grammar['lark_grammar']}\n}}"
+    return f"%json {json.dumps(grammar['json_schema'])}"
 
 
 def lark_of_texts(regex: str, param: str) -> str:
@@ -154,15 +158,30 @@ def check_grammar(grammar: str, tokens: GrammarTokens, param: str) -> None:
         check_followed(grammar, tokens)
 
 
+def _json_grammar(schema: object, param: str) -> Mapping[str, object]:
+    """With our settings for llguidance, which replace those of the client."""
+    checked = _checked_schema(schema, param)
+    definitions = [checked.get(name) for name in DEFINITIONS]
+    parts = [one for named in definitions if isinstance(named, Mapping) for one in named.values()]
+    options = {"x-guidance": {"whitespace_pattern": WHITESPACE}}
+    if not any(map(has_inexact, [checked, *parts])):
+        return {"json_schema": {**checked, **options}}
+    try:
+        _to_json(checked, param)
+        return {"lark_grammar": exact_lark(checked, options, WHITESPACE)}
+    except NotExact as failure:
+        message = f"a number beyond 2**53 is not supported here: {failure}"
+        raise _refused(message, param) from failure
+    except RecursionError as failure:
+        raise _refused(TOO_DEEP, param) from failure
+
+
 def _checked_schema(schema: object, param: str) -> Mapping[str, object]:
-    """The schema with our settings for llguidance, which replace those of the client."""
     filtered = _filtered_schema(schema, param)
     for minimum in unsupported_min_properties(filtered):
         message = f"minProperties {minimum} requires that all but one are named in `required`"
         raise _refused(message, param)
-    for number in inexact_integers(filtered):
-        raise _refused(f"const and enum must have no integer beyond 2**53, as {number}", param)
-    return {**filtered, "x-guidance": {"whitespace_pattern": WHITESPACE}}
+    return {name: value for name, value in filtered.items() if name != "x-guidance"}
 
 
 def _filtered_schema(schema: object, param: str) -> Mapping[str, object]:
@@ -195,9 +214,9 @@ def _check_patterns(schema: Mapping[str, object], param: str) -> None:
         raise _refused(message, param)
 
 
-def _is_expressible(schema: Mapping[str, object]) -> bool:
+def _is_expressible(schema: Mapping[str, object], param: str) -> bool:
     try:
-        _checked({"json_schema": _checked_schema(schema, "")}, "")
+        from_json_schema(schema, param)
     except Refused as refusal:
         if refusal.error.kind is not ErrorKind.INVALID_REQUEST:
             raise

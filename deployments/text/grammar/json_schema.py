@@ -78,6 +78,7 @@ ANNOTATIONS = frozenset(
         "writeOnly",
     ]
 )
+BOUNDS = frozenset(["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"])
 CONDITIONS = ("if", "then", "else", "not")  # of the same value
 LITERALS = frozenset({"const", "enum"})
 MAX_EXACT = 1 << 53  # the integers up to here are exact in float64
@@ -143,25 +144,17 @@ def unsupported_min_properties(schema: Mapping[str, object]) -> Iterator[int]:
             yield least
 
 
-def inexact_integers(schema: Mapping[str, object]) -> Iterator[int]:
-    """Each integer of a `const` or `enum` that an answer would have rounded: llguidance reads all
-    numbers as float64.
-    """
-    for part in _all_schemas(schema):
-        for name in LITERALS.intersection(part):
-            yield from _inexact_in(part[name])
-
-
-def _inexact_in(value: object) -> Iterator[int]:
-    found = [value]
+def subschemas(schema: object) -> Iterator[object]:
+    """The schema and all within it, but for its definitions."""
+    found = [schema]
     while found:
-        match found.pop():
-            case int(number) if abs(number) > MAX_EXACT:
-                yield number
-            case list(several):
-                found.extend(several)
-            case dict(named):
-                found.extend(named.values())
+        part = found.pop()
+        yield part
+        for name, value in part.items() if isinstance(part, Mapping) else ():
+            if name in NAMED_SCHEMAS and name not in DEFINITIONS and isinstance(value, Mapping):
+                found.extend(value.values())
+            elif name in SCHEMAS:
+                found.extend(value if isinstance(value, list) else [value])
 
 
 def most_combined_patterns(schema: Mapping[str, object]) -> int:

@@ -5,6 +5,7 @@ leaves out the keywords that have not, so that all others are kept to.
 from collections.abc import Callable, Mapping
 
 from deployments.text.grammar.json_schema import (
+    BOUNDS,
     COUNTS,
     DATA,
     NAMED_SCHEMAS,
@@ -16,7 +17,6 @@ from deployments.text.grammar.json_schema import (
 
 LeftOut = Callable[[str], object]  # takes what is left out of a schema, and why
 
-BOUNDS = frozenset(["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"])
 LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
 # What no grammar can hold an answer to.
 UNKNOWN = frozenset(

@@ -1,0 +1,380 @@
+"""Writes Lark for JSON Schemas with numbers that llguidance would round: it reads all as float64,
+and some ranges of large integers end its process.
+
+What is around such a number is written here, all else stays a schema: `%json {...}`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from deployments.text.grammar.digit_ranges import Bound, range_regex
+from deployments.text.grammar.json_schema import (
+    ANNOTATIONS,
+    BOUNDS,
+    DEFINITIONS,
+    LITERALS,
+    MAX_EXACT,
+    TYPES,
+    subschemas,
+)
+from deployments.text.grammar.references import pointed_at
+from deployments.text.grammar.wellformed import UNKNOWN, has_form
+
+Schema = Mapping[str, object]
+
+EITHER = frozenset(["anyOf", "oneOf"])
+KNOWN = UNKNOWN | EITHER | LITERALS | BOUNDS | frozenset(
+    [
+        "$ref", "additionalItems", "additionalProperties", "allOf", "format", "items", "maxItems",
+        "maxLength", "maxProperties", "minItems", "minLength", "minProperties", "multipleOf",
+        "pattern", "patternProperties", "prefixItems", "properties", "required", "type",
+        "unevaluatedProperties",
+    ]
+)  # fmt: skip
+NUMERIC = BOUNDS | {"multipleOf", "type"}
+OBJECT = frozenset(["additionalProperties", "properties", "required", "type"])
+ARRAY = frozenset(["items", "maxItems", "minItems", "prefixItems", "type"])
+STRING = r'/"([^"\\\x00-\x1f\x7f]|\\["\\bfnrt])*"/'
+
+
+class NotExact(Exception):
+    """A number that llguidance would round stands where it can't be written as digits."""
+
+
+def is_inexact(schema: object) -> bool:
+    """Whether llguidance would round a number of the schema itself."""
+    if not isinstance(schema, Mapping):
+        return False
+    numbers = [schema[name] for name in BOUNDS.intersection(schema)]
+    return any(
+        _is_large(each)
+        for name in LITERALS.intersection(schema)
+        for each in _numbers_in(schema[name])
+    ) or any(map(_is_large, numbers))
+
+
+def has_inexact(schema: object) -> bool:
+    return any(map(is_inexact, subschemas(schema)))
+
+
+def exact_lark(schema: Schema, options: Mapping[str, object], whitespace: str) -> str:
+    """The values of a schema, of which `options` go to each part. Raises NotExact."""
+    return _Writer(schema, options).write(whitespace)
+
+
+def _is_large(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) > MAX_EXACT
+
+
+def _numbers_in(value: object) -> Iterator[object]:
+    found = [value]
+    while found:
+        match found.pop():
+            case list(several):
+                found.extend(several)
+            case dict(named):
+                found.extend(named.values())
+            case number:
+                yield number
+
+
+def as_schema(value: object) -> Schema:
+    """The schema of one value."""
+    match value:
+        case list(items):
+            parts = [as_schema(each) for each in items]
+            return {"type": "array", "prefixItems": parts, "items": False, "minItems": len(parts)}
+        case dict(named):
+            parts_of = {name: as_schema(each) for name, each in named.items()}
+            closed = {"required": [*named], "additionalProperties": False}
+            return {"type": "object", "properties": parts_of, **closed}
+        case float(number) if number.is_integer():
+            return {"type": "integer", "minimum": int(number), "maximum": int(number)}
+        case int(number) if not isinstance(number, bool):
+            return {"type": "integer", "minimum": number, "maximum": number}
+    return {"const": value}
+
+
+class _Writer:
+    def __init__(self, whole: Schema, options: Mapping[str, object]) -> None:
+        self._whole = whole
+        self._options = options
+        self._definitions = {name: whole[name] for name in DEFINITIONS if name in whole}
+        self._lines: list[str] = []
+        self._named: dict[str, str] = {}  # rules of what references name
+
+    def write(self, whitespace: str) -> str:
+        root = {name: value for name, value in self._whole.items() if name not in DEFINITIONS}
+        start = self._rule("#", root)
+        head = '%llguidance {"ignore_once": true}\n%ignore /' + whitespace + "/\n"
+        return "\n".join([f"{head}start: {start}", *self._lines])
+
+    def _rule(self, pointer: str, part: object) -> str:
+        if pointer not in self._named:
+            name = self._named[pointer] = f"ref_{len(self._named)}"
+            self._lines.append(f"{name}: {self._lark(part)}")
+        return self._named[pointer]
+
+    def _add(self, kind: str, body: str) -> str:
+        name = f"{kind}{len(self._lines)}"
+        self._lines.append(f"{name}: {body}")
+        return name
+
+    def _reaches(self, part: object, seen: set[str]) -> bool:
+        """Whether a number is inexact in the part, or in what it refers to."""
+        for each in subschemas(part):
+            if is_inexact(each):
+                return True
+            pointer = each.get("$ref") if isinstance(each, Mapping) else None
+            if isinstance(pointer, str) and pointer not in seen:
+                seen.add(pointer)
+                if self._reaches(self._target(pointer), seen):
+                    return True
+        return False
+
+    def _target(self, pointer: str) -> object:
+        return pointed_at(self._whole, pointer[1:]) if pointer != "#" else self._whole
+
+    def _lark(self, part: object) -> str:
+        if not isinstance(part, Mapping) or not self._reaches(part, set()):
+            return self._json(part)
+        part = {name: value for name, value in part.items() if name in KNOWN}
+        self._check(part)
+        if "allOf" in part:
+            return self._lark(self._merged(part))
+        if "$ref" in part:
+            return self._referred(part)
+        if either := EITHER.intersection(part):
+            return self._either(part, *either)
+        if LITERALS.intersection(part):
+            return self._literals(part)
+        return " | ".join(self._typed(kind, part) for kind in sorted(_types(part)))
+
+    def _check(self, part: Schema) -> None:
+        for name, value in part.items():
+            if name in UNKNOWN or not has_form(name, value):
+                raise NotExact(f"`{name}`")
+        named = part.get("type", [])
+        if not TYPES.issuperset(named if isinstance(named, list) else [named]):
+            raise NotExact("`type`")
+
+    def _json(self, part: object) -> str:
+        schema = part if isinstance(part, Mapping) else {"allOf": [part]}
+        if "#" in [each.get("$ref") for each in subschemas(part) if isinstance(each, Mapping)]:
+            raise NotExact("a reference to the whole schema")
+        needed = self._definitions if '"$ref"' in json.dumps(part) else {}
+        return f"%json {json.dumps({**needed, **schema, **self._options})}"
+
+    def _referred(self, part: Schema) -> str:
+        pointer = str(part["$ref"])
+        if len(part) > 1:
+            raise NotExact("`$ref` beside other keywords")
+        return self._rule(pointer, self._target(pointer))
+
+    def _merged(self, part: Schema) -> Schema:
+        """Bounds of several schemas of one number as those of one schema."""
+        several = part["allOf"]
+        rest = {name: value for name, value in part.items() if name != "allOf"}
+        parts: list[object] = [rest, *(several if isinstance(several, list) else [])]
+        parts = [one for one in parts if one not in ({}, True)]
+        if len(parts) == 1 and isinstance(parts[0], Mapping):
+            return parts[0]
+        parts = [self._resolved(one) for one in parts]
+        merged: dict[str, object] = {}
+        for one in parts:
+            if not isinstance(one, Mapping) or not one.keys() <= NUMERIC | ANNOTATIONS:
+                raise NotExact("`allOf`")
+            for name in NUMERIC.intersection(one):
+                merged[name] = _both(name, merged[name], one[name]) if name in merged else one[name]
+        return merged
+
+    def _resolved(self, part: object) -> object:
+        if isinstance(part, Mapping) and [*part] == ["$ref"]:
+            return self._target(str(part["$ref"]))
+        return part
+
+    def _either(self, part: Schema, name: str, *more: str) -> str:
+        several = part[name]
+        if more or not part.keys() <= {name, "type"}:
+            raise NotExact(f"`{name}` beside other keywords")
+        if not isinstance(several, list):
+            raise NotExact(f"`{name}`")
+        kinds = [kind for one in several for kind in _types(one)]
+        if name == "oneOf" and len(kinds) != len({*kinds}):
+            raise NotExact("`oneOf` of one type")
+        if "type" in part and any(
+            "type" not in one or _types(one) - _types(part) for one in several
+        ):
+            raise NotExact(f"`type` beside `{name}`")
+        return "(" + " | ".join(self._lark(one) for one in several) + ")"
+
+    def _literals(self, part: Schema) -> str:
+        if not part.keys() <= LITERALS | {"type"} or len(LITERALS.intersection(part)) > 1:
+            raise NotExact("`const` or `enum` beside other keywords")
+        listed = part["enum"] if "enum" in part else [part["const"]]
+        schemas = [as_schema(each) for each in listed] if isinstance(listed, list) else []
+        allowed = [one for one in schemas if _types(one) & _with_integers(_types(part))]
+        if not allowed:
+            raise NotExact("no value can match it: `enum`")
+        return "(" + " | ".join(self._lark(one) for one in allowed) + ")"
+
+    def _typed(self, kind: str, part: Schema) -> str:
+        """The values of one type."""
+        match kind:
+            case "integer" | "number":
+                return self._numbers(kind == "integer", part)
+            case "object" if part.keys() <= OBJECT | BOUNDS:
+                return self._object(part)
+            case "array" if part.keys() <= ARRAY | BOUNDS:
+                return self._array(part)
+        rest = {name: value for name, value in part.items() if name not in BOUNDS}
+        if self._reaches(rest, set()):
+            raise NotExact(f"a large number beside {', '.join(rest)}")
+        return self._json({**rest, "type": kind})
+
+    def _numbers(self, is_integer: bool, part: Schema) -> str:
+        if part.get("multipleOf", 1) != 1:
+            raise NotExact("`multipleOf`")
+        low, high = _ends(part)
+        ends = [one.value for one in (low, high) if one is not None]
+        if not is_integer and any(value != int(value) for value in ends):
+            return self._split(part, low, high)
+        return self._digits(low, high, is_integer)
+
+    def _digits(self, low: Bound | None, high: Bound | None, is_integer: bool) -> str:
+        try:
+            regex = range_regex(low, high, is_integer)
+        except ValueError as failure:
+            raise NotExact(str(failure)) from failure
+        if not regex:
+            raise NotExact("no value can match it: its bounds")
+        return self._add("NUMBER", f"/{regex}/")
+
+    def _split(self, part: Schema, low: Bound | None, high: Bound | None) -> str:
+        """A fraction bounds one side, and a large number the other one."""
+        small = {
+            "type": "number",
+            **{name: each for name, each in part.items() if name in BOUNDS and not _is_large(each)},
+        }
+        if low is not None and _is_large(low.value):
+            middle = self._json({**small, "minimum": -MAX_EXACT})
+            return f"({middle} | {self._digits(low, Bound(-MAX_EXACT, False), False)})"
+        if high is not None and _is_large(high.value):
+            middle = self._json({**small, "maximum": MAX_EXACT})
+            return f"({middle} | {self._digits(Bound(MAX_EXACT, False), high, False)})"
+        return self._json(small)
+
+    def _object(self, part: Schema) -> str:
+        named, required = part.get("properties", {}), part.get("required", [])
+        more = part.get("additionalProperties", True)
+        assert isinstance(named, Mapping)
+        assert isinstance(required, list)
+        known = {**named, **{name: more for name in required if name not in named}}
+        items = [
+            (self._add("pair", f'{_quoted(name)} ":" {self._value(one)}'), name in required)
+            for name, one in known.items() if one is not False
+        ]  # fmt: skip
+        if any(known[name] is False for name in required):
+            raise NotExact("no value can match it: `required`")
+        rest = ""
+        if more is not False:
+            taken = " | ".join(map(_quoted, known))
+            text = f"{STRING} & ~({taken})" if taken else STRING
+            rest = self._add("pair", f'{self._add("KEY", text)} ":" {self._value(more)}')
+        return f'("{{" {self._listed(items, rest)} "}}")'
+
+    def _value(self, part: object) -> str:
+        return self._add("item", self._lark(part))
+
+    def _listed(self, items: Sequence[tuple[str, bool]], rest: str) -> str:
+        """The items in their order, those that are not required maybe, and any number of `rest`."""
+        first = f'({rest} ("," {rest})*)?' if rest else ""
+        after = f'("," {rest})*' if rest else ""
+        first = self._add("first", first or '""')
+        after = self._add("after", after or '""')
+        for item, is_required in reversed(items):
+            begun = self._add("first", f"{item} {after}" + ("" if is_required else f" | {first}"))
+            follows = f'"," {item}' if is_required else f'("," {item})?'
+            first, after = begun, self._add("after", f"{follows} {after}")
+        return first
+
+    def _array(self, part: Schema) -> str:
+        prefix, least = part.get("prefixItems", []), part.get("minItems", 0)
+        most, more = part.get("maxItems"), part.get("items", True)
+        assert isinstance(least, int)
+        assert isinstance(prefix, list)
+        if isinstance(more, list) or (most is not None and not isinstance(most, int)):
+            raise NotExact("`items`")
+        parts = prefix[:most]
+        items = [(self._value(one), index < least) for index, one in enumerate(parts)]
+        rest = "" if more is False or most == len(parts) else self._value(more)
+        if not parts and rest:
+            n_more = "" if most is None else max(most - 1, 0)
+            several = f'{rest} ("," {rest}){{{max(least - 1, 0)},{n_more}}}'
+            return f'("[" {several} "]")' if least else f'("[" ({several})? "]")'
+        if least > len(parts) or (most is not None and rest):
+            raise NotExact("`prefixItems` beside other items")
+        if rest and len([one for one, needed in items if not needed]):
+            raise NotExact("`prefixItems` that may be left out")
+        return f'("[" {self._listed(items, rest)} "]")'
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(json.dumps(name, ensure_ascii=False))
+
+
+def _types(part: object) -> frozenset[str]:
+    named = part.get("type") if isinstance(part, Mapping) else None
+    if isinstance(part, Mapping) and "const" in part and named is None:
+        named = _kind(part["const"])
+    several = named if isinstance(named, list) else [named]
+    known = frozenset(str(each) for each in several) & TYPES
+    return known or TYPES - {"integer"}
+
+
+def _kind(value: object) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case None:
+            return "null"
+        case str():
+            return "string"
+        case dict():
+            return "object"
+        case list():
+            return "array"
+    return "number"
+
+
+def _with_integers(types: frozenset[str]) -> frozenset[str]:
+    return types | {"integer"} if "number" in types else types
+
+
+def _both(name: str, one: object, other: object) -> object:
+    if name == "type":
+        both = _with_integers(_types({name: one})) & _with_integers(_types({name: other}))
+        if not both or not both <= {"integer", "number"}:
+            raise NotExact("`type` in `allOf`")
+        return "number" if "number" in both else "integer"
+    if name == "multipleOf" or isinstance(one, bool) or isinstance(other, bool):
+        raise NotExact(f"`{name}` in `allOf`")
+    assert isinstance(one, int | float)
+    assert isinstance(other, int | float)
+    return max(one, other) if name in ("minimum", "exclusiveMinimum") else min(one, other)
+
+
+def _ends(part: Schema) -> tuple[Bound | None, Bound | None]:
+    lows = [*_bounds(part, "minimum", "exclusiveMinimum")]
+    highs = [*_bounds(part, "maximum", "exclusiveMaximum")]
+    low = max(lows, key=lambda end: (end.value, not end.included), default=None)
+    high = min(highs, key=lambda end: (end.value, end.included), default=None)
+    return low, high
+
+
+def _bounds(part: Schema, name: str, exclusive: str) -> Iterator[Bound]:
+    closed, open_end = part.get(name), part.get(exclusive)
+    if isinstance(closed, int | float):
+        yield Bound(closed, open_end is not True)
+    if isinstance(open_end, int | float) and not isinstance(open_end, bool):
+        yield Bound(open_end, False)
