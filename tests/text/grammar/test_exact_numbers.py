@@ -1,0 +1,72 @@
+"""An answer's numbers keep to their bounds exactly, however large these are."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from deployments.text.grammar.grammar import (
+    from_json_schema,
+    from_lark,
+    lark_json,
+    lenient_json_schema,
+)
+from tests.text.held import allows
+
+INT64 = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
+UINT64 = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
+LARGE = 2**53 + 1
+
+
+@pytest.mark.parametrize("write", [from_json_schema, lenient_json_schema])
+@pytest.mark.parametrize(
+    ("schema", "inside", "outside"),
+    [
+        ({"type": "integer", "minimum": LARGE, "maximum": LARGE}, [LARGE], [LARGE - 1, LARGE + 1]),
+        (INT64, [0, -(2**63), 2**63 - 1], [-(2**63) - 1, 2**63, 1.5]),
+        ({**INT64, "maximum": -(2**63)}, [-(2**63)], [-(2**63) + 1, 0]),
+        ({"type": "integer", "maximum": 2**63 - 2}, [2**63 - 2, -(10**30)], [2**63 - 1]),
+        ({"type": "integer", "exclusiveMinimum": -1e30}, [-(10**29), 5], [-(10**31)]),
+        ({"type": "number", "minimum": 0, "maximum": 1e20}, [0.5, 10**20], [-1, 10**20 + 1]),
+        ({"type": "number", "minimum": 0.5, "maximum": 1e20}, [0.5, 10**20], [0.25, 10**20 + 1]),
+        ({"minimum": 2**60, "exclusiveMinimum": 0.5}, [2**60, "a", None, [1]], [1, 0.75]),
+        ({"const": 2**64 - 1}, [2**64 - 1], [True, 2**64]),
+        ({"type": "integer", "const": 1e20}, [10**20], [2**63 - 1]),
+        ({"enum": ["a", 2**60 + 1, 1.5]}, ["a", 2**60 + 1, 1.5], [2**60, 2]),
+        ({"const": {"a": [-LARGE], "b": "x"}}, [{"a": [-LARGE], "b": "x"}], [{"a": [-LARGE]}]),
+        ({"allOf": [{"type": "integer", "minimum": 2**60}, {"maximum": 2**60}]}, [2**60], [2**61]),
+        ({"anyOf": [UINT64, {"type": "string", "maxLength": 1}]}, ["a", 2**64 - 1], ["ab", 2**64]),
+        ({"type": ["integer", "null"], "minimum": 2**60}, [None, 2**60], [1, "a"]),
+        (
+            {
+                "type": "object",
+                "properties": {"id": UINT64, "at": {"$ref": "#/$defs/at"}, "next": {"$ref": "#"}},
+                "required": ["id"],
+                "$defs": {"at": {"type": "array", "items": INT64, "minItems": 1, "maxItems": 2}},
+            },
+            [{"id": 2**64 - 1}, {"id": 1, "at": [2**63 - 1, 2], "next": {"id": 0}}],
+            [{"id": 2**64}, {"at": [1]}, {"id": 1, "at": [2**63]}, {"id": 1, "z": 1}],
+        ),
+        (
+            {"type": "object", "additionalProperties": INT64},
+            [{}, {"a": 2**63 - 1, "b": 0}],
+            [{"a": 2**63}, {"a": "b"}],
+        ),
+        ({"type": "array", "prefixItems": [INT64], "items": False}, [[2**62], []], [[2**63]]),
+    ],
+)
+def test_numbers_of_any_size_are_exact(
+    write: Callable[[object, str], str], schema: object, inside: list[object], outside: list[object]
+) -> None:
+    grammar = write(schema, "field")
+    within = from_lark(f'start: "<" a ">"\na: {lark_json(schema, "field")}', "field")
+    for value in inside:
+        assert allows(grammar, json.dumps(value)), value
+        assert allows(within, f"<{json.dumps(value, indent=1)}>"), value
+    for value in outside:
+        assert not allows(grammar, json.dumps(value)), value
+
+
+def test_an_integral_float_is_an_integer() -> None:
+    grammar = from_json_schema({"type": "string", "minLength": 1.0, "maxLength": 2.0}, "field")
+    assert [allows(grammar, text) for text in ('""', '"a"', '"abc"')] == [False, True, False]
