@@ -30,6 +30,7 @@ class SpeechRules:
 
     window: samples that the model hears at once. tick: of them between two times.
     languages: their codes, with the ids of their tokens; none for a model that knows English only.
+    language_names: their codes, and what they are called in English.
     can_align: it tells when each token is heard.
     """
 
@@ -43,4 +44,5 @@ class SpeechRules:
     transcribe: int | None = None
     translate: int | None = None
     languages: tuple[tuple[str, int], ...] = ()
+    language_names: tuple[tuple[str, str], ...] = ()
     can_align: bool = False

@@ -12,6 +12,7 @@ from transformers import (
     WhisperForCausalLM,
     WhisperForConditionalGeneration,
 )
+from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
 from deployments.engine.forward.hearing import (
     SOUND_ENCODER,
@@ -84,6 +85,7 @@ def speech_rules(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> 
         translate=tasks.get("translate"),
         can_align=bool(alignment_heads(model)),
         languages=tuple((name.strip("<|>"), at) for name, at in sorted(languages.items())),
+        language_names=tuple(LANGUAGES.items()),
     )
 
 

@@ -74,7 +74,7 @@ class PooledFields(LoraFields):
 
 class TeiFields(PooledFields):
     """Fields of Text Embeddings Inference. `truncate`: a text is cut to what the model takes.
-    `truncation_direction`: where; its default may be sent where nothing is cut.
+    `truncation_direction`: where. It may be sent where nothing is cut, and says nothing then.
     """
 
     truncate: Switch = None
@@ -84,20 +84,16 @@ class TeiFields(PooledFields):
     def truncation(self) -> Truncation | None:
         if not self.truncate:
             return super().truncation
-        return Truncation(keeps_end=self._keeps_end)
-
-    @property
-    def _keeps_end(self) -> bool:
-        return (self.truncation_direction or "").lower() == "left"
+        return Truncation(keeps_end=(self.truncation_direction or "").lower() == "left")
 
     @model_validator(mode="after")
     def _one_truncation(self) -> Self:
         if self.truncate and self.truncate_prompt_tokens is not None:
             message = "`truncate` cannot be combined with `truncate_prompt_tokens`"
             raise refused(message, "truncate")
-        may_cut = self.truncate_prompt_tokens is not None or self._keeps_end
-        if self.truncation_direction is not None and not self.truncate and may_cut:
-            raise refused("`truncation_direction` requires `truncate`", "truncation_direction")
+        if self.truncation_direction is not None and self.truncate_prompt_tokens is not None:
+            message = "`truncation_direction` goes with `truncate`, and `truncation_side` with "
+            raise refused(f"{message}`truncate_prompt_tokens`", "truncation_direction")
         return self
 
 

@@ -70,7 +70,7 @@ def _verbose(transcriber: Transcriber, heard: Sequence[Heard]) -> Mapping[str, o
     words = {"words": _words(heard)} if asked.has_words else {}
     return {
         "task": "translate" if asked.is_translation else "transcribe",
-        "language": transcriber.language,
+        "language": transcriber.language_name,
         "duration": round(transcriber.seconds, 2),
         "text": whole_text(heard),
         **segments,

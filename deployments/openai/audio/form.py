@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from python_multipart.multipart import parse_options_header
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
@@ -24,6 +25,17 @@ class Form:
     fields: Mapping[str, Sequence[str]]
     file: bytes = field(repr=False)
     n_bytes: int  # of the whole body
+
+
+class _FormParser(MultiPartParser):
+    """Takes the file also where the form gives it no name."""
+
+    def on_headers_finished(self) -> None:
+        part = self._current_part
+        _, options = parse_options_header(part.content_disposition)
+        if options.get(b"name") == b"file" and b"filename" not in options:
+            part.content_disposition = (part.content_disposition or b"") + b'; filename="file"'
+        super().on_headers_finished()
 
 
 async def read_form(request: Request, settings: IngressSettings) -> Form:
@@ -47,7 +59,7 @@ async def _parsed(request: Request, body: bytearray) -> Form:
             yield bytes(view[begin : begin + CHUNK_BYTES])
             await asyncio.sleep(0)
 
-    parser = MultiPartParser(
+    parser = _FormParser(
         request.headers,
         chunks(),
         max_files=1,
@@ -68,11 +80,9 @@ async def _parsed(request: Request, body: bytearray) -> Form:
             elif name == "file":
                 file = await value.read()
             else:
-                raise refused(f"`{name}` must be no file", name)
+                raise refused(f"`{name}` must be no file: the sound goes into `file`", name)
     finally:
         await form.close()
-    if "file" in fields:
-        raise refused("`file` must be a file, with a name in the form", "file")
     if file is None:
         raise refused("`file` is required", "file")
     return Form(fields, file, len(body))

@@ -106,15 +106,16 @@ def parse_translation(fields: Mapping[str, Sequence[str]]) -> TranslationRequest
 
 
 def _values(fields: Mapping[str, Sequence[str]]) -> dict[str, object]:
-    """Lists have names with brackets, or come several times."""
+    """Lists have names with brackets, or come several times. An empty text is how a form says that
+    a field is not given."""
     values: dict[str, object] = {}
     lists: dict[str, list[str]] = {}
-    for given, texts in fields.items():
-        name = given.removesuffix("[]")
+    for given, written in fields.items():
+        name, texts = given.removesuffix("[]"), [text for text in written if text]
         if name in LISTS:
             lists.setdefault(name, []).extend(texts)
-        elif len(texts) > 1:
+        elif len(written) > 1:
             raise refused(f"The form holds {given!r} more than once", given)
-        else:
-            values[given] = texts[0]
+        elif texts or given not in TranscriptionRequest.model_fields:
+            values[given] = written[0]
     return {**values, **lists}

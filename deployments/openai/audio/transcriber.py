@@ -47,16 +47,18 @@ class Heard(NamedTuple):
 def spoken_language(asked: TranslationRequest, card: ModelCard, rules: SpeechRules) -> str | None:
     """Its code; None: it is to be found out. Raises Refused."""
     codes = dict(rules.languages)
+    names = {name: code for code, name in rules.language_names}
+    spoken = names.get(asked.spoken or "", asked.spoken)
     if asked.is_translation and rules.translate is None:
         message = f"The model {card.name!r} can't translate: it knows English only"
         raise refused(message, "model")
-    if asked.spoken is None:
+    if spoken is None:
         return None if codes else "en"
-    if asked.spoken not in (codes or {"en": 0}):
+    if spoken not in (codes or {"en": 0}):
         known = ", ".join(codes or ["en"])
         message = f"`language`: the model {card.name!r} knows no {asked.spoken!r}, but {known}"
         raise refused(message, "language")
-    return asked.spoken
+    return spoken
 
 
 def check_aligns(asked: TranslationRequest, card: ModelCard, rules: SpeechRules) -> None:
@@ -85,6 +87,11 @@ class Transcriber:
     output_tokens: int = 0
     cached_tokens: int = 0
     _n_requests: int = 0
+
+    @property
+    def language_name(self) -> str | None:
+        """As OpenAI has it in its answers: the word."""
+        return dict(self.rules.language_names).get(self.language or "", self.language)
 
     @property
     def seconds(self) -> float:

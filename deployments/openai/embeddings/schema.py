@@ -267,7 +267,7 @@ class CohereEmbedRequest(EmbeddingFields):
     input_type: Name | None = None
     output_dimension: OwnLimit | None = None
     embedding_types: (
-        Annotated[list[Literal["float", "base64"]], Field(min_length=1, max_length=2)] | None
+        Annotated[list[Literal["float", "base64"]], Field(min_length=1, max_length=64)] | None
     ) = None
     truncate: Literal["NONE", "START", "END"] | None = None
     max_tokens: OwnLimit | None = None

@@ -63,12 +63,12 @@ class RankingBuilder(PooledBuilder[AnyRanking]):
                 return encode(self._scores(scores, usage))
 
     def _ranks(self, request: RerankRequest, scores: Sequence[float], usage: Usage) -> object:
-        texts = request.texts if request.return_documents else None
+        documents = request.whole_documents if request.return_documents else None
         results = [
             {
                 "index": index,
                 "relevance_score": scores[index],
-                **({"document": {"text": texts[index]}} if texts else NO_TEXT),
+                **({"document": documents[index]} if documents else NO_TEXT),
             }
             for index in _best(scores, request.top_n)
         ]

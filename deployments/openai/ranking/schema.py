@@ -5,7 +5,7 @@ Inference, and vLLM's score.
 from dataclasses import replace
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from deployments.ingress.http.schema import Items, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
@@ -28,7 +28,16 @@ PerText = Annotated[int, Field(ge=0)]
 
 
 class TextObject(Strict):
+    """A document may have fields of the client's own, which come back with it."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonValue]
     text: str
+    image: Annotated[None, Field(description="Images are not ranked")] = None
+
+    @property
+    def whole(self) -> dict[str, JsonValue]:
+        return {"text": self.text, **self.__pydantic_extra__}
 
 
 class RankingFields(PooledFields):
@@ -71,6 +80,10 @@ class RerankRequest(RankingFields):
     @property
     def texts(self) -> list[str]:
         return [one if isinstance(one, str) else one.text for one in self.documents]
+
+    @property
+    def whole_documents(self) -> list[dict[str, JsonValue]]:
+        return [{"text": one} if isinstance(one, str) else one.whole for one in self.documents]
 
     @property
     def pairs(self) -> Pairs:

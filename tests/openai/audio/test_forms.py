@@ -148,10 +148,10 @@ def test_llama_servers_clients_have_the_same(engine: InferenceEngine) -> None:
 
 def test_a_language_is_found_out_or_taken(engine: InferenceEngine) -> None:
     found = posted(played(engine), response_format="verbose_json").json()["language"]
-    assert found in ("en", "de")
+    assert found in ("english", "german")
     asked = played(engine)
-    verbose = posted(asked, response_format="verbose_json", language="de").json()
-    assert verbose["language"] == "de"
+    verbose = posted(asked, response_format="verbose_json", language="German").json()
+    assert verbose["language"] == "german"
     german = engine.card.speech
     assert german is not None
     prompts = {one.prompt_ids for one in asked.requests if one.max_tokens != 0}
@@ -206,6 +206,7 @@ def test_a_window_that_no_temperature_improves_is_tried_with_all(engine: Inferen
         ({"include[]": "logprobs"}, "include"),
         ({"chunking_strategy": "server_vad"}, "chunking_strategy"),
         ({"wrong": "field"}, "wrong"),
+        ({"wrong": ""}, "wrong"),
         ({"prompt": ["one", "two"]}, "prompt"),
     ],
 )
@@ -215,6 +216,48 @@ def test_what_can_not_be_done_is_refused_by_its_name(
     error = error_of(posted(played(engine), **fields))
     assert error["param"] == param
     assert param in error["message"]
+
+
+def test_an_empty_field_is_one_that_is_not_given(engine: InferenceEngine) -> None:
+    empty = ["response_format", "temperature", "language", "prompt", "model", "stream"]
+    fields: dict[str, Any] = dict.fromkeys([*empty, GRANULARITIES], "")
+    made = posted(played(engine), **fields)
+    assert made.json()["text"] == posted(played(engine), temperature="0").json()["text"]
+
+
+def form(*parts: tuple[str, bytes]) -> bytes:
+    """Each with what its head says of it."""
+    written = (
+        b"--x\r\ncontent-disposition: form-data; %b\r\n\r\n%b\r\n" % (said.encode(), data)
+        for said, data in parts
+    )
+    return b"".join(written) + b"--x--"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('name="file"', None),
+        (
+            'name="audio"; filename="sound.wav"',
+            "`audio` must be no file: the sound goes into `file`",
+        ),
+    ],
+)
+def test_a_file_needs_its_field_and_no_name(
+    engine: InferenceEngine, said: str, told: str | None
+) -> None:
+    async def ask() -> httpx.Response:
+        async with http(served(played(engine))) as client:
+            headers = {"content-type": "multipart/form-data; boundary=x"}
+            content = form((said, FILE), ('name="temperature"', WARM.encode()))
+            return await client.post(PATH, content=content, headers=headers)
+
+    made = asyncio.run(ask())
+    if told is None:
+        assert made.json()["text"] == posted(played(engine)).json()["text"]
+    else:
+        assert error_of(made)["message"] == told
 
 
 def test_a_translation_has_no_language(engine: InferenceEngine) -> None:

@@ -313,9 +313,10 @@ def test_the_defaults_of_text_embeddings_inference_may_be_sent() -> None:
     got = asked("/embed", {"inputs": "Hello", **defaults}, MODEL)
     assert got.json == asked("/embed", {"inputs": "Hello"}, MODEL).json
     assert asked("/embed", {"inputs": "x" * 40, **defaults}, MODEL).refusal()["param"] == "inputs"
-    for fields in ({"truncation_direction": "Left"}, {"truncate_prompt_tokens": 5}):
-        error = asked("/embed", {"inputs": "Hello", **defaults, **fields}, MODEL).refusal()
-        assert error["param"] == "truncation_direction"
+    left = {"truncation_direction": "Left"}
+    assert asked("/embed", {"inputs": "Hello", **left}, MODEL).json == got.json
+    both = {"inputs": "Hello", **left, "truncate_prompt_tokens": 5}
+    assert asked("/embed", both, MODEL).refusal()["param"] == "truncation_direction"
 
 
 def test_embed_of_cohere_cuts_what_is_too_long() -> None:
@@ -333,3 +334,7 @@ def test_embed_of_cohere_cuts_what_is_too_long() -> None:
     assert answer["embeddings"]["float"] == floats
     assert [decoded(one) for one in answer["embeddings"]["base64"]] == floats
     assert asked("/v2/embed", {**body, "truncate": "NONE"}, MODEL).refusal()["param"] == "texts[0]"
+    thrice = {**body, "embedding_types": ["float", "base64", "float"]}
+    assert asked("/v2/embed", thrice, MODEL).json["embeddings"] == answer["embeddings"]
+    other = {**body, "embedding_types": ["float", "base64", "int8", "binary"]}
+    assert asked("/v2/embed", other, MODEL).refusal()["param"] == "embedding_types[2]"

@@ -50,12 +50,12 @@ def test_documents_come_back_in_the_order_of_their_scores(path: str) -> None:
 
 
 def test_jinas_fields_are_honoured() -> None:
-    documents = [{"text": one} for one in DOCUMENTS]
+    documents = [{"text": one, "id": {"of": "mine"}} for one in DOCUMENTS]
     body = {**BODY, "documents": documents, "top_n": 2, "return_documents": True}
     results = ranked("/v1/rerank", body).json["results"]
     assert [(one["index"], one["document"]) for one in results] == [
-        (1, {"text": DOCUMENTS[1]}),
-        (2, {"text": DOCUMENTS[2]}),
+        (1, documents[1]),
+        (2, documents[2]),
     ]
     assert len(ranked("/v1/rerank", {**BODY, "top_n": 9}).json["results"]) == 3
 
@@ -107,6 +107,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"documents": []}, "documents"),
     ({"documents": ["x", 5]}, "documents[1]"),
     ({"documents": [{"title": "x"}]}, "documents[0].text"),
+    ({"documents": [{"text": "x", "image": "y"}]}, "documents[0].image"),
     ({"documents": ["x"] * 8192}, "documents"),
     ({"query": "x" * 60_000, "documents": ["x"] * 100}, "documents"),
     ({"top_n": 0}, "top_n"),
