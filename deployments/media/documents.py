@@ -37,7 +37,12 @@ def read_document(data: bytes, max_pages: int, *, with_images: bool) -> list[Pag
     except UnreadableError:
         raise
     except Exception as error:  # pdfium's own errors, and lying sizes
-        raise UnreadableError(f"can't be read: {error}") from error
+        raise UnreadableError(f"can't be read: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """pdfium has no error for a document of no pages, and says that all is well."""
+    return "it has no pages" if "PDFium: Success" in str(error) else str(error)
 
 
 def _page(page: pypdfium2.PdfPage, *, with_images: bool) -> Page:

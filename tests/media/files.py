@@ -184,6 +184,8 @@ DOCUMENTS: dict[str, bytes] = {
     "html": b"<!doctype html>",
     "a pdf that is a header": b"%PDF-1.7\n" + b"junk" * 50,
     "a pdf of nothing": b"%PDF-1.4\n%%EOF",
+    "a pdf of no pages": pdf(0),
+    "a pdf that is cut off": pdf()[:-200],
     "a locked pdf": locked_pdf(),
     "a pdf of too many pages": pdf(101),
     "a pdf behind too much": bytes(1025) + pdf(),
