@@ -283,9 +283,8 @@ def _of_fields(endpoint: Endpoint) -> Iterator[Malformed]:
         for value in values:
             body = json.loads(json.dumps(endpoint.right))
             _place(body, path, value)
-            unknown = value == UNKNOWN_RESPONSE
-            told, status = (UNKNOWN_RESPONSE, 404) if unknown else (path.split("[")[0], 400)
-            yield _post(endpoint, json.dumps(body).encode(), told, status)
+            told = UNKNOWN_RESPONSE if value == UNKNOWN_RESPONSE else path.split("[")[0]
+            yield _post(endpoint, json.dumps(body).encode(), told, 400)
 
 
 def _place(body: Any, path: str, value: object) -> None:
