@@ -1,5 +1,6 @@
 """Describes a loaded model to the processes that tokenize for it."""
 
+import sys
 import time
 from dataclasses import replace
 from hashlib import blake2b
@@ -7,17 +8,33 @@ from hashlib import blake2b
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from deployments.engine.core import EngineCore
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.validation import invalid_sampling
 from deployments.speech_rules import SpeechRules
 from deployments.wire import ModelCard, SamplingParams
 
+SUGGESTED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")  # by a model's files
+
 
 def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Every token that the model's files name as an end of a sequence."""
+    """Every token that the model's files name as an end of a sequence. Raises UnsupportedModelError
+    for what is no token's number."""
     end_ids: set[int] = set()
     for source in (generation_config(model), model.config, tokenizer):
         ids = getattr(source, "eos_token_id", None)
-        end_ids.update([ids] if isinstance(ids, int) else ids or [])
-    return frozenset(end_ids)
+        listed = ids if isinstance(ids, list | tuple) else [] if ids is None else [ids]
+        end_ids.update(_token_id(one) for one in listed)
+    # Others never come, and have no logit that could be banned.
+    n_tokens = getattr(model.config.get_text_config(decoder=True), "vocab_size", None)
+    return frozenset(one for one in end_ids if 0 <= one < (n_tokens or sys.maxsize))
+
+
+def _token_id(found: object) -> int:
+    if isinstance(found, int) and not isinstance(found, bool):
+        return found
+    if isinstance(found, str) and found.isdecimal():
+        return int(found)
+    raise UnsupportedModelError(f"eos_token_id of its files is {found!r:.50}, no token's number")
 
 
 def make_card(
@@ -85,15 +102,32 @@ def chat_templates(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, str 
 
 
 def default_sampling(config: GenerationConfig | None) -> SamplingParams:
-    """The sampling parameters that the model's files suggest. Others have their neutral value."""
-    neutral = SamplingParams()
-    if config is None:
-        return neutral
-    temperature = config.temperature
-    return SamplingParams(
-        temperature=neutral.temperature if temperature is None else temperature,
-        top_k=config.top_k or neutral.top_k,
-        top_p=config.top_p or neutral.top_p,
-        min_p=config.min_p or neutral.min_p,
-        repetition_penalty=config.repetition_penalty or neutral.repetition_penalty,
-    )
+    """The sampling parameters that the model's files suggest. Others have their neutral value.
+
+    Raises UnsupportedModelError for a value that no request may have either.
+    """
+    found = {name: getattr(config, name, None) for name in SUGGESTED}
+    numbers = {name: _number(name, one) for name, one in found.items() if one is not None}
+    if numbers.get("top_k") == -1:  # as some files say that it is off
+        del numbers["top_k"]
+    sampling = SamplingParams(**numbers)  # type: ignore[arg-type]
+    for name, message in invalid_sampling(sampling):
+        raise UnsupportedModelError(
+            f"{name} of its generation_config.json is {found.get(name)!r:.50}: {message}"
+        )
+    return sampling
+
+
+def _number(name: str, found: object) -> float:
+    is_whole = isinstance(found, int) or (isinstance(found, float) and found.is_integer())
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise UnsupportedModelError(
+            f"{name} of its generation_config.json is {found!r:.50}, and no number"
+        )
+    if name == "top_k":
+        if not is_whole or found < -1:
+            raise UnsupportedModelError(
+                f"top_k of its generation_config.json is {found}, and no whole number from 0 on"
+            )
+        return int(found)
+    return found

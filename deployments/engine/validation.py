@@ -42,7 +42,7 @@ def find_invalid(
         _invalid_token_ids(request, vocab_size),
         _invalid_content(request.content, takes_adapters),
         media,
-        _invalid_sampling(request.sampling),
+        invalid_sampling(request.sampling),
         _invalid_sequences(request),
     )
     for param, message in chain.from_iterable(problems):
@@ -139,8 +139,9 @@ def find_long_span(
     return None
 
 
-def _invalid_sampling(sampling: SamplingParams) -> Problems:
-    """Every comparison is false for a NaN, so that a NaN is always refused."""
+def invalid_sampling(sampling: SamplingParams) -> Problems:
+    """The names of the fields that no request may have so, and why. Every comparison is false for
+    a NaN, so that a NaN is always refused."""
     yield from _out_of_range(sampling)
     if not 0 < sampling.repetition_penalty < inf:
         yield "repetition_penalty", "repetition_penalty must be above 0"

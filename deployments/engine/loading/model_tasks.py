@@ -43,6 +43,15 @@ N_TRIED = 6  # tokens
 # Ends of the names of models whose hidden states are what they are for.
 BARE = ("Model", "ForMaskedLM", "ForPreTraining")
 WITH_HEAD = "LMHeadModel"  # one of these that has the vocabulary's head, as GPT-2
+# Ends of the names of models whose heads are not served, and what these do.
+OTHER_HEADS = {
+    "ForTokenClassification": "labels each token of a text (as NER does)",
+    "ForQuestionAnswering": "finds the answer to a question in a text",
+    "ForMultipleChoice": "chooses among texts",
+    "ForNextSentencePrediction": "tells whether a text follows another one",
+    "RewardModel": "rewards answers with a head of its own",
+    "ForRewardModeling": "rewards answers with a head of its own",
+}
 LABEL_TASKS = frozenset({ModelTask.SCORE, ModelTask.CLASSIFY})
 
 
@@ -57,7 +66,7 @@ def task_of(config: PretrainedConfig, files: SentenceFiles | None) -> ModelTask:
     is_masked = type(config) in MODEL_FOR_MASKED_LM_MAPPING
     is_decoder = not is_masked or getattr(config, "is_decoder", False)
     is_bare = name.endswith(BARE) and not (name.endswith(WITH_HEAD) and is_decoder)
-    is_bare = is_bare or (is_nameless and is_masked)
+    is_bare = (is_bare or (is_nameless and is_masked)) and not name.endswith(tuple(OTHER_HEADS))
     return ModelTask.EMBED if files is not None or is_bare else ModelTask.GENERATE
 
 
@@ -67,6 +76,8 @@ def auto_class(config: PretrainedConfig, task: ModelTask) -> Any:
     Raises UnsupportedModelError where transformers has none.
     """
     name = (getattr(config, "architectures", None) or [""])[0]
+    if task is not ModelTask.EMBED:
+        _check_head(name)
     has_labels = name.endswith("ForSequenceClassification")
     if name == "WhisperForConditionalGeneration":
         return AutoModelForSpeechSeq2Seq
@@ -84,6 +95,15 @@ def auto_class(config: PretrainedConfig, task: ModelTask) -> Any:
     if type(config) not in known or not is_text:
         raise UnsupportedModelError(f"{config.model_type} is no model of text to {task} with")
     return found
+
+
+def _check_head(name: str) -> None:
+    """Raises UnsupportedModelError for an architecture with a head that is not served."""
+    for end, what in OTHER_HEADS.items():
+        if name.endswith(end):
+            raise UnsupportedModelError(
+                f"{name} {what}, which is not served: with task embed its vectors are"
+            )
 
 
 def answer_as(

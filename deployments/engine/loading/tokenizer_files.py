@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
+from transformers import (
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    ProcessorMixin,
+)
+
+from deployments.engine.loading.checks import has_own_tokenizer
 
 TEKKEN_MARK = "[INST]"  # in all vocabularies of Mistral
 
@@ -25,7 +32,8 @@ def _tokenizer(path: str, *, fix_mistral_regex: bool) -> PreTrainedTokenizerBase
     was trained with. Either value also brings a fast tokenizer where mistral-common is installed,
     which has none.
     """
-    read: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+    kind = PreTrainedTokenizerFast if has_own_tokenizer(path) else AutoTokenizer
+    read: PreTrainedTokenizerBase = kind.from_pretrained(
         path, trust_remote_code=False, fix_mistral_regex=fix_mistral_regex
     )
     return read

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
+    BertConfig,
     DeepseekV32Config,
     Idefics2Config,
     PaliGemmaConfig,
@@ -18,8 +20,11 @@ from transformers import (
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.checks import check_computable_at_once, check_supported
 from deployments.engine.loading.loader import load_model, load_tokenizer
-from tests.checkpoints import save_checkpoint
+from deployments.engine.loading.model_tasks import auto_class, task_of
+from deployments.outputs import ModelTask
+from tests.checkpoints import byte_tokenizer, save_checkpoint
 from tests.engine.drive import engine, request, roomy
+from tests.families.tiny import tiny_model as tiny_family
 from tests.models import CONFIGS, tiny_model
 
 Tensors = dict[str, Tensor]
@@ -138,6 +143,57 @@ def test_an_unreadable_config_is_refused_in_one_line(
     assert len(str(refused.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("own", "architecture", "known"),
+    [
+        ("kimi_k2", "DeepseekV3ForCausalLM", "deepseek_v3"),
+        ("mimo", "MiMoForCausalLM", "qwen2"),
+    ],
+)
+def test_a_type_that_transformers_has_by_another_name_is_served_by_that(
+    tmp_path: Path, own: str, architecture: str, known: str
+) -> None:
+    model = tiny_family(known)
+    model.save_pretrained(tmp_path)
+    drafts = {"model.mtp_layers.0.input_proj.weight": torch.ones(4)}
+    rewrite_weights(tmp_path, lambda tensors: tensors | drafts)
+    path = change_config(
+        tmp_path,
+        model_type=own,
+        architectures=[architecture],
+        auto_map={"AutoModelForCausalLM": "x.X"},
+        torch_dtype="auto",
+    )
+    with engine(model=model) as plain, engine(model=load_model(path)) as running:
+        expected, found = (one.run(request("r", range(20)))[0] for one in (plain, running))
+    assert found.token_ids == expected.token_ids
+    path = change_config(tmp_path, architectures=["AnotherForCausalLM"])
+    with pytest.raises(UnsupportedModelError, match=f"^{own} comes with code of its own"):
+        load_model(path)
+
+
+def test_a_dtype_that_is_left_to_the_loader_is_taken(tmp_path: Path) -> None:
+    load_model(change_config(save_checkpoint(tmp_path), dtype="auto"))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "what"),
+    [
+        ("BertForTokenClassification", "labels each token"),
+        ("RobertaForQuestionAnswering", "finds the answer"),
+        ("Qwen2ForRewardModel", "rewards answers"),
+        ("Qwen2ForProcessRewardModel", "rewards answers"),
+    ],
+)
+def test_heads_that_are_not_served_are_refused_by_what_they_do(
+    architecture: str, what: str
+) -> None:
+    config = BertConfig(architectures=[architecture])
+    with pytest.raises(UnsupportedModelError, match=f"^{architecture} {what}"):
+        auto_class(config, task_of(config, None))
+    assert auto_class(config, ModelTask.EMBED)
+
+
 def test_a_known_architecture_is_served_without_its_custom_code(tmp_path: Path) -> None:
     path = change_config(save_checkpoint(tmp_path), auto_map={"AutoModelForCausalLM": "x.X"})
     load_model(path)
@@ -181,6 +237,31 @@ def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
     for file in save_checkpoint(tmp_path).glob("tokenizer*"):
         file.unlink()
     with pytest.raises(UnsupportedModelError, match="has no tokenizer"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_a_tokenizer_of_sentencepiece_alone_is_read_as_it_reads(tmp_path: Path) -> None:
+    for file in save_checkpoint(tmp_path).glob("tokenizer*"):
+        file.unlink()
+    text = [f"the quick brown fox {n} jumps over the lazy dog" for n in range(200)]
+    with (tmp_path / "tokenizer.model").open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(text), model_writer=file, vocab_size=50, minloglevel=2
+        )
+    tokenizer = load_tokenizer(str(tmp_path))
+    piece = sentencepiece.SentencePieceProcessor(str(tmp_path / "tokenizer.model"))
+    ids = tokenizer(text[7], add_special_tokens=False).input_ids
+    assert ids == piece.encode(text[7])
+    assert tokenizer.decode(ids) == text[7]
+
+
+def test_a_tokenizer_with_code_of_its_own_needs_a_tokenizer_json(tmp_path: Path) -> None:
+    file = save_checkpoint(tmp_path) / "tokenizer_config.json"
+    own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["x.Own", None]}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | own))
+    assert load_tokenizer(str(tmp_path)).encode("a") == [*byte_tokenizer().encode("a")]
+    (tmp_path / "tokenizer.json").rename(tmp_path / "tiktoken.model")
+    with pytest.raises(UnsupportedModelError, match=r"Own comes with code .* a tokenizer\.json$"):
         load_tokenizer(str(tmp_path))
 
 
