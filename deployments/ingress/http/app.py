@@ -25,8 +25,8 @@ from deployments.ingress.http.hosts import HostCheck
 from deployments.ingress.http.lingering import Lingering
 from deployments.ingress.http.openapi import Documentation, openapi
 from deployments.ingress.http.sockets import NoSockets, answering
+from deployments.ingress.http.stop_gate import StopGate
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.ingress.stopping import StopGate
 from deployments.wire import ErrorKind, Refused, RequestError
 
 logger = logging.getLogger(__name__)
