@@ -6,7 +6,6 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -16,8 +15,7 @@ from deployments.media.settings import MediaSettings
 from deployments.media_rules import MediaKind
 from deployments.wire import GenerationRequest, MediumFile
 from kv.hashing import page_hashes
-from tests.media.files import RATE, image, pdf, wav
-from tests.media.files import sound as sound_file
+from tests.media.files import image, pdf, wav
 from tests.media.serving import (
     IMAGE,
     N_SOUND,
@@ -120,52 +118,8 @@ def test_an_image_is_in_the_prompt_where_it_was(protocol: str) -> None:
     assert usage.get("prompt_tokens", usage.get("input_tokens")) == len(request.prompt_ids)
 
 
-def url(declared: str) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": data_url(PICTURE, declared)}}
-
-
 def file(data: bytes) -> dict[str, Any]:
     return {"type": "file", "file": {"file_data": data_url(data, "application/pdf")}}
-
-
-def audio(data: bytes, declared: str) -> dict[str, Any]:
-    return {"type": "input_audio", "input_audio": {"data": base64(data), "format": declared}}
-
-
-FLAC = sound_file(np.zeros(RATE, dtype=np.int16), form="flac", codec="flac")
-MISDECLARED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "chat": (CHAT, chat(url("image/jpeg")), SHOWN),
-    "chat, of no type": (CHAT, chat(url("")), SHOWN),
-    "llama-server": ("/chat/completions", chat(url("application/octet-stream")), SHOWN),
-    "responses": (
-        RESPONSES,
-        responses({"type": "input_image", "image_url": data_url(PICTURE, "image/webp")}),
-        SHOWN,
-    ),
-    "messages": (MESSAGES, messages(block(declared="image/jpg")), SHOWN),  # type: ignore[arg-type]
-    "an image as a file": (CHAT, chat(file(PICTURE)), SHOWN),
-    "an image as a document": (
-        MESSAGES,
-        messages(block(PICTURE, "document", "application/pdf")),  # type: ignore[arg-type]
-        SHOWN,
-    ),
-    "a sound as a file": (CHAT, chat(file(wav())), f"[{SOUND * N_SOUND}]"),
-    "a sound": (CHAT, chat(audio(FLAC, "mp3")), f"[{SOUND * N_SOUND}]"),
-}
-
-
-@pytest.mark.parametrize("name", MISDECLARED)
-def test_a_file_is_what_its_bytes_say(name: str) -> None:
-    path, body, expected = MISDECLARED[name]
-    response, requests = ask(path, body, seeing())
-    assert response.status_code == 200, response.text
-    assert f"user\n{expected}<|im_end|>" in shown(only(requests))
-
-
-def test_a_file_that_turns_out_to_be_an_image_is_refused_by_a_model_that_reads_text() -> None:
-    response, requests = ask(CHAT, chat(file(PICTURE)), blind())
-    assert (response.status_code, requests) == (400, [])
-    assert "`messages[0].content[0].file` is an image; the model" in response.text
 
 
 @pytest.mark.parametrize("protocol", IN_EACH_PROTOCOL)
