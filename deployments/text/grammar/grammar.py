@@ -11,18 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from deployments.text.grammar.closed_objects import with_closed_objects
-from deployments.text.grammar.exact_numbers import NotExact, exact_lark, has_inexact
-from deployments.text.grammar.expressible import Reducer, TooManyParts
-from deployments.text.grammar.json_schema import (
-    ANNOTATIONS,
-    DEFINITIONS,
-    constrains,
-    filter_keywords,
-    most_combined_patterns,
-    n_pattern_properties,
-    unsupported_min_properties,
-)
 from deployments.text.grammar.matcher import MAX_MESSAGE_CHARACTERS
 from deployments.text.grammar.quoted_lark import quoted_lark
 from deployments.text.grammar.quoted_regex import NotQuotable
@@ -36,9 +24,21 @@ from deployments.text.grammar.reader import (
     validated,
 )
 from deployments.text.grammar.reasons import reason_in_words, regex_reason
-from deployments.text.grammar.references import with_plain_references
-from deployments.text.grammar.unevaluated import with_closed_combinations
-from deployments.text.grammar.wellformed import wellformed
+from deployments.text.grammar.schemas.closed_objects import with_closed_objects
+from deployments.text.grammar.schemas.exact_numbers import NotExact, exact_lark, has_inexact
+from deployments.text.grammar.schemas.expressible import Reducer, TooManyParts
+from deployments.text.grammar.schemas.json_schema import (
+    ANNOTATIONS,
+    DEFINITIONS,
+    constrains,
+    filter_keywords,
+    most_combined_patterns,
+    n_pattern_properties,
+    unsupported_min_properties,
+)
+from deployments.text.grammar.schemas.references import with_plain_references
+from deployments.text.grammar.schemas.unevaluated import with_closed_combinations
+from deployments.text.grammar.schemas.wellformed import wellformed
 from deployments.wire import ErrorKind, Refused
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ else the JSON value all the same.
 from collections.abc import Iterable, Mapping
 
 from deployments.text.dialects.parsing.literals import literal_json, to_json
-from deployments.text.grammar.json_schema import TYPES, as_type
+from deployments.text.grammar.schemas.json_schema import TYPES, as_type
 
 Types = frozenset[str]  # of JSON Schema; empty if a schema names none
 STRING: Types = frozenset({"string"})

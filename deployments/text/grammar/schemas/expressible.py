@@ -7,9 +7,9 @@ Whether one can is for `holds` to say. How often it is asked, and how much, is b
 import json
 from collections.abc import Callable, Mapping
 
-from deployments.text.grammar.json_schema import DEFINITIONS, NAMED_SCHEMAS, SCHEMAS
-from deployments.text.grammar.references import references_in
-from deployments.text.grammar.wellformed import LeftOut
+from deployments.text.grammar.schemas.json_schema import DEFINITIONS, NAMED_SCHEMAS, SCHEMAS
+from deployments.text.grammar.schemas.references import references_in
+from deployments.text.grammar.schemas.wellformed import LeftOut
 
 Schema = Mapping[str, object]
 

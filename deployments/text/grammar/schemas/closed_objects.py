@@ -7,7 +7,7 @@ Schemas that are one of several for the same value stay open, because each names
 
 from collections.abc import Mapping
 
-from deployments.text.grammar.json_schema import NAMED_SCHEMAS, SCHEMAS
+from deployments.text.grammar.schemas.json_schema import NAMED_SCHEMAS, SCHEMAS
 
 Schema = Mapping[str, object]
 

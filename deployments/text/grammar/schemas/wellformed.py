@@ -4,7 +4,7 @@ leaves out the keywords that have not, so that all others are kept to.
 
 from collections.abc import Callable, Mapping
 
-from deployments.text.grammar.json_schema import (
+from deployments.text.grammar.schemas.json_schema import (
     BOUNDS,
     COUNTS,
     DATA,

@@ -5,8 +5,8 @@ What the schemas of one value name together is named by the one that closes them
 
 from collections.abc import Iterator, Mapping
 
-from deployments.text.grammar.json_schema import NAMED_SCHEMAS, SCHEMAS
-from deployments.text.grammar.references import pointed_at
+from deployments.text.grammar.schemas.json_schema import NAMED_SCHEMAS, SCHEMAS
+from deployments.text.grammar.schemas.references import pointed_at
 
 Schema = Mapping[str, object]
 

@@ -7,8 +7,8 @@ What is around such a number is written here, all else stays a schema: `%json {.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from deployments.text.grammar.digit_ranges import Bound, range_regex
-from deployments.text.grammar.json_schema import (
+from deployments.text.grammar.schemas.digit_ranges import Bound, range_regex
+from deployments.text.grammar.schemas.json_schema import (
     ANNOTATIONS,
     BOUNDS,
     DEFINITIONS,
@@ -17,8 +17,8 @@ from deployments.text.grammar.json_schema import (
     TYPES,
     subschemas,
 )
-from deployments.text.grammar.references import pointed_at
-from deployments.text.grammar.wellformed import UNKNOWN, has_form
+from deployments.text.grammar.schemas.references import pointed_at
+from deployments.text.grammar.schemas.wellformed import UNKNOWN, has_form
 
 Schema = Mapping[str, object]
 

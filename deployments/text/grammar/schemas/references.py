@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
-from deployments.text.grammar.json_schema import DATA, DEFINITIONS, NAMED_SCHEMAS
+from deployments.text.grammar.schemas.json_schema import DATA, DEFINITIONS, NAMED_SCHEMAS
 
 Schema = Mapping[str, object]
 Unresolved = Callable[[str], object]  # takes what is wrong; unless it raises, it is left out
