@@ -1,6 +1,5 @@
 """Random and mutated input that native code reads: schemas, grammars, patterns and files."""
 
-import io
 import itertools
 import json
 import random
@@ -12,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import soundfile
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as hypothesis_seed
 
 from tests.engine.tasks.test_schemas import schemas
-from tests.media.files import DOCUMENTS, IMAGES, SOUNDS, image, pdf, wav
+from tests.media.files import DOCUMENTS, IMAGES, SOUNDS, image, pdf, sound, wav
 
 DEMO = Path(__file__).resolve().parents[2] / "serve_app" / "demo" / "vision"
+CODECS = {"flac": "flac", "ogg": "libopus", "mp3": "libmp3lame", "adts": "aac", "webm": "libopus"}
 N_SCHEMAS = 60  # drawn at once
 NUMBERS = (
     *(0, -1, 1.0, -0.0, 1e-7, 1e20, -1e30, 1e308, 5e-324, 1 << 53, (1 << 53) + 1),
@@ -222,10 +221,9 @@ def _files() -> dict[str, list[bytes]]:
     images += [path.read_bytes() for path in sorted(DEMO.glob("example_*.png"))[:4]]
     tone = np.sin(np.arange(8000) * 0.05).astype(np.float32)
     sounds = [wav(4000)]
-    for form in ("FLAC", "OGG", "MP3"):
-        file = io.BytesIO()
-        soundfile.write(file, tone, 16_000, format=form)
-        sounds.append(file.getvalue())
+    for form, codec in CODECS.items():
+        rate = 48_000 if codec == "libopus" else 16_000
+        sounds += [sound(tone, rate, form, codec), sound(tone, rate, form, codec, is_piped=True)]
     return {
         "image": [*images, *(data for data in IMAGES.values() if len(data) < 1 << 20)],
         "sound": [*sounds, *(data for data in SOUNDS.values() if len(data) < 1 << 20)],
