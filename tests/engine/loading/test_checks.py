@@ -244,9 +244,9 @@ def test_a_tokenizer_of_sentencepiece_alone_is_read_as_it_reads(tmp_path: Path) 
     for file in save_checkpoint(tmp_path).glob("tokenizer*"):
         file.unlink()
     text = [f"the quick brown fox {n} jumps over the lazy dog" for n in range(200)]
-    with (tmp_path / "tokenizer.model").open("wb") as file:
+    with (tmp_path / "tokenizer.model").open("wb") as model_file:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(text), model_writer=file, vocab_size=50, minloglevel=2
+            sentence_iterator=iter(text), model_writer=model_file, vocab_size=50, minloglevel=2
         )
     tokenizer = load_tokenizer(str(tmp_path))
     piece = sentencepiece.SentencePieceProcessor(str(tmp_path / "tokenizer.model"))
