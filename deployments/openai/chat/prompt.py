@@ -59,7 +59,7 @@ def chat_prompt(
     tools = _tools(request)
     if request.raw:
         return _raw(request, card, tokenizer, media)
-    prompt = prepare_prompt(_conversation(request, tools, card, media), card, tokenizer)
+    prompt = prepare_prompt(_conversation(request, tools, media), card, tokenizer)
     return replace(prompt, ids=_ids(request, prompt.ids, card))
 
 
@@ -110,13 +110,11 @@ def _ids(request: ChatRequest, ids: Sequence[int], card: ModelCard) -> Sequence[
     return given or ids
 
 
-def _conversation(
-    request: ChatRequest, tools: ResolvedTools, card: ModelCard, media: PromptMedia
-) -> Conversation:
+def _conversation(request: ChatRequest, tools: ResolvedTools, media: PromptMedia) -> Conversation:
     continues = bool(request.continue_final_message)
     generation_prompt = request.add_generation_prompt
     return Conversation(
-        messages=list(_plain_messages(request.messages, card, media)),
+        messages=list(_plain_messages(request.messages, media)),
         tools=tools.tools,
         choice=tools.choice,
         callable=tools.callable,
@@ -162,15 +160,13 @@ def _is_enabled(effort: str | None) -> bool | None:
     return effort != "none"
 
 
-def _plain_messages(
-    messages: Sequence[Message], card: ModelCard, media: PromptMedia
-) -> Iterator[dict[str, object]]:
+def _plain_messages(messages: Sequence[Message], media: PromptMedia) -> Iterator[dict[str, object]]:
     """Messages as templates expect them. A tool's result has the name of its call: some templates
     require it.
     """
     names: dict[str, str] = {}  # of the functions called, by the call's id
     for message in messages:
-        fields = _plain(message, card, media)
+        fields = _plain(message, media)
         if isinstance(message, AssistantMessage):
             names |= {call.id: call.name for call in message.tool_calls or ()}
             fields |= _plain_answer(message)
@@ -180,10 +176,8 @@ def _plain_messages(
         yield fields
 
 
-def _plain(message: Message, card: ModelCard, media: PromptMedia) -> dict[str, object]:
+def _plain(message: Message, media: PromptMedia) -> dict[str, object]:
     fields: dict[str, object] = {"role": message.role, "content": text_of(message.content, media)}
-    if message.role == "developer" and "developer" not in (card.chat_template or ""):
-        fields["role"] = "system"
     if message.name is not None:
         fields["name"] = message.name
     return fields

@@ -30,7 +30,7 @@ from deployments.openai.responses.schema import (
     ResponsesRequest,
 )
 from deployments.openai.responses.tools import LeftOut
-from deployments.openai.responses.transcript import ItemWithPath, Message, collect_messages
+from deployments.openai.responses.transcript import ItemWithPath, collect_messages
 from deployments.store.items import CONVERSATION_PARAM, PREVIOUS, Recalled, StoredItem
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
@@ -136,8 +136,7 @@ def prompt_of(
     messages = [one.as_dict() for one in collect_messages(shown, offered.shown, media)]
     if request.instructions is not None:
         messages.insert(0, {"role": "system", "content": request.instructions})
-    known = [_with_known_role(message, card) for message in messages]
-    talk = replace(conversation(request, offered, known), media=media)
+    talk = replace(conversation(request, offered, messages), media=media)
     try:
         prompt = _prompt_that_fits(request, talk, card, tokenizer)
     except Refused as refusal:
@@ -223,12 +222,6 @@ def _stored_sources(stored: StoredItem, path: str) -> list[Source]:
         return []
     item = KEPT.validate_json(stored.body)
     return item.sources(path) if isinstance(item, MessageItem | ResultItem) else []
-
-
-def _with_known_role(message: Message, card: ModelCard) -> Message:
-    if message["role"] == "developer" and "developer" not in (card.chat_template or ""):
-        return {**message, "role": "system"}
-    return message
 
 
 def _answer(request: ResponsesRequest) -> str:

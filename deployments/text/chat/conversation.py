@@ -12,9 +12,10 @@ from typing import Literal
 
 from deployments.media.placeholders import ExpandedText
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
+from deployments.text.chat.arrivals import Arrivals
 from deployments.text.chat.call_ids import with_template_ids
 from deployments.text.chat.guarding import guarded_messages, guarded_tools
-from deployments.text.chat.media_parts import placed_ids, render_with_media
+from deployments.text.chat.media_parts import in_parts, placed_ids, render_with_media
 from deployments.text.chat.message_forms import (
     SYSTEM_ROLES,
     forms,
@@ -24,7 +25,12 @@ from deployments.text.chat.message_forms import (
 from deployments.text.chat.messages import Message
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.chat.templates import prints_arguments, variables
-from deployments.text.chat.tool_prompting import ToolPrompt, build_tool_prompt, family_dialect
+from deployments.text.chat.tool_prompting import (
+    ToolPrompt,
+    build_tool_prompt,
+    chosen_template,
+    family_dialect,
+)
 from deployments.text.dialects.call_grammar import constrainable, literal, through, without
 from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
 from deployments.text.dialects.free_text import free_text_grammar
@@ -83,7 +89,9 @@ def prepare_prompt(
 ) -> ChatPrompt:
     """Raises Refused for what the model does not support."""
     tools = conversation.tools if conversation.choice != "none" else ()
-    guarded = _guarded(replace(conversation, tools=tools), card, tokenizer)
+    arrivals = Arrivals(tokenizer, chosen_template(tools, card))
+    shown = arrivals.mended(conversation.messages)
+    guarded = _guarded(replace(conversation, tools=tools, messages=shown), card, tokenizer)
     tool_prompt = build_tool_prompt(
         guarded.messages, guarded.tools, conversation.choice == "required", card
     )
@@ -214,6 +222,8 @@ def _render(
         messages = with_one_call_per_message(messages)
     if prints_arguments(tool_prompt.template):
         messages = with_text_arguments(messages)
+    if card.media is None and Arrivals(tokenizer, tool_prompt.template).in_parts():
+        messages = [in_parts(message, NO_MEDIA) for message in messages]
     refusals: list[Refused] = []
     for form in forms(messages):
         try:

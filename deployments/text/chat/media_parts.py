@@ -22,7 +22,10 @@ def render_with_media(
     """The prompt's text, in which references are what the model knows media by. Raises Refused."""
     found = [one for message in messages for one in media.media_in(_text(message))]
     is_read = _reads_texts(render)
-    parts = [_with_parts(one, media, and_texts=not is_read) for one in messages]
+    parts = [
+        one if is_read and not media.media_in(_text(one)) else in_parts(one, media)
+        for one in messages
+    ]
     if not found:
         return ExpandedText(render(messages if is_read else parts))
     try:
@@ -51,9 +54,10 @@ def _text(message: Message) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _with_parts(message: Message, media: PromptMedia, *, and_texts: bool) -> Message:
+def in_parts(message: Message, media: PromptMedia) -> Message:
+    """A message whose content is parts, if its role may have some."""
     text = _text(message)
-    if message["role"] not in SPOKEN or not (and_texts or media.media_in(text)):
+    if message["role"] not in SPOKEN:
         return message
     split = list(media.split(text))
     last = len(split) - 1

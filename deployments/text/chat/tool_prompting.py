@@ -45,7 +45,7 @@ class ToolPrompt:
 def build_tool_prompt(
     messages: Sequence[Message], tools: Sequence[Tool], required: bool, card: ModelCard
 ) -> ToolPrompt:
-    template, dialect = _template(tools, card), family_dialect(tools, card)
+    template, dialect = chosen_template(tools, card), family_dialect(tools, card)
     if knows_tools(template) or not (tools or any(map(_uses_tools, messages))):
         shown = _shown(messages, template, dialect)
         return ToolPrompt(template, dialect, shown, [_described(tool) for tool in tools] or None)
@@ -57,7 +57,7 @@ def build_tool_prompt(
 
 def family_dialect(tools: Sequence[Tool], card: ModelCard) -> Dialect:
     """The dialect that the model itself writes, with these tools."""
-    return DIALECTS[card.dialect] if card.dialect else dialect_of(_template(tools, card))
+    return DIALECTS[card.dialect] if card.dialect else dialect_of(chosen_template(tools, card))
 
 
 def _shown(messages: Sequence[Message], template: str, dialect: Dialect) -> Sequence[Message]:
@@ -67,7 +67,7 @@ def _shown(messages: Sequence[Message], template: str, dialect: Dialect) -> Sequ
     return with_results_in_calls(messages) if has_results_in_calls(template) else messages
 
 
-def _template(tools: Sequence[Tool], card: ModelCard) -> str:
+def chosen_template(tools: Sequence[Tool], card: ModelCard) -> str:
     """The template for tools, if there is one and its dialect is known."""
     own = card.tool_template or ""
     known = card.dialect or dialect_of(own).name != "generic"
