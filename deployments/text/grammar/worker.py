@@ -13,9 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from deployments.sandbox.worker import serve, unbounded
-from deployments.text.grammar.deep_stack import with_deep_stack, with_stack
 from deployments.text.grammar.ll_tokenizer import ll_tokenizer
-from deployments.text.grammar.matcher import build_matcher, error_of
+from deployments.text.grammar.matcher import (
+    build_matcher,
+    error_of,
+    with_deep_stack,
+    with_stack,
+)
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
