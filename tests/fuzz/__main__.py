@@ -37,7 +37,7 @@ MAX_SHOWN = 300  # characters of an answer that is not as it should be
 PRESETS = f"""
 version = 1
 [*]
-num-cpus = 0.5
+num-cpus = 0.2
 load-on-startup = true
 pinned = true
 [{TEXT}]
