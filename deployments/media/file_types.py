@@ -60,7 +60,8 @@ def format_of(data: bytes) -> str | None:
         return IMAGE_BRANDS.get(data[8:12], "mp4")
     if data.startswith(ID3):  # which others than MP3 have, too
         behind = data[behind_tags(data) :][: 2 * MAX_JUNK]
-        return format_of(behind) or "mp3"
+        is_cut = behind.startswith(ID3)  # in a tag's head, behind which nothing is
+        return "mp3" if is_cut else format_of(behind) or "mp3"
     found = next((name for prefix, name in PREFIXES if data.startswith(prefix)), None)
     return found or _late_format_of(data)
 

@@ -172,6 +172,7 @@ SOUNDS: dict[str, bytes] = {
     "a wav of many channels": wav(10, channels=1000),
     "a wav of a day": patched(wav(), 40, b"\xff\xff\xff\x7f")[:44],
     "an endless mp3": MP3_FRAME * 20_000,
+    "an mp3 that is a part of a header": b"ID3*",
     "an mp3 that is a header": b"ID3\4\0\0" + b"\x7f" * 8,
     "a flac that is a header": b"fLaC\0\0\0\x22" + bytes(34),
     "an ogg that is a header": b"OggS" + bytes(60),
