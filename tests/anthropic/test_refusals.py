@@ -115,7 +115,6 @@ SHARED: list[tuple[dict[str, object], str]] = [
     (user({"type": "container_upload", "file_id": "x"}), "container_upload"),
     (user(CALL), "messages[0].content[0].type"),
     (user(RESULT), "messages[0].content[0].tool_use_id"),
-    (results({**RESULT, "content": [IMAGE]}), "messages[2].content[0].content[0]"),
     (results({**RESULT, "content": 5}), "messages[2].content[0].content"),
     (results({**RESULT, "is_error": "yes"}), "messages[2].content[0].is_error"),
     (results({**RESULT, "tool_use_id": "b"}), "messages[2].content[0].tool_use_id"),

@@ -23,7 +23,7 @@ from deployments.engine.forward.linear import KernelLinear, PackedLinear
 from deployments.engine.forward.quantized_linear import PackedQuantized
 from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.dispatch import THREAD
-from deployments.engine.kernels.cpu.features import has_matmul_kernels
+from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
 from kv.layout import alike
 from kv.storage import Storage
@@ -208,9 +208,8 @@ def test_more_rows_than_are_recorded_and_chunks_are_left_to_the_layers() -> None
 
 def test_the_longest_step_is_recorded_where_kernels_multiply_it() -> None:
     Decodes("llama").assert_same([9] * MAX_RECORDED_TOKENS)
-    assert (
-        Decodes("int8").both([9] * MAX_RECORDED_TOKENS)[0] is None
-    )  # which torch multiplies there
+    if has_native_bf16():  # torch multiplies so many rows by such a matrix there
+        assert Decodes("int8").both([9] * MAX_RECORDED_TOKENS)[0] is None
 
 
 @pytest.mark.parametrize("is_in_place", [False, True])
