@@ -112,10 +112,6 @@ WRONG: list[tuple[dict[str, object], str]] = [
     (item(**OUTPUT, call_id="c"), "input[1].output"),
     (item(**OUTPUT, call_id="c", output=5), "input[1].output"),
     (item(**OUTPUT, call_id="unknown", output="x"), "input[1].call_id"),
-    (
-        item(**OUTPUT, call_id="c", output=[{"type": "input_image", "image_url": "x"}]),
-        "input[1].output[0].image_url",
-    ),
     (item(type="reasoning", summary="x"), "input[1].summary"),
     (item(type="reasoning", encrypted_content="x"), "input[1].encrypted_content"),
     (item(type="item_reference"), "input[1].id"),

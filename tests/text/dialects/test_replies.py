@@ -357,24 +357,29 @@ def test_calls_fit_their_tools_whether_these_are_strict_or_not() -> None:
         assert (lax.grammar, lax.triggers) == (strict.grammar, strict.triggers)
 
 
-AS_JSON = {
-    "hermes": '<tool_call>\n{"name": "ping", "arguments": {"at": 1}}\n</tool_call>',
-    "qwen3_coder": '<tool_call>\n{"name": "ping", "arguments": {"at": 1}}\n</tool_call>',
-    "pythonic": '{"name": "ping", "parameters": {"at": 1}}',
-    "gemma": '<start_function_call>call:ping{"at": 1}<end_function_call>',
+# Calls with the parameter that is required, and what of them is the parameter.
+REQUIRED = {
+    "hermes": ('<tool_call>\n{"name": "ping", "arguments": {@}}\n</tool_call>', '"at": 1'),
+    "qwen3_coder": (
+        "<tool_call>\n<function=ping>\n@</function>\n</tool_call>",
+        "<parameter=at>\n1\n</parameter>\n",
+    ),
+    "pythonic": ('{"name": "ping", "parameters": {@}}', '"at": 1'),
+    "gemma": ("<start_function_call>call:ping{@}<end_function_call>", "at:1"),
 }
 
 
-@pytest.mark.parametrize("name", AS_JSON)
+@pytest.mark.parametrize("name", REQUIRED)
 def test_a_schema_that_no_grammar_holds_matters_to_strict_tools_alone(name: str) -> None:
     [table] = [one for one in TABLES if one.dialect == name]
     odd = Tool("ping", "", {"properties": {"at": {"uniqueItems": True}}, "required": ["at"]})
     held = talk(table, "text", tools=(odd,), parallel=False)
-    reply, said = held.says(AS_JSON[name])
+    call_text, parameter = REQUIRED[name]
+    reply, said = held.says(call_text.replace("@", parameter))
     assert reply.can_end()
     [call] = held.heard(said).calls
     assert json.loads(call.arguments) == {"at": 1}
-    reply, _ = held.says(AS_JSON[name].replace('"at": 1', ""))
+    reply, _ = held.says(call_text.replace("@", ""))
     assert not reply.can_end()
     with pytest.raises(Refused) as refusal:
         talk(table, "text", tools=(replace(odd, strict=True),))
