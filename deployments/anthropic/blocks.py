@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue
 
-from deployments.ingress.http.schema import Items, Strict
+from deployments.ingress.http.schema import IMAGE_TYPE, Items, Strict
 from deployments.media.file_types import FileKind
 from deployments.media.prompt_media import PromptMedia
 from deployments.media.source import Source
@@ -59,7 +59,7 @@ class Citations(Strict):
 
 class Base64Image(Strict):
     type: Literal["base64"]
-    media_type: Annotated[str, Field(pattern="^image/")]  # the file itself says which one it is
+    media_type: Annotated[str, Field(pattern=IMAGE_TYPE)]  # the file itself says which one it is
     data: Annotated[str, Field(min_length=1)]
 
     def read(self, kind: FileKind | None, path: str) -> Source:

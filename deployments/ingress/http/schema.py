@@ -16,6 +16,7 @@ LONG_NAME = r"^[a-zA-Z0-9_-]{1,128}$"
 UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 SHA256 = r"^[0-9a-f]{64}$"
 NO_ZERO_BYTE = r"^[^\x00]*$"  # Postgres has no text with one
+IMAGE_TYPE = "^image/"
 PATTERNS: Mapping[str, str] = MappingProxyType(
     {
         NAME: "1 to 64 letters of ASCII, digits, underscores or hyphens",
@@ -23,6 +24,7 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
         UUID: "a UUID in lower case",
         SHA256: "64 hexadecimal digits in lower case",
         NO_ZERO_BYTE: "a string without the character U+0000",
+        IMAGE_TYPE: "a type of images, such as image/png",
     }
 )
 
