@@ -63,7 +63,7 @@ def test_answers_are_strictly_what_the_sdk_says_they_are(file: str) -> None:
 WRONG: list[tuple[object, str]] = [
     ({"items": [HELLO_ITEM] * 21}, "items"),
     ({"items": [{"type": "message", "role": "user"}]}, "items[0].content"),
-    ({"items": [{"type": "web_search_call", "id": "x"}]}, "items[0].type"),
+    ({"items": [{"type": "computer_call", "id": "x"}]}, "items[0].type"),
     ({"items": [{**HELLO_ITEM, "id": "a\0b"}]}, "items[0].id"),
     ({"items": [{**HELLO_ITEM, "id": "a"}] * 2}, "items"),
     ({"items": [{"type": "item_reference", "id": "msg_none"}]}, "items[0].id"),
