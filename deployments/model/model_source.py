@@ -34,7 +34,7 @@ from deployments.model.load_progress import ReportProgress
 from deployments.model.metrics import GpuMemory
 from deployments.model.rank_actors import start_ranks
 from deployments.model.settings import ModelSettings, check_settings
-from deployments.model.start_log import log_engine
+from deployments.model.start_log import log_engine, log_tools
 from deployments.model.weights import adapters_of, device_of, load_weights
 from deployments.wire import ModelCard
 
@@ -101,6 +101,7 @@ class ModelSource:
             parses_special=settings.parse_special_in_messages,
             unseen_media=settings.unseen_media,
         )
+        log_tools(self.card)
         return core
 
     def _restart(self) -> EngineCore:

@@ -1,4 +1,4 @@
-"""What a replica says of its engine when it starts: a few lines for people. Imports torch."""
+"""Logs a few lines for people when the engine of a replica starts. Imports torch."""
 
 import logging
 
@@ -6,17 +6,34 @@ import torch
 from transformers import PreTrainedModel
 
 from deployments.engine.core import EngineCore
+from deployments.text.chat.template_calls import describes_tools
+from deployments.text.chat.templates import knows_tools
+from deployments.text.dialects.registry import dialect_of
+from deployments.text.tokens.tokenizer import TextTokenizer
+from deployments.wire import ModelCard
 from kv.cache import CacheShape
 
 log = logging.getLogger("ray.serve")
 
 GIB = 1 << 30
+OTHER_TOOLS = (
+    "its chat template describes tools in a form whose calls are not known here: requests describe "
+    "them in the server's own form; the option `dialect` names another one"
+)
 
 
 def log_engine(name: str, model: PreTrainedModel, core: EngineCore, seconds: float) -> None:
     log.info("%s: %s", name, weights_line(model))
     log.info("%s: %s", name, cache_line(core.cache.shape, model.dtype))
     log.info("%s: ready after %.1f s", name, seconds)
+
+
+def log_tools(card: ModelCard) -> None:
+    """Says where requests describe tools in another form than the model's own template."""
+    template = card.tool_template or card.chat_template or ""
+    may_differ = knows_tools(template) and dialect_of(template).name == "generic"
+    if may_differ and not describes_tools(template, card, TextTokenizer(card)):
+        log.warning("%s: %s", card.name, OTHER_TOOLS)
 
 
 def weights_line(model: PreTrainedModel) -> str:

@@ -19,6 +19,7 @@ from deployments.llama.server.replicas import replicas_of
 from deployments.media_rules import MediaKind
 from deployments.openai.fingerprint import system_fingerprint
 from deployments.text.chat.call_ids import with_template_ids
+from deployments.text.chat.template_calls import describes_tools
 from deployments.text.chat.templates import knows_tools, variables
 from deployments.text.chat.tool_prompting import build_tool_prompt
 from deployments.text.dialects.registry import DIALECTS, dialect_of
@@ -74,6 +75,7 @@ def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
 def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Mapping[str, object]:
     tokenizer, special = tokenizers.get(card), dict(card.special_tokens)
     modalities = modalities_of(card)
+    tooled = card.tool_template or card.chat_template or ""
     return {
         "default_generation_settings": {
             "params": _default_params(card, tokenizer),
@@ -95,6 +97,7 @@ def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Map
         "chat_template": card.chat_template or "",
         **({"chat_template_tool_use": card.tool_template} if card.tool_template else {}),
         "chat_template_caps": template_caps(card, tokenizer),
+        "tools_described_by": "template" if describes_tools(tooled, card, tokenizer) else "server",
         "bos_token": special.get("bos_token", ""),
         "eos_token": special.get("eos_token", ""),
         "build_info": system_fingerprint(),
@@ -140,7 +143,7 @@ def template_caps(card: ModelCard, tokenizer: TextTokenizer) -> dict[str, bool]:
         "supports_reasoning_effort": "reasoning_effort" in variables(template),
         "supports_string_content": shows([USER], "U-u"),
         "supports_system_role": shows([{"role": "system", "content": "S-s"}, USER], "S-s"),
-        "supports_thinking": build_tool_prompt([USER], (), required=False, card=card).thinks,
+        "supports_thinking": build_tool_prompt([USER], (), False, card, tokenizer).thinks,
         "supports_tool_calls": one,
         "supports_tools": knows_tools(tooled),
         # Others print the list itself.

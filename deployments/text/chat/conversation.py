@@ -24,11 +24,11 @@ from deployments.text.chat.message_forms import (
 )
 from deployments.text.chat.messages import Message
 from deployments.text.chat.prompt import ChatPrompt
+from deployments.text.chat.template_calls import chosen_template
 from deployments.text.chat.templates import prints_arguments, variables
 from deployments.text.chat.tool_prompting import (
     ToolPrompt,
     build_tool_prompt,
-    chosen_template,
     family_dialect,
 )
 from deployments.text.dialects.call_grammar import constrainable, literal, through, without
@@ -93,7 +93,7 @@ def prepare_prompt(
     shown = arrivals.mended(conversation.messages)
     guarded = _guarded(replace(conversation, tools=tools, messages=shown), card, tokenizer)
     tool_prompt = build_tool_prompt(
-        guarded.messages, guarded.tools, conversation.choice == "required", card
+        guarded.messages, guarded.tools, conversation.choice == "required", card, tokenizer
     )
     dialect = tool_prompt.dialect
     _check_thinks(conversation.thinking, tool_prompt, card)
@@ -269,7 +269,7 @@ def _may_think(
 
 
 def _told_to_think(conversation: Conversation) -> bool | None:
-    """What the request says; None leaves it to the template."""
+    """Whether the request turns thoughts on; None leaves it to the template."""
     thinking, template_kwargs = conversation.thinking, conversation.template_kwargs
     told = [template_kwargs[name] for name in sorted(SWITCHES & template_kwargs.keys())]
     if told:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deployments.text.chat.messages import Message
+from deployments.text.chat.template_calls import chosen_template, describes_tools
 from deployments.text.chat.templates import (
     has_results_in_calls,
     has_tools_in_messages,
@@ -22,6 +23,7 @@ from deployments.text.chat.tool_injection import (
 from deployments.text.dialects.dialect import Dialect
 from deployments.text.dialects.families.phi4 import Phi4
 from deployments.text.dialects.registry import DIALECTS, dialect_of, generic_of
+from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
 from deployments.wire import ModelCard
 
@@ -43,10 +45,14 @@ class ToolPrompt:
 
 
 def build_tool_prompt(
-    messages: Sequence[Message], tools: Sequence[Tool], required: bool, card: ModelCard
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    required: bool,
+    card: ModelCard,
+    tokenizer: TextTokenizer,
 ) -> ToolPrompt:
     template, dialect = chosen_template(tools, card), family_dialect(tools, card)
-    if knows_tools(template) or not (tools or any(map(_uses_tools, messages))):
+    if _template_suffices(template, tools, messages, card, tokenizer):
         shown = _shown(messages, template, dialect)
         return ToolPrompt(template, dialect, shown, [_described(tool) for tool in tools] or None)
     if isinstance(dialect, Phi4) and has_tools_in_messages(template):
@@ -60,18 +66,23 @@ def family_dialect(tools: Sequence[Tool], card: ModelCard) -> Dialect:
     return DIALECTS[card.dialect] if card.dialect else dialect_of(chosen_template(tools, card))
 
 
+def _template_suffices(
+    template: str,
+    tools: Sequence[Tool],
+    messages: Sequence[Message],
+    card: ModelCard,
+    tokenizer: TextTokenizer,
+) -> bool:
+    if tools:
+        return describes_tools(template, card, tokenizer)
+    return knows_tools(template) or not any(map(_uses_tools, messages))
+
+
 def _shown(messages: Sequence[Message], template: str, dialect: Dialect) -> Sequence[Message]:
     """Earlier calls and results, in the form that the template reads."""
     if not knows_calls(template):
         return with_calls_in_text(messages, dialect)
     return with_results_in_calls(messages) if has_results_in_calls(template) else messages
-
-
-def chosen_template(tools: Sequence[Tool], card: ModelCard) -> str:
-    """The template for tools, if there is one and its dialect is known."""
-    own = card.tool_template or ""
-    known = card.dialect or dialect_of(own).name != "generic"
-    return own if tools and own and known else card.chat_template or ""
 
 
 def _described(tool: Tool) -> Message:

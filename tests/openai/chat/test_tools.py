@@ -245,7 +245,7 @@ def test_a_result_has_the_name_of_its_call(given: dict[str, object]) -> None:
         {"role": "tool", "content": "noon", "tool_call_id": "a", **given},
     ]
     template = KNOWS_TOOLS.replace("{{ m.content }}", "{{ m.name }}: {{ m.content }}")
-    model = replace(ROOMY, chat_template=template)
+    model = replace(ROOMY, chat_template=template, dialect="hermes")
     [request] = asked_of(model, tools=TOOLS, messages=messages)
     prompt = TextTokenizer(model).decode(request.prompt_ids)
     assert f"{given.get('name') or 'clock'}: noon" in prompt

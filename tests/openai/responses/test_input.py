@@ -24,7 +24,9 @@ from tests.text.cards import CHAT_TEMPLATE, card
 
 # As a model's that was taught tools: what is said of them reaches the template as it is.
 TOOLED = replace(
-    ROOMY, chat_template=CHAT_TEMPLATE + "{% if tools %}{{ tools | length }}{% endif %}"
+    ROOMY,
+    dialect="hermes",
+    chat_template=CHAT_TEMPLATE + "{% if tools %}{{ tools | length }}{% endif %}",
 )
 NAMED = replace(
     TOOLED,
@@ -129,7 +131,8 @@ def test_what_is_said_of_callers_is_what_is_done_anyway() -> None:
 
 
 def test_the_prompt_has_the_schema_of_a_tools_output() -> None:
-    model = replace(ROOMY, chat_template=f"{CHAT_TEMPLATE}{{{{ tools[0].function.description }}}}")
+    template = f"{CHAT_TEMPLATE}{{{{ tools[0].function.description }}}}"
+    model = replace(ROOMY, dialect="hermes", chat_template=template)
     tool = {**WEATHER, "output_schema": {"type": "integer"}}
     assert 'Tells the weather.\nSchema of its output:\n{"type": "integer"}' in rendered(
         [user("x")], model, tools=[tool]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
@@ -19,7 +20,7 @@ PLAIN_MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<td>", "  
 
 @cache
 def thinking() -> Tokenizer:
-    """As Qwen 3's: the marks of thoughts and calls are no special tokens."""
+    """The marks of thoughts and calls are no special tokens, as in Qwen 3."""
     made = Tokenizer.from_str(byte_level().to_str())
     made.add_tokens([AddedToken(one, normalized=False) for one in PLAIN_MARKS])
     return made
@@ -30,11 +31,11 @@ def model(template: str = CHAT_TEMPLATE, tokenizer: Tokenizer | None = None) -> 
 
 
 def tokens(
-    of: ModelCard, *messages: Mapping[str, object], tools: tuple[Tool, ...] = (), **fields: object
+    of: ModelCard, *messages: Mapping[str, object], tools: tuple[Tool, ...] = (), **fields: Any
 ) -> list[str]:
     """The added tokens in the prompt, in their order."""
     tokenizer = TextTokenizer(of)
-    talk = Conversation(messages=messages, tools=tools, **fields)  # type: ignore[arg-type]
+    talk = Conversation(messages=messages, tools=tools, **fields)
     ids = prepare_prompt(talk, of, tokenizer).ids
     return [
         str(tokenizer.added_tokens[str(one)]["content"])
@@ -90,18 +91,19 @@ def test_no_use_that_a_template_makes_of_a_text_opens_a_turn(use: str) -> None:
 
 
 def test_a_word_that_a_template_writes_in_brackets_is_no_token() -> None:
-    """As Qwen3-Coder's and many after it write the names of parameters."""
+    """Qwen3-Coder and many after it write the names of parameters so."""
     tags = (
         "{% for t in tools %}{% for k in t.function.parameters.properties %}"
         "<{{ k }}></{{ k }}>{% endfor %}<{{ t.function.name }}>{% endfor %}"
     )
     properties: dict[str, object] = {"tool_call": {}, "think": {}, "think>": {}, "plain": {}}
     tool = Tool("think", parameters={"type": "object", "properties": properties})
-    assert tokens(model(tags + CHAT_TEMPLATE), user("a"), tools=(tool,)) == [*TURN, START]
+    of = replace(model(tags + CHAT_TEMPLATE), dialect="hermes")
+    assert tokens(of, user("a"), tools=(tool,)) == [*TURN, START]
 
 
 def test_a_role_in_brackets_is_a_token() -> None:
-    """As Phi 4 mini's."""
+    """Phi 4 mini writes roles so."""
     made = Tokenizer.from_str(byte_level().to_str())
     made.add_special_tokens(["<|user|>", "<|assistant|>"])
     turn = "{{ '<|' + m['role'] + '|>' + m['content'] }}"

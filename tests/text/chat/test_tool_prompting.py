@@ -50,7 +50,7 @@ GEMMA = (
 # As its later ones.
 GEMMA_LATER = GEMMA + "{% for m in messages %}{% if m['role'] == 'tool' %}{% endif %}{% endfor %}"
 HERMES = SAYS + "{% for tool in tools %}<tool_call>{{ tool }}{% endfor %}"
-UNKNOWN = SAYS + "Action: {{ tools | length }}"
+UNKNOWN = SAYS + "Action: {{ (tools or []) | length }}"
 WRITTEN = json_call("get_weather", PARIS)
 IN_WORDS = f"{OPEN}\n{WRITTEN}\n{CLOSE}"
 MARKED = f"{CALLS}[{WRITTEN}]{CALLS_END}"
@@ -160,3 +160,30 @@ def test_a_template_for_tools_is_used_where_its_calls_can_be_read(
     assert asked.dialect.name == ("hermes" if used else "generic")
     without = prepare_prompt(Conversation(messages=[USER]), model, TextTokenizer(model))
     assert without.text == f"|user:{USER['content']}"
+
+
+TOOLED = (
+    "{% for t in tools or [] %}({{ t.function.name }}){% endfor %}{% for m in messages %}"
+    "|{{ m.role }}:{{ m.content }}{% for c in m.tool_calls or [] %}@{% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}|assistant:{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "is_used"),
+    [
+        ('{"name": "NAME", "arguments": {{ c.function.arguments | tojson }}}', True),
+        ("<invoke NAME>{{ c.function.arguments | tojson }}</invoke>", False),
+        ("[NAME({{ c.function.arguments }})]", False),
+        ("", False),
+    ],
+)
+def test_a_template_that_no_family_has_describes_tools_where_its_calls_are_read(
+    written: str, is_used: bool
+) -> None:
+    call = written.replace("NAME", "{{ c.function.name }}")
+    model = card(chat_template=TOOLED.replace("@", call))
+    asked = prompt(model, MADE)
+    assert asked.dialect.name == "generic"
+    assert ("You can call these tools" not in asked.text) is is_used
+    assert [call.name for call in heard(asked, IN_WORDS).calls] == ["get_weather"]
