@@ -157,8 +157,7 @@ def resolve_tools(
     """Each tool comes with its path. Raises Refused for unknown names, duplicate names and too
     many tools.
     """
-    if len(given) > MAX_TOOLS:
-        raise refused(f"`tools` must have at most {MAX_TOOLS} tools", "tools")
+    check_number(len(given))
     tools = tuple(tool for _, tool in given)
     names = _names(given)
     if choice is None:
@@ -170,6 +169,12 @@ def resolve_tools(
     if choice == "required" and not tools:
         raise refused('`tool_choice` "required" requires `tools`', "tool_choice")
     return ResolvedTools(tools=tools, choice=choice)
+
+
+def check_number(n_tools: int) -> None:
+    """Raises Refused for more tools than a request may have."""
+    if n_tools > MAX_TOOLS:
+        raise refused(f"`tools` must have at most {MAX_TOOLS} tools", "tools")
 
 
 def function_tool(path: str, function: Function) -> Tool:

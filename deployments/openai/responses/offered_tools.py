@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, count, groupby
 
 from deployments.openai.fields.custom_tools import text_tool
-from deployments.openai.fields.tools import Mode, Selection, function_tool
+from deployments.openai.fields.tools import Mode, Selection, check_number, function_tool
 from deployments.openai.responses.tools import (
     SEARCH,
     Choice,
@@ -71,7 +71,7 @@ class OfferedTool:
 
     @property
     def called(self) -> dict[str, object]:
-        """What a call of it says of it."""
+        """The fields by which a call names it."""
         names: dict[str, object] = {"name": self.name}
         return names if self.namespace is None else {**names, "namespace": self.namespace}
 
@@ -103,14 +103,15 @@ def shown_name(identity: Identity) -> str:
 
 
 class OfferedTools:
-    """In the order of the prompt. The first list is the request's own, the others are those of its
-    items: of two tools with one name in these, the later one counts.
+    """All tools, in the order of the prompt. The first list is the request's own, the others are
+    those of its items: of two tools with one name in these, the later one counts.
     """
 
     def __init__(self, lists: Sequence[ToolsWithPath]) -> None:
         own, *later = (list(each_tool(one)) for one in lists)
         added = {tool.identity: tool for tools in later for tool in tools}
         tools = [*(tool for tool in own if tool.identity not in added), *added.values()]
+        check_number(len(tools))
         names = _shown_names(tool.identity for tool in tools)
         searches = any(isinstance(tool.given, ResponsesToolSearch) for tool in tools)
         self._names = names
@@ -133,7 +134,7 @@ class OfferedTools:
         return [(tool.path, tool.tool()) for tool in self.tools]
 
     def listed(self) -> list[dict[str, object]]:
-        """As responses show them."""
+        """The tools, as responses show them."""
         found: list[dict[str, object]] = []
         for space, tools in groupby(self.tools, lambda tool: tool.space):
             listed = [tool.given.listed() for tool in tools]
@@ -196,8 +197,10 @@ def each_tool(tools: ToolsWithPath) -> Iterator[OfferedTool]:
 def _shown_names(identities: Iterable[Identity]) -> dict[Identity, str]:
     """Each is another name; those without a namespace keep their own."""
     names: dict[Identity, str] = {}
-    for identity in sorted(dict.fromkeys(identities), key=lambda one: one[0] != ""):
+    taken: set[str] = set()
+    for identity in sorted(dict.fromkeys(identities), key=lambda identity: identity[0] != ""):
         name = shown_name(identity)
         tries = chain([name], (f"{name}_{number}" for number in count(2)))
-        names[identity] = next(one for one in tries if one not in names.values())
+        names[identity] = next(free for free in tries if free not in taken)
+        taken.add(names[identity])
     return names

@@ -7,7 +7,7 @@ from tests.openai.responses.responding import CALL, WEATHER, answered, whole
 
 
 def test_what_openais_own_agent_sends_is_served() -> None:
-    """Beside functions it offers tools that OpenAI runs, or that have no schema."""
+    """It offers tools that OpenAI runs, or that have no schema, beside functions."""
     others = [{"type": "web_search"}, {"type": "custom", "name": "patch"}, {"type": "tool_search"}]
     body = whole(
         says("x"),
