@@ -4,6 +4,7 @@ import sys
 import time
 from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
 
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -107,10 +108,12 @@ def default_sampling(config: GenerationConfig | None) -> SamplingParams:
     Raises UnsupportedModelError for a value that no request may have either.
     """
     found = {name: getattr(config, name, None) for name in SUGGESTED}
-    numbers = {name: _number(name, one) for name, one in found.items() if one is not None}
+    numbers: dict[str, Any] = {
+        name: _number(name, value) for name, value in found.items() if value is not None
+    }
     if numbers.get("top_k") == -1:  # as some files say that it is off
         del numbers["top_k"]
-    sampling = SamplingParams(**numbers)  # type: ignore[arg-type]
+    sampling = SamplingParams(**numbers)
     for name, message in invalid_sampling(sampling):
         raise UnsupportedModelError(
             f"{name} of its generation_config.json is {found.get(name)!r:.50}: {message}"

@@ -81,7 +81,10 @@ class MediaEncoder:
 
     def _decoded(self, job: Job, data: bytes) -> Medium:
         """Decodes in a process of its own: where a file breaks it, that hurts its task alone."""
-        process = self._idle.pop() if self._idle else DecoderProcess(LIMITS)
+        try:
+            process = self._idle.pop()
+        except IndexError:  # all are at work
+            process = DecoderProcess(LIMITS)
         try:
             [piece] = process.decode(job, data)
         except DecodingError as error:

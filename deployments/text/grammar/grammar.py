@@ -159,7 +159,7 @@ def check_grammar(grammar: str, tokens: GrammarTokens, param: str) -> None:
 
 
 def _json_grammar(schema: object, param: str) -> Mapping[str, object]:
-    """With our settings for llguidance, which replace those of the client."""
+    """The grammar with our settings for llguidance, which replace those of the client."""
     checked = _checked_schema(schema, param)
     definitions = [checked.get(name) for name in DEFINITIONS]
     parts = [one for named in definitions if isinstance(named, Mapping) for one in named.values()]

@@ -29,7 +29,7 @@ BRACED = re.compile(r"\\[xu]\{([0-9a-fA-F]{1,6})\}")
 
 
 class NotQuotable(ValueError):
-    """What of a grammar can't be rewritten."""
+    """A part of a grammar can't be rewritten."""
 
 
 def quoted_regex(

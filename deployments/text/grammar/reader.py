@@ -5,6 +5,7 @@ process, because the first may have died of something else.
 """
 
 import json
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from typing import Any, BinaryIO
 from deployments.sandbox.places import Places
 from deployments.sandbox.process import Exchange, JobProcess, ProcessDiedError
 from deployments.text.grammar.matcher import FAILED
+
+log = logging.getLogger(__name__)
 
 WORKER = "deployments.text.grammar.worker"
 N_TRIES = 2
@@ -86,7 +89,7 @@ def lark_of_gbnf(gbnf: str) -> str:
 
 
 def lark_of_regex(regex: str) -> str:
-    """What stands between slashes in Lark."""
+    """Returns the text that stands between slashes in Lark."""
     return _lark({"kind": "regex"}, regex)
 
 
@@ -100,6 +103,8 @@ def check_followed(grammar: str, tokens: GrammarTokens) -> None:
     """Raises UnreadableError also for one that can't be followed with these tokens."""
     job = {"kind": "walk", "tokens": tokens.key, "vocab_size": tokens.vocab_size}
     told = _asked({**job, "eos": tokens.eos}, grammar, tokens.tokenizer_json)
+    if "unfollowed" in told:  # an engine has no grammars for this model, and says so
+        log.warning("a grammar is not tried with a model's tokens: %s", told["unfollowed"])
     if told["error"]:
         raise UnreadableError(told["error"])
 

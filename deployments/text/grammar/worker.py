@@ -103,8 +103,8 @@ class GrammarReader:
         return {"lark": regex_to_lark(texts[0])}
 
     def _check(self, job: Mapping[str, Any], texts: Sequence[str]) -> Told:
-        """What llguidance says of a part of a grammar. How it is followed is tried with bytes; what
-        fails then without a crash may be right with a model's tokens.
+        """Validates a part of a grammar, and follows it in bytes. A failure then that is no crash
+        does not count: with a model's tokens it may be right.
         """
         from llguidance import LLMatcher, LLTokenizer
 
@@ -128,8 +128,8 @@ class GrammarReader:
             try:
                 with unbounded():  # a large vocabulary takes seconds
                     self._tokens[key] = _tokens(texts[1], job["vocab_size"], job["eos"])
-            except Exception:  # an engine has no grammars for this model, and says so
-                return {"error": ""}
+            except Exception as failure:  # of any kind: tokenizers and llguidance have no own one
+                return {"error": "", "unfollowed": repr(failure)}
             if len(self._tokens) > MAX_TOKENIZERS:
                 self._tokens.popitem(last=False)
         self._tokens.move_to_end(key)

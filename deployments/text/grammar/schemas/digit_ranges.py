@@ -95,7 +95,7 @@ def _same_length(low: str, high: str) -> list[str]:
 
 
 def _beside(digits: str, outermost: int) -> list[str]:
-    """As many digits, from these on to all nines, or down to all zeros."""
+    """Expressions of as many digits, from these on to all nines, or down to all zeros."""
     parts: list[str] = []
     for index, digit in enumerate(map(int, digits)):
         first, last = (digit + 1, 9) if outermost else (0, digit - 1)

@@ -55,7 +55,7 @@ class Reducer:
         return self._holds(schema)
 
     def _is_part_held(self, part: Schema) -> bool:
-        """In a place where a value of it must be, and where references may name all."""
+        """`_is_held`, in a place where a value of it must be, and where references may name all."""
         around = {"type": "object", "properties": {"x": part}, "required": ["x"]}
         return self._is_held({**around, **self._needed_by(part)})
 
@@ -100,7 +100,7 @@ class Reducer:
         return self._part(value, path) if name in SCHEMAS else value
 
     def _without_keywords(self, part: Schema, path: str, holds: Callable[[Schema], bool]) -> Schema:
-        """As many keywords as hold together. Of `oneOf` stays that any may match."""
+        """Keeps as many keywords as hold together. A `oneOf` that does not becomes `anyOf`."""
         names = sorted(part, key=lambda name: (name not in DEFINITIONS, name not in FIRST))
         kept: dict[str, object] = {}
         for name in names:

@@ -35,7 +35,7 @@ def with_plain_references(schema: Schema, unresolved: Unresolved) -> Schema:
 
 
 def pointed_at(whole: object, pointer: str) -> object:
-    """What a JSON Pointer names; raises LookupError. As it is written, or percent-encoded."""
+    """Returns what a JSON Pointer names, also percent-encoded. Raises LookupError."""
     for text in (unquote(pointer), pointer):
         try:
             return _walk(whole, text)
@@ -58,7 +58,7 @@ def _walk(whole: object, pointer: str) -> object:
 
 
 def _parts(schema: object) -> Iterator[object]:
-    """What may hold schemas, also under names that are no keywords."""
+    """Yields what may hold schemas, also under names that are no keywords."""
     if isinstance(schema, list):
         yield from schema
     elif isinstance(schema, Mapping):
@@ -149,7 +149,7 @@ class _Resolver:
         return written
 
     def _pointer(self, reference: str, part: Schema) -> str | None:
-        """None where nothing is there, and `unresolved` was told."""
+        """Returns None where nothing is there, and `unresolved` was told."""
         try:
             target = self._target(reference, part)
         except LookupError:

@@ -98,7 +98,7 @@ def has_form(name: str, value: object) -> bool:
 
 
 def _types(value: object, path: str, left_out: LeftOut) -> str | list[str] | None:
-    """None for any type."""
+    """Returns None for any type."""
     several = value if isinstance(value, list) else [value]
     known = list(dict.fromkeys(map(as_type, several)))
     if not known or "" in known:
