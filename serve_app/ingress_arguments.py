@@ -172,7 +172,7 @@ class IngressArguments(HttpArguments):
     )
 
     def settings(self) -> tuple[object, ...]:
-        """Of its deployment. Raises ValueError for what can't be used."""
+        """Returns the arguments of its deployment. Raises ValueError for what can't be used."""
         return (self.ingress_settings(),)
 
     def media_settings(self, folder: str | None = None) -> MediaSettings:

@@ -144,7 +144,7 @@ class RouterArguments(ModelOptions):
     )
 
     def settings(self) -> tuple[object, ...]:
-        """Of its deployment. Raises ValueError for what can't be used."""
+        """Returns the arguments of its deployment. Raises ValueError for what can't be used."""
         return (
             self.checked_sources(),
             self.capacity_settings(),

@@ -85,7 +85,7 @@ class WebArguments(HttpArguments):
         )
 
     def settings(self) -> tuple[object, ...]:
-        """Of its deployment. Raises ValueError for what can't be used."""
+        """Returns the arguments of its deployment. Raises ValueError for what can't be used."""
         return (self.ingress_settings(), self.web_settings())
 
     def web_settings(self) -> WebSettings:

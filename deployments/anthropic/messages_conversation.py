@@ -96,7 +96,7 @@ def _tools(request: PromptFields, names: Collection[str]) -> tuple[Tool, ...]:
 
 
 def left_out(request: PromptFields) -> Iterator[str]:
-    """What of the request the prompt does not have."""
+    """Yields the parts of the request that the prompt does not have, in words."""
     for index, tool in enumerate(request.tools or ()):
         if isinstance(tool, ServerTool):
             yield f"tools[{index}] of type {tool.type} is not in the prompt"

@@ -16,7 +16,7 @@ RETRY_AFTER_S = 2
 
 
 def middlewares() -> list[Middleware]:
-    """For Serve, which calls it in each of its HTTP servers."""
+    """Serve calls it in each of its HTTP servers."""
     return [Middleware(StartingAnswers, bodies=json.loads(os.environ.get(VARIABLE, "{}")))]
 
 
@@ -61,8 +61,8 @@ class StartingAnswers:
 
 
 def router_of(app: Any) -> Any:
-    """What a proxy knows of routes and replicas; None in the server of a replica. Serve may put
-    other middleware between.
+    """Finds the proxy's table of routes and replicas; None in the server of a replica. Serve may
+    put other middleware between.
     """
     while app is not None and not hasattr(app, "proxy_router"):
         app = getattr(app, "_app", None)

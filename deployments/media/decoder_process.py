@@ -49,7 +49,7 @@ class Job:
 
     @property
     def max_bytes(self) -> int:
-        """What may come back. Limits of their own bound pixels and samples."""
+        """The most that may come back. Limits of their own bound pixels and samples."""
         return MAX_MEDIA_BYTES if self.wanted is Wanted.FILE else MAX_MEMORY_BYTES
 
     def line(self, settings: MediaSettings, n_bytes: int) -> bytes:

@@ -67,7 +67,7 @@ def format_of(data: bytes) -> str | None:
 
 
 def _late_format_of(data: bytes) -> str | None:
-    """Of a file that no magic number begins."""
+    """The format of a file that no magic number begins."""
     if is_frame(data):
         return "mp3" if is_layer_3(data) else "aac"
     if data.find(b"%PDF-", 0, MAX_PDF_JUNK + 5) >= 0:

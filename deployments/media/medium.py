@@ -7,7 +7,7 @@ from deployments.media_rules import MediaKind
 
 
 class Wanted(StrEnum):
-    """What the data of a medium are to be."""
+    """The form that the data of a medium are to have."""
 
     FILE = "file"  # as it came, or as PNG where its pixels were changed
     PIXELS = "pixels"  # RGB, row by row

@@ -28,12 +28,12 @@ def is_frame(data: bytes) -> bool:
 
 
 def is_layer_3(data: bytes) -> bool:
-    """Of a frame."""
+    """Whether a frame is one of layer III."""
     return data[1] & 6 == 2
 
 
 def behind_tags(data: bytes) -> int:
-    """Where the ID3 tags end that the file begins with. Their lengths have 7 bits a byte."""
+    """Finds the end of the ID3 tags that the file begins with. Their lengths have 7 bits a byte."""
     at = 0
     while data.startswith(ID3, at) and at + ID3_HEAD <= len(data):
         size = 0
@@ -44,7 +44,7 @@ def behind_tags(data: bytes) -> int:
 
 
 def first_frame(data: bytes) -> int | None:
-    """Where the sound of an MP3 file begins: with two frames that follow each other."""
+    """Finds the beginning of an MP3 file's sound: two frames that follow each other."""
     begin = behind_tags(data)
     at = data.find(b"\xff", begin, begin + MAX_JUNK)
     while at >= 0:
@@ -56,7 +56,7 @@ def first_frame(data: bytes) -> int | None:
 
 
 def declared_s(data: bytes) -> float:
-    """How long an MP3 file that begins with a frame says that it is at least; 0 if it does not."""
+    """The least seconds that an MP3 file says it has, which begins with a frame; 0 for none."""
     frame, head = _frame(data, 0), data[:TAG_BYTES]
     at = max(head.find(tag) for tag in LENGTH_TAGS)
     if frame is None or at < 0 or not int.from_bytes(data[at + 4 : at + 8], "big") & 1:
@@ -66,7 +66,7 @@ def declared_s(data: bytes) -> float:
 
 
 def _frame(data: bytes, at: int) -> Frame | None:
-    """None for what is no frame of layer III."""
+    """Reads the head of a frame; None for what is no frame of layer III."""
     head = data[at : at + HEAD]
     if len(head) < HEAD or not is_frame(head) or not is_layer_3(head):
         return None

@@ -57,7 +57,7 @@ def _riffs(data: bytes) -> Iterator[bytes]:
 
 
 def _size(data: bytes, at: int) -> int:
-    """Of a RIFF chunk."""
+    """The size that a RIFF chunk says it has, in bytes."""
     return int.from_bytes(data[at + 4 : at + RIFF_HEAD], "little")
 
 
@@ -93,7 +93,7 @@ def _oggs(data: bytes) -> Iterator[bytes]:
 
 
 def _pages(data: bytes) -> Iterator[int]:
-    """Where each page begins."""
+    """Yields the beginning of each page."""
     at = data.find(b"OggS")
     while 0 <= at <= len(data) - OGG_HEAD:
         yield at
@@ -125,8 +125,8 @@ def _webm(data: bytes) -> Iterator[bytes]:
 
 
 def _behind(data: bytes, at: int) -> int:
-    """Where an element of EBML ends, whose length is at `at`; where its content begins, if that is
-    not known."""
+    """Finds the end of an EBML element whose length is at `at`, or the beginning of its content if
+    that is not known."""
     n_bytes = 9 - (data[at] if at < len(data) else 0).bit_length()
     most = (1 << 7 * n_bytes) - 1
     length = int.from_bytes(data[at : at + n_bytes], "big") & most

@@ -104,7 +104,7 @@ def _read(data: bytes, max_s: float, wanted: tuple[int, AsBytes] | None) -> Medi
 
 
 def _at_one_rate(blocks: Iterator[_Block]) -> Iterator[_Block]:
-    """That of the first one."""
+    """Brings all blocks to the rate of the first one."""
     first = 0
     for rate, run in groupby(blocks, lambda block: block.rate):
         first = first or rate
@@ -220,7 +220,7 @@ def _check_form(frame: AudioFrame) -> None:
 
 
 def _declared_s(stream: AudioStream, sound: bytes, demuxer: str) -> float:
-    """How long the sound says that it is at least; 0 for one that does not say."""
+    """The least seconds that the sound says it has; 0 for one that does not say."""
     if demuxer == "mp3":
         return declared_s(sound)
     if demuxer not in EXACT or stream.duration is None or stream.time_base is None:

@@ -36,7 +36,7 @@ def serve(
 
 @contextmanager
 def unbounded() -> Iterator[None]:
-    """For what no stranger sent: the job's time stands still, and memory has no bound."""
+    """Stops the job's time and lifts the bound of memory, for input that no stranger sent."""
     left_s, _ = signal.setitimer(signal.ITIMER_PROF, 0)
     bound, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))

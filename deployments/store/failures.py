@@ -1,5 +1,5 @@
-"""What a failure of the database means for a request: who asks hears what is wrong, and only where
-nothing is there to answer is it said to be out of reach.
+"""Says what a failure of the database means for a request: who asks hears what is wrong, and that
+it is out of reach only where nothing is there to answer.
 """
 
 import logging

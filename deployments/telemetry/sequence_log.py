@@ -16,7 +16,7 @@ PAUSE_S = 1.0  # without a sequence, after which no further one is waited for
 
 @dataclass(slots=True, eq=False)
 class _Told:
-    """What is known of a request. endings: how many sequences ended so. failure: the first one."""
+    """A request's sequences so far. endings: how many ended so. failure: the first one."""
 
     first: str  # sequence
     n_running: int = 0

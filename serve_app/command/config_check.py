@@ -11,7 +11,7 @@ PACKAGE = "serve_app:"
 
 
 class SettingsError(Exception):
-    """What is wrong, in which application."""
+    """Tells what is wrong, in which application."""
 
 
 def check_settings(applications: Iterable[ServeApplicationSchema]) -> None:

@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def manta_config(path: str) -> ServeDeploySchema | None:
-    """None for what is no config, or one without applications of Manta."""
+    """Reads a config; None for what is none, or one without applications of Manta."""
     if not Path(path).is_file():
         return None
     read = yaml.safe_load(Path(path).read_text())

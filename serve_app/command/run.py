@@ -104,7 +104,7 @@ def _watch(client: ServeControllerClient, names: list[str], signals: StopSignals
 
 
 def _reasons(found: StatusOverview) -> str:
-    """What a constructor raised is said of its deployment, and its last line says why."""
+    """Serve says of a deployment what its constructor raised; the last line says why."""
     said = [one.message.strip() for one in found.deployment_statuses]
     return "\n".join([found.app_status.message.strip(), *filter(None, said)])
 

@@ -1,4 +1,4 @@
-"""What clients hear while the applications start: a 503 in the form of the protocol of each path,
+"""Answers clients while the applications start: a 503 in the form of the protocol of each path,
 which SDKs try again, in the place of the 404 of a proxy that knows no paths yet.
 """
 
@@ -34,7 +34,7 @@ HAPROXY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 
 
 def announce_starting(applications: Iterable[ServeApplicationSchema]) -> None:
-    """For the proxies that Ray starts from here: they have this process' environment."""
+    """Tells the proxies that Ray starts from here: they have this process' environment."""
     request_id = uuid.uuid4().hex
     bodies = {
         one.route_prefix: encode(

@@ -30,7 +30,7 @@ class StopSignals:
             signal.signal(one, self._hear)
 
     def serving(self) -> None:
-        """From now on streams are given time."""
+        """Gives streams time from now on."""
         self._is_serving = True
 
     def _hear(self, number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""How processes share the tests: file by file, and what shares a server stays in one process."""
+"""Shares the tests among processes, file by file. Tests that share a server stay in one process."""
 
 from collections.abc import Sequence
 

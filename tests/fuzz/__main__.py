@@ -73,7 +73,7 @@ Pair = tuple[Input, Door]
 
 
 class Findings:
-    """What was not as it should be, and how often all was."""
+    """Collects what was not as it should be, and counts how often all was."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -4,12 +4,12 @@ import asyncio
 import json
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from ray.serve._private.common import DeploymentID, EndpointInfo
 from ray.serve._private.haproxy import (
@@ -34,7 +34,7 @@ PATHS = ("/health", "/v1/models", "/v1/messages", "/v1/messages/count_tokens", "
 
 
 class Handle:
-    """What Serve's router has of a deployment."""
+    """A deployment, as Serve's router knows it."""
 
     is_up = True
 
@@ -122,16 +122,16 @@ def haproxy(folder: Path, *prefixes: str) -> Iterator[str]:
     path = folder / "haproxy.cfg"
     HAProxyApi(config, running, str(path))._generate_config_file_internal()
     path.write_text(completed(path.read_text(), BODIES))
-    with subprocess.Popen([get_haproxy_binary(), "-db", "-f", str(path)]) as process:
-        try:
-            for _ in range(1000):
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                    break
-                assert process.poll() is None
-                time.sleep(0.01)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
+    pid = folder / "pid"
+    # Its first process ends when the port is open.
+    command = (get_haproxy_binary(), "-D", "-p", str(pid), "-f", str(path))
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    process = psutil.Process(int(pid.read_text()))
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def sound(
 
 
 class _Pipe:
-    """What can only be written to."""
+    """A file that can only be written to."""
 
     def __init__(self, file: BytesIO) -> None:
         self._file = file

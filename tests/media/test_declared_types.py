@@ -41,11 +41,11 @@ MISDECLARED: dict[str, tuple[str, dict[str, Any], str]] = {
         responses({"type": "input_image", "image_url": data_url(PICTURE, "image/webp")}),
         SHOWN,
     ),
-    "messages": (MESSAGES, messages(block(declared="image/jpg")), SHOWN),  # type: ignore[arg-type]
+    "messages": (MESSAGES, messages(block(declared="image/jpg")), SHOWN),
     "an image as a file": (CHAT, chat(file(PICTURE)), SHOWN),
     "an image as a document": (
         MESSAGES,
-        messages(block(PICTURE, "document", "application/pdf")),  # type: ignore[arg-type]
+        messages(block(PICTURE, "document", "application/pdf")),
         SHOWN,
     ),
     "a sound as a file": (CHAT, chat(file(wav())), f"[{SOUND * N_SOUND}]"),

@@ -28,7 +28,6 @@ from tests.media.serving import (
     base64,
     blind,
     data_url,
-    rules,
     seeing,
     served,
     tokenizer,
@@ -69,7 +68,9 @@ def messages(*blocks: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def block(data: bytes = PICTURE, kind: str = "image", declared: str = "image/png") -> object:
+def block(
+    data: bytes = PICTURE, kind: str = "image", declared: str = "image/png"
+) -> dict[str, Any]:
     source = {"type": "base64", "media_type": declared, "data": base64(data)}
     return {"type": kind, "source": source}
 
@@ -108,7 +109,7 @@ def test_an_image_is_in_the_prompt_where_it_was(protocol: str) -> None:
     request = only(requests)
     assert f"user\nA{SHOWN}B<|im_end|>" in shown(request)
     [place] = request.content.media
-    placeholder = rules().images.placeholder_id  # type: ignore[union-attr]
+    placeholder = tokenizer().token_to_id(IMAGE)
     assert request.prompt_ids[place.first : place.end] == (placeholder,) * 6
     assert request.prompt_ids.count(placeholder) == 6
     assert request.media == (MediumFile(kind=MediaKind.IMAGE, data=PICTURE),)
@@ -274,12 +275,12 @@ def test_images_in_results_of_tools_are_shown() -> None:
 
 
 def test_a_text_that_is_written_like_an_image_is_none() -> None:
-    """Where messages may spell control tokens, it is one too many."""
+    """It is one too many where messages may spell control tokens."""
     body = chat(picture(), text(IMAGE))
     response, requests = ask(CHAT, body, seeing())
     assert response.status_code == 200, response.text
     assert f"{SHOWN}{IMAGE}<|im_end|>" in shown(only(requests))
-    placeholder = rules().images.placeholder_id  # type: ignore[union-attr]
+    placeholder = tokenizer().token_to_id(IMAGE)
     assert only(requests).prompt_ids.count(placeholder) == 6
     response, _ = ask(CHAT, body, replace(seeing(), parses_special=True))
     assert response.status_code == 400

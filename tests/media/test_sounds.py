@@ -42,7 +42,7 @@ def heard(data: bytes) -> Floats:
 
 
 def pitch(samples: Floats) -> float:
-    """Of the middle."""
+    """The pitch of the middle."""
     middle = samples[len(samples) // 4 : -len(samples) // 4]
     found = np.abs(np.fft.rfft(middle * np.hanning(len(middle)), 1 << 15)).argmax()
     return float(found * RATE / (1 << 15))

@@ -65,7 +65,7 @@ class FairQueue:
 
     @property
     def clients(self) -> Iterable[str]:
-        """Those of tasks that have not run yet."""
+        """Clients with tasks that have not run yet."""
         return self._by_client
 
     def push(self, task: Task) -> None:

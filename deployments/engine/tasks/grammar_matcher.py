@@ -237,7 +237,7 @@ class Grammar:
 
     @contextmanager
     def _failing_alone(self) -> Iterator[None]:
-        """What llguidance raises ends this sequence, and not the engine's thread: a panic in its
+        """Ends this sequence where llguidance raises, and not the engine's thread: a panic in its
         Rust is no Exception."""
         try:
             yield

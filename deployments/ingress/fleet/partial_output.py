@@ -34,7 +34,7 @@ class PartialOutput:
 
     @property
     def n_tokens(self) -> int:
-        """Of the output so far."""
+        """The length of the output so far."""
         return len(self._ids)
 
     @property

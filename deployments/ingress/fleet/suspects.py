@@ -30,7 +30,7 @@ class Verdict(Enum):
 
 @dataclass(slots=True, eq=False)
 class Trace:
-    """Where one request was. `verdict` is of the death of the replica that it has now."""
+    """One request's replicas so far. `verdict` is about the death of the one that it has now."""
 
     output: PartialOutput
     model: str
@@ -64,7 +64,7 @@ class Trace:
 
 
 class Suspects:
-    """Of all requests of an ingress. Belongs to one event loop."""
+    """Judges all requests of an ingress. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._traces: set[Trace] = set()

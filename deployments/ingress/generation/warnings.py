@@ -1,4 +1,4 @@
-"""What an answer leaves out of its request: a header of it says so, and a line of the log."""
+"""Tells what an answer leaves out of its request, in a header of it and in a line of the log."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ MAX_LENGTH = 1000  # bytes of the header, and characters of the line
 
 
 def warnings_of(generations: Iterable[Generation]) -> list[str]:
-    """Those of all choices, each once."""
+    """The warnings of all choices, each once."""
     return list(dict.fromkeys(text for one in generations for text in one.warnings))
 
 

@@ -15,7 +15,7 @@ MAX_REST_BYTES = 64 << 20
 
 
 class Lingering:
-    """For connections that end with the answer. `all_may_end`: which do can't be seen here."""
+    """Serves connections that end with the answer. `all_may_end`: which do can't be seen."""
 
     def __init__(self, app: ASGIApp, *, all_may_end: bool) -> None:
         self._app = app

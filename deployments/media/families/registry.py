@@ -40,7 +40,7 @@ BLIND = frozenset({"Qwen2AudioProcessor", "VoxtralProcessor"})
 
 
 def kinds_of(name: str) -> tuple[MediaKind, ...]:
-    """What models with a processor of this class are shown, as far as they have towers for it."""
+    """Kinds of media that models with a processor of this class take, if they have towers."""
     if name not in FAMILIES:
         return ()
     images = () if name in BLIND else (MediaKind.IMAGE,)

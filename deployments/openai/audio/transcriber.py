@@ -90,7 +90,7 @@ class Transcriber:
 
     @property
     def language_name(self) -> str | None:
-        """As OpenAI has it in its answers: the word."""
+        """The word for it, which OpenAI's answers have."""
         return dict(self.rules.language_names).get(self.language or "", self.language)
 
     @property

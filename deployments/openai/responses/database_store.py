@@ -53,11 +53,11 @@ class DatabaseStore:
         return ResponsesInDatabase(self, owner, client)
 
     async def read(self, client: str, call: Call[ValueT]) -> ValueT:
-        """What `call` reads of the store. Clients that wait are served in turn. Raises Refused."""
+        """Has `call` read the store. Clients that wait are served in turn. Raises Refused."""
         return await self._work(self._reads, client, call)
 
     async def write(self, client: str, call: Call[ValueT]) -> ValueT:
-        """As `read`, and beside it: readers do not wait for a write that waits."""
+        """Has `call` write, beside what reads: readers do not wait for a write that waits."""
         return await self._work(self._writes, client, call)
 
     async def _work(self, turns: Turns, client: str, call: Call[ValueT]) -> ValueT:

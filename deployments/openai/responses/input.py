@@ -148,7 +148,7 @@ def prompt_of(
 
 
 def left_out(request: ResponsesRequest, items: Sequence[ItemWithPath]) -> Iterator[str]:
-    """What of the request and of what it continues the prompt does not have."""
+    """Yields what the prompt leaves out of the request and of what that continues, in words."""
     for given in _tool_lists(request, items):
         for index, tool in enumerate(given.tools):
             if isinstance(tool, LeftOut):

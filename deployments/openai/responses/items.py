@@ -244,7 +244,7 @@ class SearchCallItem(KeptItem):
 
 
 class SearchOutputItem(KeptItem):
-    """What a search has found: tools, for this request and those that continue it."""
+    """Tools that a search has found, for this request and those that continue it."""
 
     type: Literal["tool_search_output"]
     call_id: Identifier | None = None
@@ -295,7 +295,7 @@ class ToolsItem(Strict):
 
 
 class HostedItem(Strict):
-    """What another server has run, or keeps to itself: it is left out of the prompt."""
+    """An item that another server has run, or keeps to itself. The prompt leaves it out."""
 
     model_config = ConfigDict(extra="allow")
     id: ItemId = ""

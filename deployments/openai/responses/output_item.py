@@ -1,4 +1,4 @@
-"""What all output items of a response share: an id, a status and the events of their text."""
+"""The base of a response's output items: an id, a status and the events of their text."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar

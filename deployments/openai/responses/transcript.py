@@ -112,7 +112,7 @@ def _arguments(item: CallItem | CustomCallItem) -> Mapping[str, object]:
 
 
 def _found(item: SearchOutputItem, shown: ShownName) -> str:
-    """What a search has found, in the words of the prompt: the tools themselves are part of it."""
+    """Names the tools that a search has found. The prompt has the tools themselves, too."""
     names = [
         shown(tool.namespace, tool.name)
         for tool in each_tool(ToolsWithPath("tools", item.tools, is_found=True))

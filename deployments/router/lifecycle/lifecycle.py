@@ -349,7 +349,7 @@ def read_presets(sources: Sources, capacity: CapacitySettings) -> list[tuple[Pre
 
 
 def _completed(preset: Preset, seconds: float) -> Preset:
-    """With what its files say. A wake has as long as a load."""
+    """Adds what the model's files say. A wake has as long as a load."""
     settings = replace(preset.settings, wake_timeout_s=seconds)
     return replace(preset, settings=settings, modalities=input_modalities(settings))
 

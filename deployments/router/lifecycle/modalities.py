@@ -1,4 +1,4 @@
-"""What a model takes beside text, by its files alone: said before anybody loads it.
+"""Tells by a model's files alone what it takes beside text, before anybody loads it.
 
 It blocks, on files: never to be called on an event loop.
 """
@@ -22,7 +22,8 @@ TRANSCRIBES = "WhisperForConditionalGeneration"
 
 
 def input_modalities(settings: ModelSettings) -> tuple[str, ...] | None:
-    """As the lists of models order them. None: its files don't say it, or are not on this disk."""
+    """Returns them in the order that lists of models have. None: its files don't say it, or are
+    not on this disk."""
     try:
         folder = model_folder(settings.path)
         config = json.loads((folder / CONFIG).read_text())
@@ -50,7 +51,7 @@ def _modalities(
 
 
 def _processor_fields(folder: Path) -> Mapping[str, Any] | None:
-    """Of all its files; None without any."""
+    """Reads the fields of all its files; None without any."""
     found: list[Mapping[str, Any]] = []
     for name in PROCESSOR_FILES:
         with suppress(FileNotFoundError):

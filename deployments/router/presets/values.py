@@ -21,7 +21,7 @@ def comma_separated(text: str) -> tuple[str, ...]:
 
 
 def bar_separated(text: str) -> tuple[str, ...]:
-    """For items that may have commas."""
+    """Splits a list whose items may have commas."""
     return tuple(part.strip() for part in text.split("|") if part.strip())
 
 

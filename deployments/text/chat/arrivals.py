@@ -27,7 +27,7 @@ _known: "WeakKeyDictionary[TextTokenizer, dict[tuple[str, Probes, bool], bool | 
 
 
 class Arrivals:
-    """What of a conversation `template` shows."""
+    """Tells what `template` shows of a conversation."""
 
     def __init__(self, tokenizer: TextTokenizer, template: str) -> None:
         self._tokenizer, self._template = tokenizer, template
@@ -72,7 +72,7 @@ class Arrivals:
         return self._shows((USER,)) is not True and self._shows((USER,), in_parts=True) is True
 
     def _arrive(self, probes: Probes) -> bool | None:
-        """As `_shows`, in the form that the template reads."""
+        """`_shows`, in the form that the template reads."""
         return self._shows(probes, self.in_parts())
 
     def _shows(self, probes: Probes, in_parts: bool = False) -> bool | None:

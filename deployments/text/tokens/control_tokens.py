@@ -156,7 +156,7 @@ def _branches(trie: Trie) -> str:
 
 
 def _rename_pieces(model: dict[str, object], renamed: Mapping[str, str]) -> None:
-    """In the vocabulary that was trained, so that no text comes to them by itself."""
+    """Renames pieces of the trained vocabulary, so that no text comes to them by itself."""
     match model["vocab"]:
         case dict(vocab):
             model["vocab"] = {renamed.get(text, text): one for text, one in vocab.items()}

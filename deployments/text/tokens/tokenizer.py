@@ -245,8 +245,8 @@ class TextTokenizer:
     def render_texts(
         self, messages: Sequence[Mapping[str, object]], template_kwargs: Mapping[str, object]
     ) -> str:
-        """As `render_chat`, of messages with a role and a text. Their control tokens are hidden,
-        unless the model parses them.
+        """Renders messages with a role and a text. Their control tokens are hidden, unless the
+        model parses them.
         """
         if self._parses_special:
             return self.render_chat(messages, template_kwargs=template_kwargs)

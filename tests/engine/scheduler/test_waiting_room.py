@@ -47,7 +47,7 @@ class Place:
         return task
 
     def give_places(self) -> list[Task]:
-        """Those that are given to others, until nobody is owed one."""
+        """Gives places to others until nobody is owed one."""
         given = []
         while owed := self._room.owed(self.running):
             task, newest = owed

@@ -58,7 +58,7 @@ def test_a_row_that_waits_for_its_grammar_says_what_it_says_alone(
 
 
 class Panic(BaseException):
-    """As of a library in Rust."""
+    """A failure like that of a library in Rust."""
 
 
 @pytest.mark.parametrize("changes", [{}, {"draft_tokens": 5}, {"async_scheduling": True}])

@@ -31,7 +31,7 @@ async def named(request: Request) -> Response:
 
 
 class Panic(BaseException):
-    """As of a library in Rust."""
+    """A failure like that of a library in Rust."""
 
 
 async def broken(request: Request) -> Response:

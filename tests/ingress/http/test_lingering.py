@@ -5,6 +5,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from starlette.requests import Request
 from starlette.routing import Route
 
 from deployments.ingress.http import lingering
@@ -18,8 +19,8 @@ SETTINGS = IngressSettings(api_keys=("key",), body_limit=1000)
 LARGE = b"x" * (8 << 20)  # more than the sockets of both ends hold
 
 
-async def read(request: object) -> None:
-    await read_body(request, SETTINGS)  # type: ignore[arg-type]
+async def read(request: Request) -> None:
+    await read_body(request, SETTINGS)
 
 
 APP = protocol_app([Route("/read", read, methods=["POST"])], openai_envelope, SETTINGS)

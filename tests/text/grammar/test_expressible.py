@@ -1,4 +1,4 @@
-"""Of a schema that no grammar can express, all is held that one can express."""
+"""A grammar holds all that one can express of a schema, and the rest is left out."""
 
 from collections.abc import Callable
 

@@ -19,7 +19,7 @@ PLAIN = "[note]"
 
 
 def unigram() -> Tokenizer:
-    """As sentencepiece's: its control tokens are likely pieces of its vocabulary."""
+    """Its control tokens are likely pieces of its vocabulary, as in sentencepiece."""
     pieces = [("<unk>", 0.0), *((name, 0.0) for name in CONTROLS)]
     pieces += [(f"<0x{byte:02X}>", -9.0) for byte in range(256)]
     pieces += [(chr(code), -5.0) for code in (0x2581, *range(33, 127))]

@@ -171,7 +171,7 @@ def test_nothing_that_is_typed_is_lost(screen: Screen) -> None:
 
 
 def test_a_question_without_an_answer_is_asked_again(screen: Screen) -> None:
-    """Where the page was closed before the server heard of it, and where its answer was deleted."""
+    """The page was closed before the server heard of it, or its answer was deleted."""
     asked: list[Route] = []
     screen.page.route(CHATS, lambda route: asked.append(route))
     screen.ask("What is the capital of Norway?")

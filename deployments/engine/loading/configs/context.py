@@ -19,8 +19,8 @@ EXTENDED = ("yarn", "linear", "dynamic")
 
 
 def longest_context(config: PretrainedConfig) -> int | None:
-    """In tokens; None: the config does not say. Raises UnsupportedModelError for a scale that is no
-    number."""
+    """Returns its tokens, or None where the config does not say. Raises UnsupportedModelError for a
+    scale that is no number."""
     found = (getattr(config, name, None) for name in CONTEXT_LENGTHS)
     longest: int | None = next((one for one in found if one is not None), None)
     if longest is None:
@@ -29,8 +29,8 @@ def longest_context(config: PretrainedConfig) -> int | None:
 
 
 def _scalings(config: PretrainedConfig) -> Iterator[Mapping[str, Any]]:
-    """What scales the positions of all layers. Of one kind of layers it does not say how long a
-    text may be, unless it names the length that it extends."""
+    """Yields the scalings that extend the whole model. One of a single kind of layers says so only
+    where it names the length that it extends."""
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(rope, Mapping):
         return
