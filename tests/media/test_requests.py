@@ -86,7 +86,7 @@ IN_EACH_PROTOCOL: dict[str, tuple[str, dict[str, Any]]] = {
             {"type": "input_text", "text": "B"},
         ),
     ),
-    "messages": (MESSAGES, messages(text("A"), block(), text("B"))),  # type: ignore[arg-type]
+    "messages": (MESSAGES, messages(text("A"), block(), text("B"))),
 }
 
 
@@ -196,7 +196,7 @@ DOCUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": (CHAT, chat(file(pdf(2)))),
     "chat, behind junk": (CHAT, chat(file(b"\r\n" * 500 + pdf(2)))),
     "responses": (RESPONSES, responses({"type": "input_file", "file_data": base64(pdf(2))})),
-    "messages": (MESSAGES, messages(block(pdf(2), "document", "application/pdf"))),  # type: ignore[arg-type]
+    "messages": (MESSAGES, messages(block(pdf(2), "document", "application/pdf"))),
 }
 
 

@@ -1,7 +1,6 @@
 """A tokenizer cuts texts as its model was trained, and has the template of any of its files."""
 
 import base64
-import importlib.util
 import json
 from pathlib import Path
 
@@ -91,9 +90,6 @@ def test_tekken_alone_is_read_with_mistral_common_and_without(tmp_path: Path) ->
     assert pieces(tmp_path) == ["The", "Ġ", "2", "0", "2", "4"]
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("mistral_common") is None, reason="needs mistral-common"
-)
 def test_tokenizer_json_is_read_beside_tekken(tmp_path: Path) -> None:
     tekken(folder(tmp_path, "[INST]"))
     assert pieces(tmp_path) == ["The", "Ġ", "2", "0", "2", "4"]
