@@ -1,16 +1,17 @@
-"""Finds by rendering whether a dialect reads calls in the form in which a template writes them.
+"""Finds by rendering what a template does with calls and with their results.
 
 A template of a family that is not known here may describe tools in a form of its own. The reply to
-it would then be taken for text.
+it would then be taken for text. Others read calls and leave out results without a word.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
+from deployments.text.chat.message_forms import forms
 from deployments.text.chat.messages import Message
 from deployments.text.chat.templates import knows_tools
-from deployments.text.dialects.dialect import Dialect, ReplyContext
+from deployments.text.dialects.dialect import ReplyContext
 from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.reply import fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -27,7 +28,12 @@ TOOL = {
 CALL = {"id": "call12345", "type": "function", "function": {"name": NAME, "arguments": ARGUMENTS}}
 ASKED: Sequence[Message] = ({"role": "user", "content": "U-u"},)
 CALLED: Sequence[Message] = (*ASKED, {"role": "assistant", "content": "", "tool_calls": [CALL]})
-_known: "WeakKeyDictionary[TextTokenizer, dict[str, bool]]" = WeakKeyDictionary()
+ANSWERED: Sequence[Message] = (
+    *CALLED,
+    {"role": "tool", "tool_call_id": "call12345", "name": NAME, "content": "R-r"},
+)
+Ask = Callable[[str, TextTokenizer], bool]
+_known: "WeakKeyDictionary[TextTokenizer, dict[tuple[str, str], bool]]" = WeakKeyDictionary()
 
 
 def chosen_template(tools: Sequence[Tool], card: ModelCard) -> str:
@@ -42,24 +48,50 @@ def describes_tools(template: str, card: ModelCard, tokenizer: TextTokenizer) ->
     dialect = DIALECTS[card.dialect] if card.dialect else dialect_of(template)
     if not knows_tools(template) or card.dialect or dialect.name != "generic":
         return knows_tools(template)
+    return _asked(("call", template), tokenizer, _is_read_back)
+
+
+def shows_results(template: str, tokenizer: TextTokenizer) -> bool:
+    """Whether a prompt by `template` differs by what a tool answered."""
+    return _asked(("result", template), tokenizer, _shows_result)
+
+
+def _asked(key: tuple[str, str], tokenizer: TextTokenizer, ask: Ask) -> bool:
     known = _known.setdefault(tokenizer, {})
-    if template not in known:
-        known[template] = _is_read_back(template, dialect, tokenizer)
-    return known[template]
+    if key not in known:
+        known[key] = ask(key[1], tokenizer)
+    return known[key]
 
 
-def _is_read_back(template: str, dialect: Dialect, tokenizer: TextTokenizer) -> bool:
-    def render(messages: Sequence[Message], *, asks: bool) -> str:
-        return tokenizer.render_chat(
-            messages, tools=[TOOL], add_generation_prompt=asks, template=template
-        )
+def _shows_result(template: str, tokenizer: TextTokenizer) -> bool:
+    answered = _rendered(ANSWERED, template, tokenizer, asks=True)
+    return answered is None or answered != _rendered(CALLED, template, tokenizer, asks=True)
 
-    try:
-        asked, called = render(ASKED, asks=True), render(CALLED, asks=False)
-    except Refused:  # its errors are those of real requests, too
+
+def _is_read_back(template: str, tokenizer: TextTokenizer) -> bool:
+    asked = _rendered(ASKED, template, tokenizer, asks=True)
+    called = _rendered(CALLED, template, tokenizer, asks=False)
+    if asked is None or called is None:
         return True
-    before = asked if called.startswith(asked) else render(ASKED, asks=False)
-    parser = dialect.parser(ReplyContext(tools=(Tool(NAME, parameters=PARAMETERS),)))
-    pieces = [*parser.push(called.removeprefix(before)), *parser.finish()]
+    before = (
+        asked if called.startswith(asked) else _rendered(ASKED, template, tokenizer, asks=False)
+    )
+    context = ReplyContext(tools=(Tool(NAME, parameters=PARAMETERS),))
+    parser = dialect_of(template).parser(context)
+    pieces = [*parser.push(called.removeprefix(before or "")), *parser.finish()]
     calls = [(call.name, json.loads(call.arguments)) for call in fold_reply(pieces).calls]
     return calls == [(NAME, ARGUMENTS)]
+
+
+def _rendered(
+    messages: Sequence[Message], template: str, tokenizer: TextTokenizer, *, asks: bool
+) -> str | None:
+    """None: the template refuses the messages in any form, and so it does those of a request."""
+    for form in forms(messages):
+        try:
+            return tokenizer.render_chat(
+                form, tools=[TOOL], add_generation_prompt=asks, template=template
+            )
+        except Refused:
+            continue
+    return None

@@ -37,7 +37,7 @@ def instructions(tools: Sequence[Tool], required: bool) -> str:
 
 def inject(messages: Sequence[Message], tools: Sequence[Tool], required: bool) -> list[Message]:
     """Messages for a template that does not read tools."""
-    names = dict(call for message in messages for call in _called(message))
+    names = _names(messages)
     plain = joined((_plain(message, names) for message in messages), JOINED_ROLES)
     if not tools:
         return plain
@@ -86,6 +86,17 @@ def _call_json(call: Message) -> str:
     return to_json({"name": function["name"], "arguments": function.get("arguments") or {}})
 
 
+def with_results_in_text(messages: Sequence[Message]) -> list[Message]:
+    """Messages for templates that leave out results: the user says them."""
+    names = _names(messages)
+    told = (_plain(message, names) if _is_result(message) else message for message in messages)
+    return joined(told, ("user",))
+
+
+def _is_result(message: Message) -> bool:
+    return message["role"] == "tool"
+
+
 def with_results_in_calls(messages: Sequence[Message]) -> list[Message]:
     """Messages for templates such as Gemma 4's first, which read the results from the message with
     the calls, and the answer that ends the turn as the content of that message.
@@ -115,6 +126,11 @@ def _described(tool: Tool) -> str:
     if tool.description:
         described["description"] = tool.description
     return to_json({**described, "parameters": dict(tool.parameters)})
+
+
+def _names(messages: Sequence[Message]) -> dict[object, object]:
+    """The functions of calls, by the call's id."""
+    return dict(call for message in messages for call in _called(message))
 
 
 def _called(message: Message) -> Iterator[tuple[object, object]]:

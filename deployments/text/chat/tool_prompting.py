@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deployments.text.chat.messages import Message
-from deployments.text.chat.template_calls import chosen_template, describes_tools
+from deployments.text.chat.template_calls import (
+    chosen_template,
+    describes_tools,
+    shows_results,
+)
 from deployments.text.chat.templates import (
     has_results_in_calls,
     has_tools_in_messages,
@@ -19,6 +23,7 @@ from deployments.text.chat.tool_injection import (
     inject,
     with_calls_in_text,
     with_results_in_calls,
+    with_results_in_text,
 )
 from deployments.text.dialects.dialect import Dialect
 from deployments.text.dialects.families.phi4 import Phi4
@@ -53,7 +58,7 @@ def build_tool_prompt(
 ) -> ToolPrompt:
     template, dialect = chosen_template(tools, card), family_dialect(tools, card)
     if _template_suffices(template, tools, messages, card, tokenizer):
-        shown = _shown(messages, template, dialect)
+        shown = _shown(messages, template, dialect, tokenizer)
         return ToolPrompt(template, dialect, shown, [_described(tool) for tool in tools] or None)
     if isinstance(dialect, Phi4) and has_tools_in_messages(template):
         shown = with_calls_in_text(messages, dialect)
@@ -78,11 +83,17 @@ def _template_suffices(
     return knows_tools(template) or not any(map(_uses_tools, messages))
 
 
-def _shown(messages: Sequence[Message], template: str, dialect: Dialect) -> Sequence[Message]:
+def _shown(
+    messages: Sequence[Message], template: str, dialect: Dialect, tokenizer: TextTokenizer
+) -> Sequence[Message]:
     """Earlier calls and results, in the form that the template reads."""
+    if not any(map(_uses_tools, messages)):
+        return messages
     if not knows_calls(template):
-        return with_calls_in_text(messages, dialect)
-    return with_results_in_calls(messages) if has_results_in_calls(template) else messages
+        messages = with_calls_in_text(messages, dialect)
+    if has_results_in_calls(template):
+        return with_results_in_calls(messages)
+    return messages if shows_results(template, tokenizer) else with_results_in_text(messages)
 
 
 def _described(tool: Tool) -> Message:

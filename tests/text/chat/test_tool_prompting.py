@@ -187,3 +187,14 @@ def test_a_template_that_no_family_has_describes_tools_where_its_calls_are_read(
     assert asked.dialect.name == "generic"
     assert ("You can call these tools" not in asked.text) is is_used
     assert [call.name for call in heard(asked, IN_WORDS).calls] == ["get_weather"]
+
+
+def test_a_result_that_a_template_leaves_out_is_said_by_the_user() -> None:
+    spoken = "{% if m.role != 'tool' %}|{{ m.role }}:{{ m.content }}{% endif %}"
+    calls = "{% for c in m.tool_calls or [] %}<tool_call>{{ c | tojson }}</tool_call>{% endfor %}"
+    template = f"{{% for m in messages %}}{spoken}{calls}{{% endfor %}}{{{{ tools | length }}}}"
+    asked = prompt(card(chat_template=template), MADE, *RESULTS)
+    results = asked.text.split("|user:")[2]
+    assert results.count("<tool_response>") == len(RESULTS)
+    assert '{"name": "ping", "content": "pong"}' in results
+    assert "tool_response" not in prompt(card(chat_template=HERMES), MADE, *RESULTS).text
