@@ -76,8 +76,23 @@ def said_natively(answer: Any) -> str | None:
     return answer["content"] if answer["stop_type"] == "eos" else None
 
 
-def part(data: bytes, kind: str) -> str:
+def data_url(data: bytes, kind: str) -> str:
     return f"data:{kind};base64,{b64encode(data).decode()}"
+
+
+def of_parts(*parts: Body) -> list[Body]:
+    """A conversation of one message."""
+    return [{"role": "user", "content": [*parts]}]
+
+
+def block(data: bytes, name: str, kind: str) -> Body:
+    """A part of a message to Anthropic's protocol."""
+    source = {"type": "base64", "media_type": kind, "data": b64encode(data).decode()}
+    return {"type": name, "source": source}
+
+
+def sees(**fields: Any) -> Body:
+    return {"model": SEES, "max_tokens": 8, **fields}
 
 
 SCHEMA = (
@@ -213,17 +228,10 @@ IMAGE = (
     Door(
         "chat",
         "/v1/chat/completions",
-        lambda data: chat(
-            model=SEES,
-            max_tokens=8,
-            messages=[
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "image_url", "image_url": {"url": part(data, "image/png")}}
-                    ],
-                }
-            ],
+        lambda data: sees(
+            messages=of_parts(
+                {"type": "image_url", "image_url": {"url": data_url(data, "image/png")}}
+            )
         ),
     ),
     Door(
@@ -232,36 +240,13 @@ IMAGE = (
         lambda data: responses(
             model=SEES,
             max_output_tokens=8,
-            input=[
-                {
-                    "role": "user",
-                    "content": [{"type": "input_image", "image_url": part(data, "image/png")}],
-                }
-            ],
+            input=of_parts({"type": "input_image", "image_url": data_url(data, "image/png")}),
         ),
     ),
     Door(
         "messages",
         "/v1/messages",
-        lambda data: messages(
-            model=SEES,
-            max_tokens=8,
-            messages=[
-                {
-                    "role": "user",
-                    "content": [
-                        {
-                            "type": "image",
-                            "source": {
-                                "type": "base64",
-                                "media_type": "image/png",
-                                "data": b64encode(data).decode(),
-                            },
-                        }
-                    ],
-                }
-            ],
-        ),
+        lambda data: sees(messages=of_parts(block(data, "image", "image/png"))),
     ),
 )
 SOUND = (
@@ -275,17 +260,12 @@ SOUND = (
         "chat",
         "/v1/chat/completions",
         lambda data: chat(
-            messages=[
+            messages=of_parts(
                 {
-                    "role": "user",
-                    "content": [
-                        {
-                            "type": "input_audio",
-                            "input_audio": {"data": b64encode(data).decode(), "format": "wav"},
-                        }
-                    ],
+                    "type": "input_audio",
+                    "input_audio": {"data": b64encode(data).decode(), "format": "wav"},
                 }
-            ]
+            )
         ),
     ),
 )
@@ -293,45 +273,20 @@ DOCUMENT = (
     Door(
         "chat",
         "/v1/chat/completions",
-        lambda data: chat(
-            model=SEES,
-            max_tokens=8,
-            messages=[
+        lambda data: sees(
+            messages=of_parts(
                 {
-                    "role": "user",
-                    "content": [
-                        {
-                            "type": "file",
-                            "file": {
-                                "filename": "a.pdf",
-                                "file_data": part(data, "application/pdf"),
-                            },
-                        }
-                    ],
+                    "type": "file",
+                    "file": {"filename": "a.pdf", "file_data": data_url(data, "application/pdf")},
                 }
-            ],
+            )
         ),
     ),
     Door(
         "messages",
         "/v1/messages",
         lambda data: messages(
-            max_tokens=8,
-            messages=[
-                {
-                    "role": "user",
-                    "content": [
-                        {
-                            "type": "document",
-                            "source": {
-                                "type": "base64",
-                                "media_type": "application/pdf",
-                                "data": b64encode(data).decode(),
-                            },
-                        }
-                    ],
-                }
-            ],
+            max_tokens=8, messages=of_parts(block(data, "document", "application/pdf"))
         ),
     ),
 )
