@@ -7,11 +7,8 @@ answer as another model.
 import os
 from pathlib import Path
 
-import transformers
 from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig
-from transformers.models.auto.tokenization_auto import get_tokenizer_config
-from transformers.utils import cached_file
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.weight_files import weight_files
@@ -28,7 +25,6 @@ SPEECH_TYPES = frozenset({"whisper"})  # whose decoders the engine runs beside t
 STATELESS_LAYER_TYPES = frozenset({"mlp", "moe"})
 SUPPORTED_QUANTIZATION = "mxfp4"  # transformers dequantizes it without further packages
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
-TOKENIZER_FILE = "tokenizer.json"
 GIT_LFS_HEADER = b"version https://git-lfs"
 
 
@@ -79,21 +75,6 @@ def check_tokenizer_files(path: str) -> None:
     """
     if os.path.isdir(path) and not any(any(Path(path).glob(name)) for name in TOKENIZER_FILES):
         raise UnsupportedModelError(f"{path} has no tokenizer: there is no tokenizer.json in it")
-
-
-def has_own_tokenizer(path: str) -> bool:
-    """Whether a tokenizer's class is code of the model's own, beside which there is a
-    tokenizer.json. Raises UnsupportedModelError where there is none."""
-    fields = get_tokenizer_config(path)
-    name = fields.get("tokenizer_class")
-    if "auto_map" not in fields or name is None or hasattr(transformers, str(name)):
-        return False
-    if cached_file(path, TOKENIZER_FILE, _raise_exceptions_for_missing_entries=False) is None:
-        raise UnsupportedModelError(
-            f"its tokenizer {name} comes with code of its own, which is never run: "
-            f"it needs a {TOKENIZER_FILE}"
-        )
-    return True
 
 
 def check_weight_files(path: str) -> None:

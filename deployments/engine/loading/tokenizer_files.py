@@ -2,14 +2,9 @@
 
 from typing import Any
 
-from transformers import (
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-    ProcessorMixin,
-)
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
 
-from deployments.engine.loading.checks import has_own_tokenizer
+from deployments.engine.loading.own_tokenizers import has_own_tokenizer, is_misread, read_by_files
 
 TEKKEN_MARK = "[INST]"  # in all vocabularies of Mistral
 
@@ -32,11 +27,11 @@ def _tokenizer(path: str, *, fix_mistral_regex: bool) -> PreTrainedTokenizerBase
     was trained with. Either value also brings a fast tokenizer where mistral-common is installed,
     which has none.
     """
-    kind = PreTrainedTokenizerFast if has_own_tokenizer(path) else AutoTokenizer
-    read: PreTrainedTokenizerBase = kind.from_pretrained(
-        path, trust_remote_code=False, fix_mistral_regex=fix_mistral_regex
-    )
-    return read
+    options = {"trust_remote_code": False, "fix_mistral_regex": fix_mistral_regex}
+    if has_own_tokenizer(path):
+        return read_by_files(path, **options)
+    read: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **options)
+    return read_by_files(path, **options) if is_misread(read) else read
 
 
 def _processor_template(path: str) -> Any:
