@@ -189,7 +189,9 @@ def check_loaded(info: Any, *, is_bare: bool = False) -> None:
             "name the original"
         )
     for name, error in info.conversion_errors.items():
-        cause = error.strip().splitlines()[-1]
+        # Below the cause transformers says in which of its operations it was.
+        lines = [line for line in error.strip().splitlines() if not line.startswith("Error")]
+        cause = lines[-1] if lines else error
         raise UnsupportedModelError(f"its weights are not as its config says: {name}: {cause}")
     missing = {name for name in info.missing_keys if not (is_bare and POOLER.match(name))}
     if missing:

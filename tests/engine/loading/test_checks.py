@@ -172,8 +172,11 @@ def test_a_type_that_transformers_has_by_another_name_is_served_by_that(
         load_model(path)
 
 
-def test_a_dtype_that_is_left_to_the_loader_is_taken(tmp_path: Path) -> None:
-    load_model(change_config(save_checkpoint(tmp_path), dtype="auto"))
+@pytest.mark.parametrize(
+    "fields", [{"dtype": "auto"}, {"attn_implementation": "flash_attention_2"}]
+)
+def test_what_is_decided_elsewhere_is_left_alone(tmp_path: Path, fields: dict[str, object]) -> None:
+    load_model(change_config(save_checkpoint(tmp_path), **fields))
 
 
 @pytest.mark.parametrize(

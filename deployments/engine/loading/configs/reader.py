@@ -1,29 +1,38 @@
 """Reads the config of a model, whose own code is never run, or refuses it by name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+from transformers.conversion_mapping import register_checkpoint_conversion_mapping
+from transformers.core_model_loading import WeightTransform
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
+from deployments.engine.loading import internlm2
 from deployments.engine.loading.configs.sizes import check_sizes
 
 
 class KnownAs(NamedTuple):
-    """The type of models by which transformers has another one: the same layers, weights of the
-    same names, fields of the same meaning."""
+    """The type of models by which transformers has another one: the same layers, and fields and
+    weights of the same names unless it says others."""
 
     architecture: str  # that the config has to name
     model_type: str
+    fields: Mapping[str, str] = {}  # of its config, by its names: those of transformers' config
+    weights: Sequence[WeightTransform] = ()  # from the names and forms in its files
 
 
 KNOWN_AS: Mapping[str, KnownAs] = {
+    "internlm2": KnownAs(
+        "InternLM2ForCausalLM", "llama", fields=internlm2.FIELDS, weights=internlm2.WEIGHTS
+    ),
     "kimi_k2": KnownAs("DeepseekV3ForCausalLM", "deepseek_v3"),
     "mimo": KnownAs("MiMoForCausalLM", "qwen2"),  # and draft layers, which stay out
 }
 
 
 DTYPES = ("dtype", "torch_dtype")  # of no use: the settings say it, or the device
+ATTENTION = "attn_implementation"  # of no use either: it is the engine's
 
 
 def read_config(path: str) -> PretrainedConfig:
@@ -34,31 +43,42 @@ def read_config(path: str) -> PretrainedConfig:
     """
     fields, _ = PretrainedConfig.get_config_dict(path)
     check_sizes(fields)
-    model_type = fields.get("model_type")
-    known = _known(fields)
-    if model_type is not None and known not in CONFIG_MAPPING:
+    model_type, known = fields.get("model_type"), _known(fields)
+    if known is not None and known.model_type not in CONFIG_MAPPING:
         raise UnsupportedModelError(f"{model_type} {_why_unknown(fields)}")
     with unsupported_on_error(f"{model_type or path} can't be loaded"):
         config: PretrainedConfig
-        if known is not None and (known != model_type or _has_no_dtype(fields)):
-            fields = {name: one for name, one in fields.items() if name not in DTYPES}
-            config = CONFIG_MAPPING[known].from_dict({**fields, "model_type": known})
+        if known is not None and (known.model_type != model_type or _has_unusable(fields)):
+            config = _config(fields, known)
             config.name_or_path = path
         else:
             config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     return config
 
 
-def _has_no_dtype(fields: Mapping[str, Any]) -> bool:
-    return any(fields.get(name) == "auto" for name in DTYPES)
+def _config(fields: Mapping[str, Any], known: KnownAs) -> PretrainedConfig:
+    used = {name: value for name, value in fields.items() if name not in (*DTYPES, ATTENTION)}
+    renamed = {known.fields.get(name, name): value for name, value in used.items()}
+    config: PretrainedConfig
+    config = CONFIG_MAPPING[known.model_type].from_dict({**renamed, "model_type": known.model_type})
+    if known.weights:
+        # transformers finds conversions by the type. Files of the other type need none.
+        config.model_type = own = fields["model_type"]
+        register_checkpoint_conversion_mapping(own, [*known.weights], overwrite=True)
+    return config
 
 
-def _known(fields: Mapping[str, Any]) -> str | None:
-    """The type by which transformers has it, or its own."""
+def _has_unusable(fields: Mapping[str, Any]) -> bool:
+    return ATTENTION in fields or any(fields.get(name) == "auto" for name in DTYPES)
+
+
+def _known(fields: Mapping[str, Any]) -> KnownAs | None:
+    """The type by which transformers has it, or its own. None: it has none."""
     model_type: str | None = fields.get("model_type")
     known = KNOWN_AS.get(model_type or "")
-    is_known = known is not None and known.architecture in (fields.get("architectures") or ())
-    return known.model_type if known is not None and is_known else model_type
+    if known is not None and known.architecture in (fields.get("architectures") or ()):
+        return known
+    return None if model_type is None else KnownAs("", model_type)
 
 
 def _why_unknown(fields: Mapping[str, Any]) -> str:
