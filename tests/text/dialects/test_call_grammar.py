@@ -162,8 +162,11 @@ def test_in_parallel_there_may_be_several(dialect: Dialect, marks: str) -> None:
     tokenizer = byte_level() if marks == "text" else with_marks(dialect.name)
     tools = (OPTIONAL, NONE)
     lark = dialect.calls_lark(tools, True, as_token(tokenizer))
-    texts = [drawn(lark, tokenizer, np.random.default_rng(seed)) for seed in range(12)]
-    counts = [check(dialect, tools, text) for text in texts]
+    counts = set[int]()
+    for seed in range(12):
+        counts.add(check(dialect, tools, drawn(lark, tokenizer, np.random.default_rng(seed))))
+        if len(counts) > 1 and min(counts) == 1:
+            break
     assert min(counts) == 1
     assert (max(counts) > 1) is (dialect.name != "harmony")
 
@@ -172,9 +175,13 @@ def test_in_parallel_there_may_be_several(dialect: Dialect, marks: str) -> None:
 def test_each_of_the_tools_is_called(dialect: Dialect) -> None:
     tools = (OPTIONAL, NONE, EMPTY)
     lark = dialect.calls_lark(tools, False, as_text)
-    texts = [drawn(lark, byte_level(), np.random.default_rng(seed)) for seed in range(30)]
-    named = {call.name for text in texts for call in heard(dialect, tools, text).calls}
-    assert named == {tool.name for tool in tools}
+    missing = {tool.name for tool in tools}
+    for seed in range(30):
+        text = drawn(lark, byte_level(), np.random.default_rng(seed))
+        missing -= {call.name for call in heard(dialect, tools, text).calls}
+        if not missing:
+            break
+    assert not missing
 
 
 @BY_DIALECT

@@ -9,9 +9,10 @@ import pytest
 from deployments.text.dialects.dialect import ReplyContext
 from deployments.text.dialects.parsing.pieces import CallStart, ReplyParser
 from deployments.text.dialects.registry import DIALECTS
+from tests.effort import tries
 from tests.text.dialects.transcripts import TOOLS
 
-LONG = 30_000
+LONG = tries(6_000, 30_000)
 HELD = 64  # characters; no mark is longer
 
 # Texts that a parser could lose itself in, made of as many characters as asked for.
@@ -62,7 +63,7 @@ def test_twice_the_text_costs_twice_as_much(name: str, single: bool) -> None:
     context = ReplyContext(tools=TOOLS)
     for label, part in REPEATED.items():
         costs = []
-        for length in (600, 1_200):
+        for length in tries((300, 600), (600, 1_200)):
             text = (part * length)[:length]
             parser = DIALECTS[name].parser(context)
             costs.append(calls_made(parser, list(text) if single else [text]))

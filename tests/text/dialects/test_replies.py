@@ -262,7 +262,7 @@ def test_a_reply_is_text_or_calls_or_both(table: Table, marks: str) -> None:
     for number, (reply, said) in enumerate(replies(held, baits, 24)):
         check(reply, said)
         kinds.add((bool(reply.content.strip()), bool(reply.calls)))
-        if number >= tries(4, 23) and wanted <= kinds:
+        if number >= tries(2, 23) and wanted <= kinds:
             break
     assert wanted <= kinds
 
@@ -345,7 +345,7 @@ def test_an_answer_in_a_form_is_told_from_a_call(table: Table, marks: str, paral
         kinds.add(bool(reply.calls))
         if reply.content:
             jsonschema.validate(json.loads(reply.content), LOOKALIKE)
-        if number >= tries(4, 23) and len(kinds) == 2:
+        if number >= tries(2, 23) and len(kinds) == 2:
             break
     assert kinds == {True, False}
 
