@@ -64,7 +64,7 @@ def test_escape_stops_an_answer(screen: Screen) -> None:
 
 def test_dialogs_and_menus_give_the_focus_back(screen: Screen) -> None:
     press = screen.page.keyboard.press
-    expect(screen.box).to_be_focused()
+    screen.wait_until_it_runs()
     press("Control+M")
     expect(screen.role("listbox", "Models")).to_be_visible()
     screen.page.keyboard.type(SMALL)
@@ -87,7 +87,7 @@ def test_dialogs_and_menus_give_the_focus_back(screen: Screen) -> None:
 
 
 def test_who_tabs_first_can_skip_to_the_message_box(screen: Screen) -> None:
-    expect(screen.box).to_be_visible()
+    screen.wait_until_it_runs()
     screen.page.evaluate("document.activeElement.blur()")
     link = screen.role("link", "Skip to the message box")
     tab_to(screen, link)

@@ -26,6 +26,10 @@ class Screen:
     def open(self, path: str = "./") -> None:
         self.page.goto(path)
 
+    def wait_until_it_runs(self) -> None:
+        """The message box is there before, but the page does not hear its keys yet."""
+        expect(self.button("New chat")).to_be_visible()
+
     def role(self, role: Any, name: str | re.Pattern[str] | None = None) -> Locator:
         """By its whole name."""
         if name is None:
