@@ -3,9 +3,11 @@
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+import psutil
 import ray
 from ray import serve
 from ray.serve._private.api import serve_start
@@ -25,6 +27,7 @@ from serve_app.command.starting_answers import announce_starting
 from serve_app.command.stop import StopSignals, stop
 
 RUNNING, DEPLOY_FAILED = ApplicationStatus.RUNNING, ApplicationStatus.DEPLOY_FAILED
+NODE_IS_LATE = "node timed out during startup"  # Ray's words
 LOOK_S = 0.5  # between looks at the applications of a start
 TOKEN = (
     "Ray keeps a token at home, and can't write it: {error}. Set HOME to a folder that can be "
@@ -66,13 +69,29 @@ def run_until_stopped(
 
 
 def _join_ray(address: str | None, runtime_env: Mapping[str, str | None]) -> None:
+    """Tries twice where Ray gives its own node 30 s: a busy machine is ready for it soon after."""
     environment = parse_runtime_env_args(**runtime_env)
+    init = partial(ray.init, address, namespace=SERVE_NAMESPACE, runtime_env=environment)
     try:
-        ray.init(address=address, namespace=SERVE_NAMESPACE, runtime_env=environment)
+        init()
     except OSError as error:
         if ".ray" in Path(str(error.filename)).parts:
             raise StartError(TOKEN.format(error=error)) from error
         raise
+    except Exception as error:
+        if NODE_IS_LATE not in str(error):
+            raise
+        print("Ray's node was not ready in time; it is started once more.", flush=True)
+        _end_children()  # Ray forgets what it had started
+        init()
+
+
+def _end_children() -> None:
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(children)
 
 
 def _is_head() -> bool:

@@ -54,7 +54,8 @@ class NgramIndex(Trust):
         start = None if newest is None else self.ends.get(newest)
         if start is None:
             return tokens[:0]
-        return tokens[start + np.arange(n_max) % (n - start)]
+        proposed: IntArray = tokens[start + np.arange(n_max) % (n - start)]
+        return proposed
 
     def _index(self, tokens: IntArray, n: int) -> int | None:
         """Indexes all n-grams but the newest, whose key it returns; None while more are left."""
