@@ -33,7 +33,7 @@ from deployments.engine.loading.model_tasks import LABEL_TASKS, answer_as, auto_
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
 from deployments.engine.loading.sentence_files import SentenceFiles, read_sentence_files
 from deployments.engine.loading.speech import as_decoder
-from deployments.engine.loading.tokenizer_files import read_tokenizer
+from deployments.engine.loading.tokenizing.tokenizer_files import read_tokenizer
 from deployments.engine.loading.weights_check import check_weights
 from deployments.engine.media.encoder import media_encoder
 from deployments.engine.outputs.model_outputs import outputs_of

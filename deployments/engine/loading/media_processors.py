@@ -15,7 +15,7 @@ from transformers import (
 )
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
-from deployments.engine.loading.tokenizer_files import read_tokenizer
+from deployments.engine.loading.tokenizing.tokenizer_files import read_tokenizer
 from deployments.engine.media.families.registry import takes_media
 
 log = logging.getLogger(__name__)

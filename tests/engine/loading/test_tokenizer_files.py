@@ -13,8 +13,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.loading import own_tokenizers
 from deployments.engine.loading.loader import load_tokenizer
+from deployments.engine.loading.tokenizing import own_tokenizers
 from deployments.engine.model_card import chat_templates
 from tests.checkpoints import byte_tokenizer, save_checkpoint
 

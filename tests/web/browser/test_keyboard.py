@@ -1,7 +1,8 @@
-"""A whole conversation by keyboard alone."""
+"""A whole conversation by keyboard alone, and on a phone by touch."""
 
 from playwright.sync_api import Locator, expect
 
+from tests.web.browser.driving.device import Device
 from tests.web.browser.driving.graph import DEMO, SMALL
 from tests.web.browser.driving.screen import Screen
 
@@ -103,3 +104,23 @@ def test_messages_are_walked_by_j_and_k(screen: Screen) -> None:
     expect(screen.questions).to_be_focused()
     screen.page.keyboard.press("j")
     expect(screen.answers).to_be_focused()
+
+
+def test_a_chat_on_a_phone(device: Device) -> None:
+    """The chats are a drawer, and what is seldom done is behind one button."""
+    screen = device(width=390, height=844, has_touch=True, is_mobile=True)
+    expect(screen.role("navigation", "Chats")).to_have_count(0)
+    screen.next_answer("A small answer.")
+    screen.ask_and_wait("A small question")
+    screen.next_answer("Another answer.")
+    screen.answers.get_by_role("button", name="More actions").click()
+    screen.answers.get_by_role("button", name="Regenerate", exact=True).click()
+    expect(screen.answers).to_contain_text("Another answer.")
+    screen.button("Toggle sidebar").click()
+    drawer = screen.role("navigation", "Chats")
+    expect(drawer.get_by_role("link", name="A small question")).to_be_visible()
+    drawer.get_by_role("button", name="New chat", exact=True).click()
+    expect(drawer).to_have_count(0)
+    expect(screen.role("article")).to_have_count(0)
+    width = screen.page.evaluate("document.documentElement.scrollWidth")
+    assert width <= 390  # nothing goes over the edge

@@ -8,7 +8,7 @@ from transformers.conversion_mapping import register_checkpoint_conversion_mappi
 from transformers.core_model_loading import WeightTransform
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
-from deployments.engine.loading import internlm2
+from deployments.engine.loading.configs import internlm2
 from deployments.engine.loading.configs.sizes import check_sizes
 
 

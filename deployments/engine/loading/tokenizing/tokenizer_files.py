@@ -4,7 +4,11 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
 
-from deployments.engine.loading.own_tokenizers import has_own_tokenizer, is_misread, read_by_files
+from deployments.engine.loading.tokenizing.own_tokenizers import (
+    has_own_tokenizer,
+    is_misread,
+    read_by_files,
+)
 
 TEKKEN_MARK = "[INST]"  # in all vocabularies of Mistral
 
