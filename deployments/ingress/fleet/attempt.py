@@ -91,11 +91,11 @@ class Attempts:
     async def _start(
         self, card: ModelCard, pin: str | None, request: GenerationRequest
     ) -> SingleStream | ChannelStream:
-        """On a channel with others, but for three kinds of requests. Those without a pin are
-        balanced by Serve. Traced ones have spans of their own. Log-probabilities of a prompt would
-        delay others. Only a channel takes files that are larger than a message.
+        """On a channel with others, but for two kinds of requests. Traced ones have spans of their
+        own. Log-probabilities of a prompt would delay others. Only a channel takes files that are
+        larger than a message.
         """
-        is_shared = pin is not None and request.prompt_logprobs is None and not is_traced()
+        is_shared = request.prompt_logprobs is None and not is_traced()
         if is_shared or needs_pieces(request):
             return self._channels.start(card.name, pin, card.version, request, is_shared=is_shared)
         model = await self._handles.model(card.name)

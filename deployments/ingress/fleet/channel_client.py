@@ -42,6 +42,9 @@ from deployments.wire import GenerationRequest
 log = logging.getLogger("ray.serve")
 
 UPDATE_TIMEOUT_S = 10.0
+# Sequences of a channel without a pin. Serve chooses a replica for each such channel: with many
+# sequences in each it could not balance them, with one in each a burst is slow token by token.
+MAX_UNPINNED = 16
 Replica = tuple[str, str | None]  # a model's name and a pin
 
 
@@ -63,7 +66,9 @@ class ChannelClients:
         *,
         is_shared: bool = True,
     ) -> ChannelStream:
-        """`is_shared`: with others, if there are any."""
+        """`is_shared`: with others, if there are any. Without a pin, with those alone that come
+        while the channel opens.
+        """
         join = Join(next(self._numbers), logs.request_id(), version, request)
         stream = ChannelStream(join, self._handles, model)
         assign = self._assign if is_shared else self._assign_own
@@ -112,6 +117,7 @@ class ChannelClient:
     ) -> None:
         self._handles = handles
         self._model, self._pin = replica
+        self._is_pinned = self._pin is not None  # else by the replica that answers
         self._reassign = reassign
         self._name = uuid.uuid4().hex
         self._state = _State.OPENING
@@ -129,6 +135,9 @@ class ChannelClient:
         """A channel that has been idle for long may be ending on the replica."""
         if self._state not in (_State.OPENING, _State.OPEN) or self.work.done():
             return False
+        if not self._is_pinned:
+            n = len({*self._streams.values(), *self._waiting})
+            return self._state is _State.OPENING and n < MAX_UNPINNED
         is_idle = self._state is _State.OPEN and self._is_empty
         return not is_idle or time.monotonic() < self._idle_since + CHANNEL_IDLE_S / 2
 

@@ -16,7 +16,7 @@ from deployments.wire import GenerationRequest, TokenEvent
 from tests.ingress.fleet.actors import MODEL, Actors, produces, token_at
 from tests.ingress.fleet.replicas import Replica
 from tests.ingress.fleet.test_channel_client import LENGTH, Stage, played, said, token, whole
-from tests.ingress.fleet.test_fleet import ASKED, WHOLE, answered, counted, ids
+from tests.ingress.fleet.test_fleet import ALONE, ASKED, WHOLE, answered, counted, ids
 
 SHORT_S = 0.5  # what is not silent must not seem so on a busy machine
 HELD = GenerationRequest(request_id="held", prompt_ids=(1,))
@@ -145,7 +145,7 @@ def test_replicas_hear_of_sequences_with_streams_of_their_own_while_these_last(
     async def ask() -> None:
         fleet = actors.fleet()
         for name in ("first", "second"):
-            request = replace(ASKED, request_id=name)
+            request = replace(ALONE, request_id=name)
             events = fleet.generate(await fleet.card(MODEL), request)
             assert ids([event async for event in events]) == WHOLE
 
@@ -165,15 +165,18 @@ def test_what_shows_that_a_replica_is_there_is_no_part_of_an_answer() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("pin", ["a", None], ids=["on a channel", "on a stream of its own"])
-def test_a_sequence_goes_on_where_its_replica_fell_silent(pin: str | None) -> None:
+@pytest.mark.parametrize("pin", ["a", None])
+@pytest.mark.parametrize("asked", [ASKED, ALONE], ids=["on a channel", "on a stream of its own"])
+def test_a_sequence_goes_on_where_its_replica_fell_silent(
+    asked: GenerationRequest, pin: str | None
+) -> None:
     async def falls_silent(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
         yield TokenEvent(token_ids=(token_at(0),))
         await asyncio.Event().wait()
 
     actors = Actors(falls_silent, produces())
     actors.router.choices = [RoutingDecision(pin, True)]
-    assert ids(answered(actors)) == WHOLE
+    assert ids(answered(actors, asked)) == WHOLE
     assert [pin for pin, _ in actors.model.requests] == [pin, None]
     assert counted(actors, "mid_stream") == 1
 

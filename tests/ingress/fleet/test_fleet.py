@@ -29,19 +29,20 @@ WHOLE = [token_at(place) for place in range(LENGTH)]
 ASKED = GenerationRequest(
     request_id="r", prompt_ids=tuple(range(40)), max_tokens=LENGTH, session="s"
 )
+ALONE = replace(ASKED, prompt_logprobs=0)  # on a stream of its own
 LOADING = status(
     ModelState.LOADING, progress=LoadProgress(stage="weights", value=0.4), message="2 of 5 files"
 )
 
 
-async def said_of(actors: Actors) -> list[TokenEvent]:
+async def said_of(actors: Actors, asked: GenerationRequest = ALONE) -> list[TokenEvent]:
     fleet = actors.fleet()
-    return [event async for event in fleet.generate(await fleet.card(MODEL), ASKED)]
+    return [event async for event in fleet.generate(await fleet.card(MODEL), asked)]
 
 
-def answered(actors: Actors) -> list[TokenEvent]:
+def answered(actors: Actors, asked: GenerationRequest = ALONE) -> list[TokenEvent]:
     """The events, of which the last one alone is an end."""
-    events = asyncio.run(said_of(actors))
+    events = asyncio.run(said_of(actors, asked))
     assert [event.finish_reason is not None for event in events[:-1]] == [False] * (len(events) - 1)
     assert events[-1].finish_reason is not None
     return events

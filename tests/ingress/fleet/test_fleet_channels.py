@@ -14,7 +14,7 @@ from tests.ingress.fleet.test_fleet import ASKED, WHOLE, answered, counted, ids
 def test_a_sequence_of_a_channel_goes_on_where_its_replica_died() -> None:
     actors = Actors(produces(3, ActorDiedError()), produces(7, ActorDiedError()), produces())
     actors.router.choices = [RoutingDecision(name, True) for name in "abc"]
-    assert ids(answered(actors)) == WHOLE
+    assert ids(answered(actors, ASKED)) == WHOLE
     assert [pin for pin, _ in actors.model.requests] == ["a", "b", "c"]
     assert actors.model.aborted == ["r-0", "r-1"]
     assert counted(actors, "mid_stream") == 2

@@ -325,7 +325,9 @@ async def attempted(actors: Actors, patience_s: float) -> None:
     """One attempt at a call that no replica answers, looked at very often."""
     handles = actors.handles()
     attempts = Attempts(handles, RouterClient(handles), watch_s=WATCH_S)
-    request = GenerationRequest(request_id="r", prompt_ids=(1,), max_tokens=3)
+    request = GenerationRequest(
+        request_id="r", prompt_ids=(1,), max_tokens=3, prompt_logprobs=0
+    )  # on a stream of its own
     async for _ in attempts.events(card(), None, request, Retries(patience_s), lambda: False):
         raise AssertionError
 

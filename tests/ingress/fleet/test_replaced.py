@@ -195,12 +195,12 @@ def test_ids_of_a_replaced_model_are_refused_and_its_card_is_forgotten() -> None
 def test_ids_that_one_replica_refused_are_for_those_that_have_their_card() -> None:
     actors = Actors(produces(3, ActorDiedError()), refuses(REPLACED), produces())
     actors.router.choices = [RoutingDecision(name, True, card().version) for name in "abc"]
-    assert ids(answered(actors)) == WHOLE
+    assert ids(answered(actors, ASKED)) == WHOLE
     assert [pin for pin, _ in actors.model.requests] == ["a", "b", "c"]
 
 
 def test_who_lost_the_only_replica_with_its_card_comes_back_to_it_from_others() -> None:
     actors = Actors(produces(3, ActorDiedError()), refuses(REPLACED), produces())
     actors.router.choices = [RoutingDecision("a", True, card().version)]
-    assert ids(answered(actors)) == WHOLE
+    assert ids(answered(actors, ASKED)) == WHOLE
     assert [pin for pin, _ in actors.model.requests] == ["a", None, "a"]

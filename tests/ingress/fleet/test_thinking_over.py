@@ -11,7 +11,12 @@ from tests.ingress.fleet.actors import MODEL, Actors, produces, token_at
 
 THINKING = ThinkingBudget(tokens=90, start_ids=(5,), end_ids=(7,), open=True)
 ASKED = GenerationRequest(
-    request_id="r-0", prompt_ids=(1, 2), max_tokens=12, thinking=THINKING, response_id="r"
+    request_id="r-0",
+    prompt_ids=(1, 2),
+    max_tokens=12,
+    thinking=THINKING,
+    response_id="r",
+    prompt_logprobs=0,  # on a stream of its own
 )
 SPENT = replace(THINKING, tokens=0)
 
