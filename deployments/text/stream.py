@@ -138,7 +138,7 @@ class TextStream:
                 self._held_logprobs.append(logprob)
             texts.append(self._read_token(token_id))
             if self._matcher.matched is not None:
-                self._finish_parsing()
+                self._finish_parsing(is_cut=True)
                 return "".join(texts)
         if ended:
             self._output_tokens += 1
@@ -164,7 +164,7 @@ class TextStream:
             self._add_pieces(self._parser.push(text))
         return text
 
-    def _finish_parsing(self, *, is_cut: bool = False) -> None:
+    def _finish_parsing(self, *, is_cut: bool) -> None:
         if self._parser is not None:
             self._add_pieces(self._parser.finish(is_cut=is_cut))
         if self._answer is not None:

@@ -149,15 +149,20 @@ def told(pieces: tuple[Piece, ...]) -> tuple[str, str, str]:
 
 
 def thoughtful(
-    text: str, stops: list[str], size: int, dialect: str = "hermes", include: bool = False
+    text: str,
+    stops: list[str],
+    size: int,
+    dialect: str = "hermes",
+    include: bool = False,
+    thinks: bool = True,
 ) -> TextDelta:
-    context = ReplyContext(tools=(Tool("f"),), thinking=dialect == "hermes")
+    context = ReplyContext(tools=(Tool("f"),), thinking=thinks and dialect == "hermes")
     stream = TextStream(
         TOKENIZER,
         stops=stops,
         include_stop=include,
         parser=DIALECTS[dialect].parser(context),
-        skips_thoughts=True,
+        skips_thoughts=thinks,
         skip_special_tokens=False,
     )
     ids = TOKENIZER.encode(text, False)
@@ -189,3 +194,11 @@ def test_a_stop_string_ends_the_answer_and_no_thought(case: str, size: int) -> N
 def test_a_thought_that_is_a_message_of_its_own_is_not_searched() -> None:
     whole = thoughtful(HARMONY, ["stop", "final"], 1, "harmony")
     assert (*told(whole.pieces), whole.stop) == ("stop here", "Do ", "", "stop")
+
+
+@pytest.mark.parametrize(
+    ("stop", "arguments"), [("name", ""), ('"f', ""), ("</tool_call>", '{"x": "stop"}')]
+)
+def test_a_call_whose_head_a_stop_string_cuts_is_no_text(stop: str, arguments: str) -> None:
+    whole = thoughtful(CALL, [stop], 1, thinks=False)
+    assert (*told(whole.pieces), whole.stop) == ("", "", arguments, stop)
