@@ -4,10 +4,10 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
-import psutil
 import ray
 from ray import serve
 from ray.serve._private.api import serve_start
@@ -24,7 +24,7 @@ from deployments.ingress.settings import STOP_TIMEOUT_S
 from serve_app.command.config_check import SettingsError, check_settings
 from serve_app.command.port_check import PortTaken, check_port
 from serve_app.command.starting_answers import announce_starting
-from serve_app.command.stop import StopSignals, stop
+from serve_app.command.stop import StopSignals, end_children, stop
 
 RUNNING, DEPLOY_FAILED = ApplicationStatus.RUNNING, ApplicationStatus.DEPLOY_FAILED
 NODE_IS_LATE = "node timed out during startup"  # Ray's words
@@ -42,6 +42,7 @@ class StartError(Exception):
 def run_until_stopped(
     config: ServeDeploySchema, address: str | None, runtime_env: Mapping[str, str | None]
 ) -> None:
+    _print_at_once()
     signals = StopSignals()
     joined = True  # until it is known: what others started is left alone
     try:
@@ -68,6 +69,12 @@ def run_until_stopped(
     sys.exit(0)
 
 
+def _print_at_once() -> None:
+    """Also to a file or a pipe, as a service's output is: its lines say what happens now."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+
+
 def _join_ray(address: str | None, runtime_env: Mapping[str, str | None]) -> None:
     """Tries twice where Ray gives its own node 30 s: a busy machine is ready for it soon after."""
     environment = parse_runtime_env_args(**runtime_env)
@@ -81,17 +88,9 @@ def _join_ray(address: str | None, runtime_env: Mapping[str, str | None]) -> Non
     except Exception as error:
         if NODE_IS_LATE not in str(error):
             raise
-        print("Ray's node was not ready in time; it is started once more.", flush=True)
-        _end_children()  # Ray forgets what it had started
+        print("Ray's node was not ready in time; it is started once more.")
+        end_children()  # Ray forgets what it had started
         init()
-
-
-def _end_children() -> None:
-    children = psutil.Process().children(recursive=True)
-    for child in children:
-        with suppress(psutil.NoSuchProcess):
-            child.kill()
-    psutil.wait_procs(children)
 
 
 def _is_head() -> bool:
@@ -142,6 +141,5 @@ def _fail(message: str, joined: bool) -> NoReturn:
             with suppress(Exception):  # Ray may be half started
                 serve.shutdown()
         ray.shutdown()
-    sys.stdout.flush()
     print(f"serve run: {message}", file=sys.stderr, flush=True)
     sys.exit(1)

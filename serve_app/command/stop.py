@@ -9,9 +9,10 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 
-import ray
+import psutil
 from ray import serve
 
 GRACE_S = 10.0  # beyond the seconds that ingresses leave to their streams
@@ -42,12 +43,20 @@ class StopSignals:
 
 
 def end_at_once(status: int) -> None:
-    """The processes that this one has started are killed, and their workers end with them."""
-    node = ray._private.worker._global_node
-    if node is not None:
-        node.kill_all_processes(check_alive=False, allow_graceful=False)
+    end_children()
     sys.stderr.flush()
     os._exit(status)
+
+
+def end_children() -> None:
+    """Kills what this process has started, and what these have: Ray's node, if it has one of its
+    own. Ray would leave the agents of a killed raylet running.
+    """
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(children, timeout=GRACE_S)
 
 
 def stop(ingresses: Sequence[str], patience_s: float) -> None:

@@ -94,6 +94,23 @@ def test_a_server_that_is_told_to_end_lets_its_streams_end(
         assert "*** SIG" not in server.log.read_text()  # no stack of C++
 
 
+def test_a_second_signal_ends_streams_that_would_have_gone_on(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    router = {"model": str(checkpoint), **SETTINGS}
+    patient = {"stop_timeout_s": 100 * STOP_S}
+    with Server(tmp_path, router, OPEN, arguments={"openai": patient}) as server:
+
+        def end() -> None:
+            server._process.send_signal(signal.SIGTERM)
+            server.eventually(lambda: "A second signal" in server.log.read_text())
+            server._process.send_signal(signal.SIGTERM)
+            server._process.wait(STOP_S)
+
+        said = asyncio.run(streams(server, end))
+        assert any(isinstance(one, CutError) for one in said), said
+
+
 def test_an_ingress_that_is_deployed_anew_ends_its_streams_first(
     server: Server, checkpoint: Path, tmp_path: Path
 ) -> None:
