@@ -54,7 +54,7 @@ MAX_PDF_JUNK = 1024  # bytes before the head of a PDF file, as Acrobat reads it
 
 def format_of(data: bytes) -> str | None:
     """None for a format that is not known."""
-    if data[:4] in (b"RIFF", b"RF64"):
+    if data[:4] in (b"RIFF", b"RF64", b"BW64"):
         return RIFF.get(data[8:12])
     if data[4:8] == b"ftyp":
         return IMAGE_BRANDS.get(data[8:12], "mp4")

@@ -63,6 +63,12 @@ ONE: dict[str, Callable[[], bytes]] = {
     "a wav of a header that was written first": lambda: sized(36, 0),
     "a wav of espeak-ng": lambda: sized(0x7FFFF024, 0x7FFFF000),
     "a wav of arecord": lambda: sized(0x80000024, 0x80000000),
+    "a wav that is longer than it says, as its samples are": lambda: patched(
+        low(), 4, (1000).to_bytes(4, "little")
+    ),
+    "a long wav": lambda: low(rf64="always"),
+    "a long wav of broadcasters": lambda: patched(low(rf64="always"), 0, b"BW64"),
+    "a wav behind a tag": lambda: ID3 + low(),
     "mp3": lambda: low("mp3", "libmp3lame"),
     "an mp3 that was piped": lambda: low("mp3", "libmp3lame", is_piped=True),
     "an mp3 without a Xing header": lambda: low("mp3", "libmp3lame", write_xing="0"),
@@ -77,11 +83,13 @@ ONE: dict[str, Callable[[], bytes]] = {
     "lossless m4a": lambda: low("ipod", "alac"),
     "mp4 in fragments": fragments,
     "webm of a browser": lambda: low("webm", "libopus", 48_000, is_piped=True),
+    "m4a behind a tag": lambda: ID3 + low("ipod", "aac"),
     "aac": lambda: low("adts", "aac"),
 }
 JOINED: dict[str, Callable[[], bytes]] = {
     "wavs": lambda: low() + high(),
     "wavs of other rates and channels": lambda: low() + high(rate=44_100, channels=2),
+    "long wavs": lambda: low(rf64="always") + high(),
     "mp3s": lambda: low("mp3", "libmp3lame") + high("mp3", "libmp3lame"),
     "mp3s of other rates": lambda: low("mp3", "libmp3lame") + high("mp3", "libmp3lame", 44_100),
     "flacs": lambda: low("flac", "flac") + high("flac", "flac"),
@@ -92,18 +100,24 @@ JOINED: dict[str, Callable[[], bytes]] = {
     ),
     "m4as": lambda: low("ipod", "aac") + high("ipod", "aac", 44_100),
     "webms": lambda: low("webm", "libopus", 48_000) + high("webm", "libopus", 48_000),
+    "webms of browsers": lambda: (
+        low("webm", "libopus", 48_000, is_piped=True) + high("webm", "libopus", 48_000)
+    ),
     "aacs": lambda: low("adts", "aac") + high("adts", "aac"),
 }
 CUT: dict[str, Callable[[], bytes]] = {
     "wav": low,
     "a wav whose samples alone have a length": lambda: patched(low(), 4, b"\xff" * 4),
+    "a long wav": lambda: low(rf64="always"),
     "mp3": lambda: low("mp3", "libmp3lame"),
     "flac": lambda: low("flac", "flac"),
     "joined flacs": lambda: low("flac", "flac") + low("flac", "flac"),
     "opus": lambda: low("ogg", "libopus", 48_000),
+    "opus in short pages": lambda: low("ogg", "libopus", 48_000, page_duration="100000"),
     "m4a": lambda: low("ipod", "aac"),
     "mp4 in fragments": fragments,
     "webm": lambda: low("webm", "libopus", 48_000),
+    "webm of a browser": lambda: low("webm", "libopus", 48_000, is_piped=True),
 }
 
 
@@ -118,6 +132,7 @@ def test_a_sound_is_heard_in_any_form(name: str) -> None:
 def test_all_sounds_that_a_file_joins_are_heard(name: str) -> None:
     samples = heard(JOINED[name]())
     assert len(samples) / RATE == pytest.approx(2 * SECONDS, abs=0.3)
+    assert np.abs(samples).max() < 1
     assert pitch(samples[: int(SECONDS * RATE)]) == pytest.approx(LOW, abs=2)
     assert pitch(samples[-int(SECONDS * RATE) :]) == pytest.approx(HIGH, abs=2)
 
