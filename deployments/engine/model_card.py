@@ -14,6 +14,7 @@ from deployments.engine.validation import invalid_sampling
 from deployments.speech_rules import SpeechRules
 from deployments.wire import ModelCard, SamplingParams
 
+BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # that some editors begin files with
 SUGGESTED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")  # by a model's files
 
 
@@ -94,12 +95,22 @@ def generation_config(model: PreTrainedModel) -> GenerationConfig | None:
 
 
 def chat_templates(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, str | None]:
-    """The template for any conversation, and the template for tools if the tokenizer has one."""
+    """The template for any conversation, and the template for tools if the tokenizer has one.
+
+    Raises UnsupportedModelError for one that is no text.
+    """
     templates = tokenizer.chat_template
     if not isinstance(templates, dict):
-        return templates, None
+        return _template(templates), None
     default = templates.get("default") or next(iter(templates.values()), None)
-    return default, templates.get("tool_use")
+    return _template(default), _template(templates.get("tool_use"))
+
+
+def _template(found: object) -> str | None:
+    """An empty one would leave out all messages."""
+    if not isinstance(found, str | None):
+        raise UnsupportedModelError(f"chat_template of its files is {found!r:.50}, and no text")
+    return (found or "").removeprefix(BYTE_ORDER_MARK) or None
 
 
 def default_sampling(config: GenerationConfig | None) -> SamplingParams:

@@ -21,6 +21,8 @@ from tests.models import VOCAB, tiny_model
         ({"tool_use": "b"}, ("b", "b")),
         ({"chat": "d"}, ("d", None)),
         (None, (None, None)),
+        ("", (None, None)),
+        ("\ufeffa", ("a", None)),
     ],
 )
 def test_a_card_has_the_first_template_and_the_one_for_tools(
@@ -29,6 +31,16 @@ def test_a_card_has_the_first_template_and_the_one_for_tools(
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = saved
     assert chat_templates(tokenizer) == carried
+
+
+@pytest.mark.parametrize("saved", [5, {"default": ["a"]}])
+def test_a_template_that_is_no_text_is_refused(saved: object) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = saved
+    with pytest.raises(
+        UnsupportedModelError, match=r"chat_template of its files is .*, and no text"
+    ):
+        chat_templates(tokenizer)
 
 
 def test_a_template_in_a_file_of_its_own_is_found(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ No model is served with weights that its files do not have, or that were decoded
 answer as another model.
 """
 
+import json
 import os
 from pathlib import Path
 
@@ -26,6 +27,7 @@ STATELESS_LAYER_TYPES = frozenset({"mlp", "moe"})
 SUPPORTED_QUANTIZATION = "mxfp4"  # transformers dequantizes it without further packages
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
 GIT_LFS_HEADER = b"version https://git-lfs"
+POINTER = "is a pointer of git-lfs and not the file: fetch it with `git lfs pull`"
 
 
 def check_supported(config: PretrainedConfig) -> None:
@@ -69,12 +71,32 @@ def quantization_method(config: PretrainedConfig) -> str | None:
 
 
 def check_tokenizer_files(path: str) -> None:
-    """Raises UnsupportedModelError for a directory without a tokenizer.
+    """Raises UnsupportedModelError for a directory without a tokenizer, or with a pointer to one.
 
     A hub id passes: its files are downloaded when they are read.
     """
-    if os.path.isdir(path) and not any(any(Path(path).glob(name)) for name in TOKENIZER_FILES):
+    if not os.path.isdir(path):
+        return
+    files = [file for name in TOKENIZER_FILES for file in Path(path).glob(name) if file.is_file()]
+    if not files:
         raise UnsupportedModelError(f"{path} has no tokenizer: there is no tokenizer.json in it")
+    for file in files:
+        if _is_pointer(file):
+            raise UnsupportedModelError(f"{file} {POINTER}")
+
+
+def check_generation_file(path: str) -> None:
+    """Raises UnsupportedModelError if a directory's generation_config.json can't be read:
+    transformers takes it for one that is missing, and its ends of a sequence with it."""
+    file = Path(path) / "generation_config.json"
+    if not file.is_file():
+        return
+    try:
+        is_object = isinstance(json.loads(file.read_bytes()), dict)
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedModelError(f"{file} can't be read: {error}") from error
+    if not is_object:
+        raise UnsupportedModelError(f"{file} is no object")
 
 
 def check_weight_files(path: str) -> None:
@@ -97,7 +119,9 @@ def check_weight_files(path: str) -> None:
 
 
 def _why_unreadable(file: Path, error: SafetensorError) -> str:
+    return POINTER if _is_pointer(file) else f"is broken or not whole: {error}"
+
+
+def _is_pointer(file: Path) -> bool:
     with file.open("rb") as start:
-        if start.read(len(GIT_LFS_HEADER)) == GIT_LFS_HEADER:
-            return "is a pointer of git-lfs and no weights: fetch them with `git lfs pull`"
-    return f"is broken or not whole: {error}"
+        return start.read(len(GIT_LFS_HEADER)) == GIT_LFS_HEADER

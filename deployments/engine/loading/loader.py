@@ -20,6 +20,7 @@ from deployments.engine.forward.by_rows import attention_of_rows, by_rows
 from deployments.engine.forward.families.registry import is_fusable
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.checks import (
+    check_generation_file,
     check_supported,
     check_tokenizer_files,
     check_weight_files,
@@ -78,6 +79,7 @@ def load_model(
     auto = auto_class(config, task)
     check_supported(config)
     check_weight_files(path)
+    check_generation_file(path)
     dtype = dtype or default_dtype(device, config, task)
     check_available(quantization, device, dtype)
     with one_thread():

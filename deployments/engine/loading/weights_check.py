@@ -37,6 +37,7 @@ META = {"": torch.device("meta")}
 # in the files are several, those of experts one.
 PARAMETERS_PER_TENSOR, MORE_PARAMETERS = 4, 1_000
 MAX_BUFFER_BYTES = 1 << 28  # of what files don't have, where they are no larger themselves
+POSITIONS, POSITION_TABLE = "position_embedding_type", ".position_embeddings."
 MAX_LISTED_WEIGHTS = 3  # that an error names
 QUANTIZATION_TENSOR = re.compile(r"(scale|zero|qweight)[^.]*$")  # the end of its name
 POOLER = re.compile(r"(\w+\.)?pooler\.")
@@ -61,6 +62,7 @@ def check_weights(path: str, config: PretrainedConfig, dtype: torch.dtype, auto:
     with unsupported_on_error(f"{config.model_type} can't be loaded"):
         found = _found(path, config)
         model, quantizer = _made(config, dtype, auto, len(found))
+        _check_positions(model)
         _check_buffers(model, sum(tensor.nbytes for tensor in found.values()))
         info = _compared(model, found, dtype, quantizer)
     check_loaded(info, is_bare=auto is AutoModel)
@@ -142,6 +144,18 @@ def _check_buffers(model: PreTrainedModel, file_bytes: int) -> None:
         raise UnsupportedModelError(
             f"its config asks for a {name} of {[*model.get_buffer(name).shape]}, which is larger "
             "than all of its files"
+        )
+
+
+def _check_positions(model: PreTrainedModel) -> None:
+    """Raises UnsupportedModelError for a config that asks for other positions than those of the
+    table that its class has. transformers' BERTs do not read this field any more."""
+    kind = getattr(model.config, POSITIONS, None)
+    has_table = any(POSITION_TABLE in name for name, _ in model.named_parameters())
+    if kind not in (None, "absolute") and has_table:
+        raise UnsupportedModelError(
+            f"{POSITIONS} of its config is {kind!r:.50}, and {type(model).__name__} has absolute "
+            "positions alone"
         )
 
 

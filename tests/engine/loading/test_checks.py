@@ -111,6 +111,19 @@ def test_a_truncated_file_is_named(tmp_path: Path, content: bytes, reason: str) 
         load_model(str(path))
 
 
+@pytest.mark.parametrize("content", ["", '{"eos_token_id": [1', "[]"])
+def test_a_generation_config_that_can_not_be_read_is_named(tmp_path: Path, content: str) -> None:
+    (save_checkpoint(tmp_path) / "generation_config.json").write_text(content)
+    with pytest.raises(UnsupportedModelError, match=r"/generation_config\.json (can't|is no)"):
+        load_model(str(tmp_path))
+
+
+def test_a_pointer_to_a_tokenizer_is_named(tmp_path: Path) -> None:
+    (save_checkpoint(tmp_path) / "tokenizer.json").write_text("version https://git-lfs.github.com")
+    with pytest.raises(UnsupportedModelError, match=r"/tokenizer\.json is a pointer of git-lfs"):
+        load_tokenizer(str(tmp_path))
+
+
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     tiny_model().save_pretrained(tmp_path, max_shard_size="20KB")
     (missing := sorted(tmp_path.glob("model-*"))[1]).unlink()
@@ -173,7 +186,14 @@ def test_a_type_that_transformers_has_by_another_name_is_served_by_that(
 
 
 @pytest.mark.parametrize(
-    "fields", [{"dtype": "auto"}, {"attn_implementation": "flash_attention_2"}]
+    "fields",
+    [
+        {"dtype": "auto"},
+        {"dtype": "bf16"},
+        {"dtype": ["bfloat16"]},
+        {"attn_implementation": "flash_attention_2"},
+        {"_attn_implementation": "flash_attention_2"},
+    ],
 )
 def test_what_is_decided_elsewhere_is_left_alone(tmp_path: Path, fields: dict[str, object]) -> None:
     load_model(change_config(save_checkpoint(tmp_path), **fields))

@@ -136,6 +136,27 @@ def test_a_template_for_tools_is_found_by_its_name(tmp_path: Path) -> None:
     assert chat_templates(load_tokenizer(str(written))) == ("one", "two")
 
 
+@pytest.mark.parametrize("file", ["chat_template.json", "processor_config.json"])
+def test_a_template_for_tools_alone_leaves_others_to_that_of_the_processor(
+    tmp_path: Path, file: str
+) -> None:
+    written = save_checkpoint(tmp_path)
+    (written / "chat_template.jinja").unlink()
+    (written / "tokenizer_config.json").write_text(
+        '{"chat_template": [{"name": "tool_use", "template": "two"}]}'
+    )
+    (written / file).write_text(TEMPLATES[file])
+    assert chat_templates(load_tokenizer(str(written))) == ("one", "two")
+
+
+def test_an_empty_template_is_none(tmp_path: Path) -> None:
+    written = save_checkpoint(tmp_path)
+    (written / "chat_template.jinja").write_text("")
+    assert chat_templates(load_tokenizer(str(written))) == (None, None)
+    (written / "chat_template.json").write_text('{"chat_template": "one"}')
+    assert chat_templates(load_tokenizer(str(written))) == ("one", None)
+
+
 TEXTS = ("the lazy dog jumps", " the  fox\n\n 12\tover ", "caf\u00e9 \u4e2d\u6587 \U0001f600")
 MARKS = ("[UNUSED_TOKEN_0]", "[UNUSED_TOKEN_1]")
 

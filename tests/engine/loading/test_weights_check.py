@@ -40,6 +40,28 @@ HUGE = 2**31 - 1  # rows of a matrix that no machine of a test has memory for
         ({"vocab_size": 0}, "vocab_size of its config is 0, "),
         ({"num_attention_heads": "4"}, "num_attention_heads of its config is '4', "),
         ({"head_dim": 16.0}, "head_dim of its config is 16.0, "),
+        (
+            {"rope_scaling": {"type": "linear", "factor": "4"}},
+            "factor of its config is '4', and no",
+        ),
+        (
+            {"rope_parameters": {"rope_theta": float("nan")}},
+            "rope_theta of its config is nan, and no",
+        ),
+        (
+            {"rope_scaling": {"type": "dynamic", "original_max_position_embeddings": "512"}},
+            "original_max_position_embeddings of its config is '512', and no whole number",
+        ),
+        (
+            {"architectures": "LlamaForCausalLM"},
+            "architectures of its config is 'LlamaForCausalLM'",
+        ),
+        (
+            {"architectures": [None]},
+            r"architectures of its config is \[None\], and no list of names",
+        ),
+        ({"model_type": ["llama"]}, r"model_type of its config is \['llama'\], and no name"),
+        ({"text_config": {"vocab_size": 9}}, "llama has no config within, and its files have"),
         ({"num_hidden_layers": 1}, r"does not compute with: model\.layers\.1\..* and 6 more"),
     ],
 )
@@ -49,6 +71,13 @@ def test_a_config_that_its_files_contradict_is_refused_by_names(
     path = change_config(save_checkpoint(tmp_path), **fields)
     with pytest.raises(UnsupportedModelError, match=reason):
         load_model(path)
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '{"a":' * 100_000])
+def test_a_config_that_is_no_object_is_refused(tmp_path: Path, content: str) -> None:
+    (save_checkpoint(tmp_path) / "config.json").write_text(content)
+    with pytest.raises(UnsupportedModelError, match=r"config\.json"):
+        load_model(str(tmp_path))
 
 
 def test_a_table_of_positions_that_is_larger_than_the_files_is_refused(tmp_path: Path) -> None:
@@ -122,6 +151,17 @@ def test_draft_layers_computed_buffers_other_heads_and_towers_stay_out(tmp_path:
         "audio_tower.layers.0.self_attn.q_proj.bias",
     )
     load_model(rewrite_weights(save_checkpoint(tmp_path), left_out))
+
+
+@pytest.mark.parametrize("kind", ["relative_key", "relative_key_query", "rotary"])
+def test_positions_that_the_class_does_not_read_are_refused_by_name(
+    tmp_path: Path, kind: str
+) -> None:
+    BertModel(BertConfig(**BERT, architectures=["BertModel"])).save_pretrained(tmp_path)
+    load_model(change_config(tmp_path, position_embedding_type="absolute"))
+    path = change_config(tmp_path, position_embedding_type=kind)
+    with pytest.raises(UnsupportedModelError, match=f"position_embedding_type .* is '{kind}'"):
+        load_model(path)
 
 
 @pytest.mark.parametrize("prefix", ["", "bert."])

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import WeightTransform
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.loading.configs import internlm2
-from deployments.engine.loading.configs.sizes import check_sizes
+from deployments.engine.loading.configs.sizes import all_fields, check_sizes
 
 
 class KnownAs(NamedTuple):
@@ -32,16 +33,19 @@ KNOWN_AS: Mapping[str, KnownAs] = {
 
 
 DTYPES = ("dtype", "torch_dtype")  # of no use: the settings say it, or the device
-ATTENTION = "attn_implementation"  # of no use either: it is the engine's
+# Of no use either: it is the engine's.
+ATTENTION = ("attn_implementation", "_attn_implementation")
 
 
 def read_config(path: str) -> PretrainedConfig:
     """The config of a model. `path` is a directory or a hub id.
 
-    Raises UnsupportedModelError for a type of model that transformers does not know, OSError where
-    there is no model.
+    Raises UnsupportedModelError for a type of model that transformers does not know and for fields
+    of a wrong form, OSError where there is no model.
     """
-    fields, _ = PretrainedConfig.get_config_dict(path)
+    with unsupported_on_error(f"the config.json of {path} can't be read"):
+        fields, _ = PretrainedConfig.get_config_dict(path)
+    _check_form(fields)
     check_sizes(fields)
     model_type, known = fields.get("model_type"), _known(fields)
     if known is not None and known.model_type not in CONFIG_MAPPING:
@@ -53,12 +57,27 @@ def read_config(path: str) -> PretrainedConfig:
             config.name_or_path = path
         else:
             config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+        if not isinstance(config.get_text_config(decoder=True), PretrainedConfig):
+            raise UnsupportedModelError(f"{model_type} has no config within, and its files have")
     return config
 
 
+def _check_form(fields: object) -> None:
+    """Raises UnsupportedModelError for a config that is no object, or names no type of model and
+    no architectures as all configs do."""
+    if not isinstance(fields, Mapping):
+        raise UnsupportedModelError("its config.json is no object")
+    model_type, classes = fields.get("model_type"), fields.get("architectures") or []
+    if not isinstance(model_type, str | None):
+        raise UnsupportedModelError(f"model_type of its config is {model_type!r:.50}, and no name")
+    if not isinstance(classes, list) or not all(isinstance(one, str) for one in classes):
+        raise UnsupportedModelError(
+            f"architectures of its config is {classes!r:.50}, and no list of names"
+        )
+
+
 def _config(fields: Mapping[str, Any], known: KnownAs) -> PretrainedConfig:
-    used = {name: value for name, value in fields.items() if name not in (*DTYPES, ATTENTION)}
-    renamed = {known.fields.get(name, name): value for name, value in used.items()}
+    renamed = {known.fields.get(name, name): value for name, value in _usable(fields).items()}
     config: PretrainedConfig
     config = CONFIG_MAPPING[known.model_type].from_dict({**renamed, "model_type": known.model_type})
     if known.weights:
@@ -68,8 +87,27 @@ def _config(fields: Mapping[str, Any], known: KnownAs) -> PretrainedConfig:
     return config
 
 
+def _usable(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields without those that are of no use, also in configs within."""
+    return {
+        name: _usable(value) if isinstance(value, Mapping) else value
+        for name, value in fields.items()
+        if name not in (*DTYPES, *ATTENTION)
+    }
+
+
 def _has_unusable(fields: Mapping[str, Any]) -> bool:
-    return ATTENTION in fields or any(fields.get(name) == "auto" for name in DTYPES)
+    return any(
+        name in ATTENTION or (name in DTYPES and not _is_dtype(value))
+        for name, value in all_fields(fields)
+    )
+
+
+def _is_dtype(value: object) -> bool:
+    """Whether it is a type of numbers as transformers reads it, or none."""
+    return value is None or (
+        isinstance(value, str) and isinstance(getattr(torch, value, None), torch.dtype)
+    )
 
 
 def _known(fields: Mapping[str, Any]) -> KnownAs | None:

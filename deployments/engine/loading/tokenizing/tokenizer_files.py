@@ -10,6 +10,7 @@ from deployments.engine.loading.tokenizing.own_tokenizers import (
     read_by_files,
 )
 
+DEFAULT = "default"  # the name of the template for any conversation
 TEKKEN_MARK = "[INST]"  # in all vocabularies of Mistral
 
 
@@ -21,8 +22,12 @@ def read_tokenizer(path: str) -> PreTrainedTokenizerBase:
     if is_fixed and TEKKEN_MARK not in tokenizer.get_vocab():
         # Of a Mistral with another family's tokenizer, whose own expression is right.
         tokenizer = _tokenizer(path, fix_mistral_regex=False)
-    if tokenizer.chat_template is None:
-        tokenizer.chat_template = _processor_template(path)
+    own = tokenizer.chat_template or {}
+    named = own if isinstance(own, dict) else {DEFAULT: own}
+    if DEFAULT not in named:
+        found = _processor_template(path) or {}
+        of_processor = found if isinstance(found, dict) else {DEFAULT: found}
+        tokenizer.chat_template = {**of_processor, **named} or None
     return tokenizer
 
 
