@@ -224,7 +224,16 @@ class ServerResultBlock(Strict):
         return {str(one.get("tool_name")) for one in found if isinstance(one, dict)}
 
 
-ServerBlock = ServerUseBlock | ServerResultBlock
+class ServerNoteBlock(Strict):
+    """What another server wrote down for itself: the models that it tried, the tools that it found.
+    It is left out of the prompt.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    type: Literal["fallback", "mcp_tool_listing"]
+
+
+ServerBlock = ServerUseBlock | ServerResultBlock | ServerNoteBlock
 
 
 class AnswerTextBlock(TextBlock):
@@ -271,7 +280,8 @@ AssistantBlock = Annotated[
         | RedactedThinkingBlock
         | ToolUseBlock
         | ServerUseBlock
-        | ServerResultBlock,
+        | ServerResultBlock
+        | ServerNoteBlock,
         Field(discriminator="type"),
     ],
     BeforeValidator(_readable),

@@ -14,7 +14,6 @@ from deployments.anthropic.blocks import (
     SearchResultBlock,
     ServerBlock,
     ServerResultBlock,
-    ServerUseBlock,
     TextBlock,
     ThinkingBlock,
     ToolReferenceBlock,
@@ -47,13 +46,7 @@ EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "m
 Readable = TextBlock | ImageBlock | DocumentBlock | SearchResultBlock
 WithMedia = ImageBlock | DocumentBlock
 Block = (
-    Readable
-    | ThinkingBlock
-    | RedactedThinkingBlock
-    | ToolUseBlock
-    | ToolResultBlock
-    | ServerUseBlock
-    | ServerResultBlock
+    Readable | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock | ServerBlock
 )
 Turn = Sequence[tuple[int, Message]]  # adjacent messages of one role, with their indices
 

@@ -75,6 +75,8 @@ SEARCHED = [
     {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "f", "server_name": "s", "input": {}},
     {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False, "content": []},
     {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_2", "content": {}},
+    {"type": "mcp_tool_listing", "mcp_server_name": "s", "tools": []},
+    {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}, "trigger": None},
 ]
 CITED = {"type": "text", "text": "So it is.", "citations": [{"type": "web_search_result_location"}]}
 

@@ -7,18 +7,31 @@ import pytest
 
 from tests.media.serving import ask, blind, data_url, seeing
 from tests.media.test_requests import (
+    CHAT,
     IN_EACH_PROTOCOL,
     MESSAGES,
     PICTURE,
     RESPONSES,
     SHOWN,
     block,
+    picture,
     messages,
     only,
     shown,
 )
 
+CALL = {"id": "c", "type": "function", "function": {"name": "see", "arguments": "{}"}}
 RETURNED: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": (
+        CHAT,
+        {
+            "messages": [
+                {"role": "user", "content": "A"},
+                {"role": "assistant", "content": None, "tool_calls": [CALL]},
+                {"role": "tool", "tool_call_id": "c", "content": [picture()]},
+            ]
+        },
+    ),
     "responses": (
         RESPONSES,
         {

@@ -14,6 +14,9 @@ from tests.openai.serving import CHAT, COMPLETIONS, HELLO, chunks_of, http, serv
 from tests.text.cards import card
 
 USER = {"role": "user", "content": "x"}
+TOOL = {"type": "function", "function": {"name": "f"}}
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "x"}}
 
 
 def part(value: object) -> dict[str, object]:
@@ -33,7 +36,26 @@ WRONG_CHAT: list[tuple[dict[str, object], str]] = [
     ({"messages": [{"role": "user", "content": "x", "foo": 1}]}, "messages[0].foo"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
     (part({"type": "image_url", "image_url": {"url": "x"}}), "messages[0].content[0].image_url"),
+    (
+        part({"type": "image_url", "image_url": {"url": "x"}, "foo": 1}),
+        "messages[0].content[0].foo",
+    ),
     (part({"type": "input_audio", "input_audio": {}}), "messages[0].content[0].input_audio.data"),
+    (
+        {"messages": [{"role": "system", "content": [{"type": "image_url"}]}]},
+        "messages[0].content[0]",
+    ),
+    (
+        {"messages": [{"role": "assistant", "content": "x", "annotations": [{"type": "poem"}]}]},
+        "messages[0].annotations",
+    ),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [{**CALL, "extra_content": {}}]}]},
+        "messages[0].tool_calls[0].extra_content",
+    ),
+    ({"tools": [{**TOOL, "cache_control": None}]}, "tools[0].cache_control"),
+    ({"tools": [{**TOOL, "function": {"name": "f", "foo": 1}}]}, "tools[0].function.foo"),
+    ({"response_format": {**FORMAT, "schema": {}}}, "response_format.schema"),
     (part({"type": "text"}), "messages[0].content[0].text"),
     (part({"type": "text", "text": 1}), "messages[0].content[0].text"),
     (part({"type": "poem", "text": "x"}), "messages[0].content[0].type"),

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -95,8 +96,8 @@ def format_path(path: Path) -> str:
 def _path(detail: ErrorDetails, value: object) -> Path:
     """The parts of `loc` that exist in the value: the others name members of unions."""
     path: list[int | str] = []
-    for rest, part in enumerate(detail["loc"], start=1 - len(detail["loc"])):
-        if rest and _is_tag(part, value):
+    for part, following in zip_longest(detail["loc"], detail["loc"][1:]):
+        if following is not None and _is_tag(part, following, value):
             continue
         if (isinstance(value, dict) and part in value) or isinstance(part, int):
             path.append(part)
@@ -108,11 +109,13 @@ def _path(detail: ErrorDetails, value: object) -> Path:
     return tuple(path)
 
 
-def _is_tag(part: int | str, value: object) -> bool:
-    """Whether `part` names the member of a union, though `value` has a field of that name."""
+def _is_tag(part: int | str, following: int | str, value: object) -> bool:
+    """Whether `part` names the member of a union, though `value` may have a field of that name:
+    the part behind a tag is a field of `value`, too.
+    """
     if not isinstance(value, dict) or part not in (value.get("type"), value.get("role")):
         return False
-    return not isinstance(value.get(part), (dict, list))
+    return following in value or not isinstance(value.get(part), (dict, list))
 
 
 def _expectation(detail: ErrorDetails) -> str:

@@ -185,7 +185,7 @@ def _plain(message: Message, media: PromptMedia) -> dict[str, object]:
 
 def _plain_answer(message: AssistantMessage) -> dict[str, object]:
     fields: dict[str, object] = {}
-    if message.content is None:
+    if not message.content:
         fields["content"] = message.refusal or ""
     reasoning = message.reasoning_content or message.reasoning
     if reasoning:

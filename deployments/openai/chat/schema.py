@@ -1,5 +1,7 @@
 """The body of POST /v1/chat/completions: text conversations, every field honoured or refused."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
@@ -7,7 +9,7 @@ from pydantic import BeforeValidator, Field, JsonValue, model_validator
 from deployments.ingress.http.schema import Items, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.media.source import Source
-from deployments.openai.fields.common import TopLogprobs, Verbosity
+from deployments.openai.fields.common import Citations, TopLogprobs, Verbosity
 from deployments.openai.fields.media import AudioPart, FilePart, ImagePart
 from deployments.openai.fields.tools import CustomTool, ToolChoice, ToolList
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
@@ -43,7 +45,7 @@ def _served(part: object) -> object:
 def _text_only(part: object) -> object:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in USER_PARTS:
-        raise ValueError(f"is of type {kind}, which only messages of the user may have")
+        raise ValueError(f"is of type {kind}, which only messages of users and tools may have")
     return _served(part)
 
 
@@ -66,12 +68,20 @@ class RefusalPart(Strict):
 
 
 AnswerPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
-TextParts = Items[Annotated[TextPart, BeforeValidator(_text_only)]]
-Parts = Annotated[TextParts, Field(min_length=1)]
+Parts = Annotated[Items[Annotated[TextPart, BeforeValidator(_text_only)]], Field(min_length=1)]
 MediaPart = ImagePart | AudioPart | FilePart
 UserPart = Annotated[
     Annotated[TextPart | MediaPart, Field(discriminator="type")], BeforeValidator(_served)
 ]
+
+
+def _sources(content: str | Sequence[TextPart | MediaPart] | None, path: str) -> list[Source]:
+    parts = content if isinstance(content, list) else []
+    return [
+        part.source(f"{path}[{index}]")
+        for index, part in enumerate(parts)
+        if not isinstance(part, TextPart)
+    ]
 
 
 class NamedMessage(Strict):
@@ -89,6 +99,9 @@ class Instruction(NamedMessage):
 class UserMessage(NamedMessage):
     role: Literal["user"]
     content: str | Annotated[Items[UserPart], Field(min_length=1)]
+
+    def sources(self, path: str) -> list[Source]:
+        return _sources(self.content, path)
 
 
 class FunctionCall(Strict):
@@ -142,7 +155,7 @@ class AssistantMessage(NamedMessage):
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: Items[AnyToolCall] | None = None
-    annotations: Annotated[list[JsonValue], Field(max_length=0)] | None = None
+    annotations: Citations | None = None
     audio: None = None
     function_call: None = None
     parsed: JsonValue = None
@@ -155,9 +168,12 @@ class ToolMessage(Strict):
     """An empty result may have no content."""
 
     role: Literal["tool"]
-    content: str | TextParts | None = None
+    content: str | Items[UserPart] | None = None
     tool_call_id: str
     name: str | None = None
+
+    def sources(self, path: str) -> list[Source]:
+        return [replace(one, from_tool=True) for one in _sources(self.content, path)]
 
 
 def _known_role(message: object) -> object:
@@ -253,11 +269,10 @@ class ChatRequest(VllmFields):
     def sources(self) -> list[Source]:
         """The media of all messages, in their order."""
         return [
-            part.source(f"messages[{index}].content[{part_index}]")
+            source
             for index, message in enumerate(self.messages)
-            if isinstance(message, UserMessage) and not isinstance(message.content, str)
-            for part_index, part in enumerate(message.content)
-            if not isinstance(part, TextPart)
+            if isinstance(message, UserMessage | ToolMessage)
+            for source in message.sources(f"messages[{index}].content")
         ]
 
     @property

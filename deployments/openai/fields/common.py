@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from deployments.ingress.http.schema import (
     MAX_LOGIT_BIASES,
@@ -19,6 +19,7 @@ from deployments.wire import refused
 MAX_CHOICES = 128
 MAX_BAD_WORDS = 256
 MAX_STOP_TOKEN_IDS = 1024
+CITATIONS = ("url_citation", "file_citation", "container_file_citation")
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOPS)]
@@ -29,6 +30,18 @@ BadWord = Annotated[str, Field(min_length=1, max_length=1024)]
 TopLogprobs = Annotated[int, Field(ge=0, le=20)]
 Verbosity = Literal["low", "medium", "high"]  # a hint, for templates that know it
 Bias = Annotated[float, Field(ge=-100, le=100)]
+
+
+def _only_citations(annotations: list[JsonValue]) -> list[JsonValue]:
+    for one in annotations:
+        kind = one.get("type") if isinstance(one, dict) else None
+        if kind not in CITATIONS:
+            raise ValueError(f"may only be of the types {', '.join(CITATIONS)}")
+    return annotations
+
+
+# Of an answer that another server made of a search. They are no part of the prompt.
+Citations = Annotated[list[JsonValue], AfterValidator(_only_citations)]
 
 
 class CacheOptions(Strict):

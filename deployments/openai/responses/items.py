@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -21,7 +20,7 @@ from pydantic import (
 from deployments.ingress.http.schema import NO_ZERO_BYTE, Items, Strict, without_nulls
 from deployments.media.prompt_media import PromptMedia
 from deployments.media.source import Source
-from deployments.openai.fields.common import Identifier
+from deployments.openai.fields.common import Citations, Identifier
 from deployments.openai.fields.media import InputFile, InputImage, ResponsesAudio
 from deployments.openai.responses.tools import ToolList, listed_tool
 
@@ -50,12 +49,6 @@ def typed(item: object) -> object:
     return {**given, "type": "item_reference" if set(given) == {"id"} else "message"}
 
 
-def _none(annotations: list[JsonValue]) -> list[JsonValue]:
-    if annotations:
-        raise ValueError("must be empty: this server does not support annotations")
-    return annotations
-
-
 class InputText(Strict):
     """`prompt_cache_breakpoint` is a hint: every prefix is cached."""
 
@@ -67,7 +60,7 @@ class InputText(Strict):
 class OutputText(Strict):
     type: Literal["output_text"]
     text: str
-    annotations: Annotated[list[JsonValue], AfterValidator(_none)] = Field(default_factory=list)
+    annotations: Citations = Field(default_factory=list)
     logprobs: list[JsonValue] = Field(default_factory=list)
     parsed: JsonValue = None  # added by the SDK: `text` parsed
 
@@ -168,8 +161,8 @@ class MessageItem(KeptItem):
         text = part if isinstance(part, str) else part.text
         if self.role != "assistant":
             return {"type": "input_text", "text": text}
-        logprobs = part.logprobs if isinstance(part, OutputText) else []
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+        given = part if isinstance(part, OutputText) else OutputText(type="output_text", text=text)
+        return given.model_dump(exclude={"parsed"})
 
 
 class ReasoningItem(KeptItem):

@@ -245,6 +245,19 @@ def test_messages_reach_the_template() -> None:
     )
 
 
+@pytest.mark.parametrize("content", [None, "", []])
+def test_a_refusal_is_what_an_answer_without_content_said(content: object) -> None:
+    answer = {"role": "assistant", "content": content, "refusal": "No."}
+    assert "assistant\nNo.<|im_end|>" in prompt_of([answer])
+
+
+def test_what_an_answer_cited_comes_again() -> None:
+    url = {"url": "u", "title": "t", "start_index": 0, "end_index": 1}
+    cited = [{"type": "url_citation", "url_citation": url}]
+    answer = {"role": "assistant", "content": "So."}
+    assert prompt_of([{**answer, "annotations": cited}]) == prompt_of([answer])
+
+
 def test_verbosity_reaches_a_template_that_knows_it() -> None:
     template = f"{CHAT_TEMPLATE}{{{{ verbosity }}}}"
     [request] = asked({**HELLO, "verbosity": "high"}, chat_template=template)

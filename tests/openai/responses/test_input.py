@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from deployments.openai.fields.tool_arguments import INVALID
+from deployments.openai.responses.items import KEPT
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.responses.responding import (
     CALL,
@@ -98,6 +99,16 @@ def test_items_of_every_kind_reach_the_template() -> None:
 def test_an_empty_answer_comes_again() -> None:
     empty = {"type": "message", "role": "assistant", "content": []}
     assert rendered([user("x"), empty, user("y")]) == rendered([user("x"), said(""), user("y")])
+
+
+def test_what_an_answer_cited_comes_again() -> None:
+    """As that to a search is, which passes over."""
+    cited = [{"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}]
+    part = {"type": "output_text", "text": "So.", "annotations": cited}
+    answer = {"type": "message", "role": "assistant", "content": [part]}
+    assert rendered([user("x"), answer, user("y")]) == rendered([user("x"), said("So."), user("y")])
+    listed = KEPT.validate_python(answer).listed()
+    assert listed["content"] == [{**part, "logprobs": []}]
 
 
 def test_two_messages_of_the_assistant_are_two_turns() -> None:
