@@ -30,7 +30,7 @@ from deployments.openai.responses.schema import (
     ResponsesRequest,
 )
 from deployments.openai.responses.tools import LeftOut
-from deployments.openai.responses.transcript import ItemWithPath, collect_messages
+from deployments.openai.responses.transcript import ItemWithPath, collect_messages, hosted_calls
 from deployments.store.items import CONVERSATION_PARAM, PREVIOUS, Recalled, StoredItem
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
@@ -153,8 +153,10 @@ def left_out(request: ResponsesRequest, items: Sequence[ItemWithPath]) -> Iterat
         for index, tool in enumerate(given.tools):
             if isinstance(tool, LeftOut):
                 yield f"{given.path}[{index}] of type {tool.type} is not in the prompt"
+    passed = hosted_calls(items)
     for path, item in items:
-        if isinstance(item, HostedItem) or _is_hosted_search(item):
+        is_result = isinstance(item, ResultItem) and item.call_id in passed
+        if is_result or isinstance(item, HostedItem) or _is_hosted_search(item):
             yield f"{path} of type {item.type} is not in the prompt"
 
 

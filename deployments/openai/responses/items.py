@@ -315,6 +315,10 @@ class HostedItem(Strict):
         "web_search_call",
     ]
 
+    @property
+    def call_id(self) -> object:
+        return (self.model_extra or {}).get("call_id")
+
     def listed(self) -> Json:
         return {**self.model_dump(), "id": self.id or new_id("item")}
 

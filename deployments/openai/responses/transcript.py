@@ -9,8 +9,10 @@ from deployments.openai.fields.tool_arguments import arguments_object
 from deployments.openai.responses.items import (
     CallItem,
     CustomCallItem,
+    HostedItem,
     Item,
     MessageItem,
+    NamedCallItem,
     ReasoningItem,
     ResultItem,
     SearchCallItem,
@@ -61,6 +63,7 @@ def collect_messages(
     """`shown` has the names of tools that the model knows. Raises Refused."""
     found: list[CollectedMessage] = []
     names: dict[str, str] = {}  # of the tools called, by the call's id
+    passed = hosted_calls(items)
     for path, item in items:
         match item:
             case MessageItem(role="assistant"):
@@ -77,13 +80,21 @@ def collect_messages(
                 names[call_id] = shown(None, SEARCH)
                 call = _call(call_id, names[call_id], item.arguments)
                 _last_assistant_message(found).calls.append(call)
-            case ResultItem():
+            case ResultItem() if item.call_id not in passed:
                 found.append(_result(path, item, names, media))
             case SearchOutputItem(call_id=str(call_id)) if call_id in names:
                 text = _found(item, shown)
                 name = names[call_id]
                 found.append(CollectedMessage("tool", [text], call_id=call_id, name=name))
     return found
+
+
+def hosted_calls(items: Sequence[ItemWithPath]) -> set[object]:
+    """The ids of calls that pass over. So do their results: an agent answers another server's call
+    of its shell as it answers that of a function.
+    """
+    hosted = {item.call_id for _, item in items if isinstance(item, HostedItem)}
+    return hosted - {item.call_id for _, item in items if isinstance(item, NamedCallItem)}
 
 
 def _last_assistant_message(found: list[CollectedMessage]) -> CollectedMessage:

@@ -243,6 +243,18 @@ def test_what_others_have_run_passes_over_and_is_told(item: dict[str, Any]) -> N
     assert answer.headers["x-manta-warning"] == told
 
 
+def test_the_result_of_a_call_that_passes_over_does_too() -> None:
+    """Codex answers a call of the shell as it answers that of a function."""
+    ran = {"type": "local_shell_call", "call_id": "c", "status": "completed", "action": {}}
+    result = {"type": "function_call_output", "call_id": "c", "output": "a.txt"}
+    items = [user("x"), ran, result, user("y")]
+    assert rendered(items) == rendered([user("x"), user("y")])
+    assert answered(says("x"), input=items).headers["x-manta-warning"] == (
+        "input[1] of type local_shell_call is not in the prompt; "
+        "input[2] of type function_call_output is not in the prompt"
+    )
+
+
 def test_all_items_of_clients_come_again_from_the_store() -> None:
     async def asks(ask: Ask, engine: ScriptedEngine) -> tuple[str, list[str]]:
         first = (await ask({"input": [user("x"), *HISTORY, *HOSTED], "tools": [PATCH]})).json()
