@@ -30,6 +30,8 @@ REPHRASINGS = {
     "a valid dictionary": "an object",
     "a valid ": "a ",
     " after validation": "",
+    ", unable to parse string as a number": "",  # a form's, where each value is a text
+    ", unable to interpret input": "",
     "must be True": "must be true",
     "must be False": "must be false",
 }

@@ -113,7 +113,8 @@ def _values(fields: Mapping[str, Sequence[str]]) -> dict[str, object]:
     for given, written in fields.items():
         name, texts = given.removesuffix("[]"), [text for text in written if text]
         if name in LISTS:
-            lists.setdefault(name, []).extend(texts)
+            if texts:
+                lists.setdefault(name, []).extend(texts)
         elif len(written) > 1:
             raise refused(f"The form holds {given!r} more than once", given)
         elif texts or given not in TranscriptionRequest.model_fields:

@@ -12,7 +12,8 @@ import pytest
 
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import ON_CPU
-from deployments.openai.audio.schema import parse_transcription
+from deployments.openai.audio.schema import parse_transcription, parse_translation
+from deployments.wire import Refused
 from tests.engine.speech.spoken import wav
 from tests.engine.speech.tiny_whisper import WINDOW, noise, tiny_tokenizer, tiny_whisper
 from tests.ingress.engines import ScriptedEngine, says
@@ -222,6 +223,14 @@ def test_an_empty_field_is_one_that_is_not_given() -> None:
     empty = ["response_format", "temperature", "language", "prompt", "model", "stream"]
     given = {name: [""] for name in [*empty, GRANULARITIES]}
     assert parse_transcription(given) == parse_transcription({})
+    assert parse_translation(given) == parse_translation({})
+
+
+@pytest.mark.parametrize(("name", "kind"), [("temperature", "a number"), ("stream", "a boolean")])
+def test_what_a_text_can_not_be_read_as_is_said(name: str, kind: str) -> None:
+    with pytest.raises(Refused) as refusal:
+        parse_transcription({name: ["0,5"]})
+    assert refusal.value.error.message == f"`{name}` must be {kind}"
 
 
 def form(*parts: tuple[str, bytes]) -> bytes:
