@@ -7,7 +7,7 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 from deployments.channel_protocol import MAX_MESSAGE_WEIGHT, Join, decode_burst, encode_update
-from deployments.ingress.fleet.channel_client import MAX_UNPINNED, ChannelClients
+from deployments.ingress.fleet.channel_client import ChannelClients
 from deployments.ingress.fleet.channel_stream import ChannelStream
 from deployments.ingress.fleet.serve_handles import CallCancelledError
 from deployments.wire import ErrorKind, FinishReason, GenerationRequest, RequestError, TokenEvent
@@ -99,19 +99,6 @@ def test_many_that_come_together_open_one_channel_with_one_call() -> None:
         assert await asyncio.gather(*map(said, asked)) == list(map(whole, asked))
         [replica] = stage.all
         assert (len(replica.opened), replica.told) == (1, 0)
-
-    played(act)
-
-
-def test_who_has_no_pin_shares_with_those_that_come_at_once_and_serve_balances_the_rest() -> None:
-    async def act(stage: Stage) -> None:
-        asked = [stage.ask(f"r{number}", None) for number in range(2 * MAX_UNPINNED + 1)]
-        await anext(asked[0])
-        asked.append(stage.ask("late", None))
-        said_first, *rest = await asyncio.gather(*map(said, asked))
-        assert [whole(asked[0])[1:], *map(whole, asked[1:])] == [said_first, *rest]
-        [replica] = stage.all
-        assert (len(replica.opened), replica.told) == (4, 0)
 
     played(act)
 

@@ -9,6 +9,7 @@ from ray.exceptions import ActorDiedError
 
 from deployments.channel_protocol import HEARTBEAT, Join, decode_burst, encode_update
 from deployments.ingress.fleet import liveness
+from deployments.ingress.fleet.channel_client import MAX_UNPINNED
 from deployments.ingress.fleet.liveness import ReplicaSilentError
 from deployments.model.channel_server import CLIENT_TIMEOUT_S
 from deployments.routing import RoutingDecision
@@ -87,6 +88,19 @@ def test_a_channel_that_waits_for_a_replica_to_come_is_not_lost() -> None:
         come.set()
         assert await said(asked) == whole(asked)
         assert asked.is_confirmed
+
+    played(act)
+
+
+def test_who_has_no_pin_shares_with_those_that_come_at_once_and_serve_balances_the_rest() -> None:
+    async def act(stage: Stage) -> None:
+        asked = [stage.ask(f"r{number}", None) for number in range(2 * MAX_UNPINNED + 1)]
+        await anext(asked[0])
+        asked.append(stage.ask("late", None))
+        said_first, *rest = await asyncio.gather(*map(said, asked))
+        assert [whole(asked[0])[1:], *map(whole, asked[1:])] == [said_first, *rest]
+        [replica] = stage.all
+        assert (len(replica.opened), replica.told) == (4, 0)
 
     played(act)
 
