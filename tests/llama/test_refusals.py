@@ -147,7 +147,9 @@ def test_a_body_that_is_no_json_object_is_the_clients_fault(body: bytes) -> None
     refusal(asks("POST", COMPLETION, content=body, headers=headers), 400)
 
 
-@pytest.mark.parametrize("kind", ["", "application/x-www-form-urlencoded", "text/plain", "text/html"])
+@pytest.mark.parametrize(
+    "kind", ["", "application/x-www-form-urlencoded", "text/plain", "text/html"]
+)
 @pytest.mark.parametrize("origin", ["", "http://evil.example", "null"])
 @pytest.mark.parametrize(
     ("path", "content"), [(COMPLETION, b'{"prompt": "x"}'), ("/tokenize", b'{"content": "x"}')]

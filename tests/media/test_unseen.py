@@ -14,9 +14,9 @@ from tests.media.test_requests import (
     RESPONSES,
     SHOWN,
     block,
-    picture,
     messages,
     only,
+    picture,
     shown,
 )
 
