@@ -251,7 +251,7 @@ UNSAID = ("", "application/x-www-form-urlencoded")
 NO_MEDIA: Sequence[Mapping[str, str]] = (
     {},
     {"content-type": ""},
-    {"content-type": "text/html"},
+    {"content-type": "text/plain"},
     {"content-type": "application/x-www-form-urlencoded"},
     {"content-type": "application/json; charset=latin-1"},
     {"content-type": "application/json", "content-encoding": "gzip"},

@@ -10,8 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.ingress.http.origin import is_own_page
 
-# What clients say by themselves: the second curl, the third JavaScript's `fetch` of a text.
-UNSAID = ("", "application/x-www-form-urlencoded", "text/plain")
+UNSAID = ("", "application/x-www-form-urlencoded")  # the second is what curl says by itself
 
 
 class JsonBodies:

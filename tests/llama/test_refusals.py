@@ -147,9 +147,7 @@ def test_a_body_that_is_no_json_object_is_the_clients_fault(body: bytes) -> None
     refusal(asks("POST", COMPLETION, content=body, headers=headers), 400)
 
 
-@pytest.mark.parametrize(
-    "kind", ["", "application/x-www-form-urlencoded", "text/plain", "text/html"]
-)
+@pytest.mark.parametrize("kind", ["", "application/x-www-form-urlencoded", "text/plain"])
 @pytest.mark.parametrize("origin", ["", "http://evil.example", "null"])
 @pytest.mark.parametrize(
     ("path", "content"), [(COMPLETION, b'{"prompt": "x"}'), ("/tokenize", b'{"content": "x"}')]
@@ -160,7 +158,7 @@ def test_a_body_of_no_type_is_json_unless_another_site_sends_it(
     headers = {"content-type": kind} if kind else {}
     headers |= {"origin": origin} if origin else {}
     response = asks("POST", path, content=content, headers=headers)
-    if kind == "text/html" or origin:
+    if kind == "text/plain" or origin:
         assert "content-type" in refusal(response, 415)["message"]
     else:
         assert response.status_code == 200, response.text

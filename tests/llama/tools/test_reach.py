@@ -97,8 +97,7 @@ def test_pages_that_may_ask_for_the_rest_may_not_use_the_tools(tmp_path: Path) -
 
 def test_a_form_of_a_page_is_no_call(tmp_path: Path) -> None:
     content = b'{"tool": "get_info", "params": {}}'
-    headers = {"content-type": "text/plain", "sec-fetch-site": "cross-site"}
-    refusal(asked(tmp_path, "POST", content=content, headers=headers), 403)
+    refusal(asked(tmp_path, "POST", content=content, headers={"content-type": "text/plain"}), 415)
 
 
 @pytest.mark.parametrize(
