@@ -61,7 +61,8 @@ def _riffs(data: bytes) -> Iterator[bytes]:
 
 def _end_of_riff(data: bytes, at: int) -> int:
     """Finds the end of a WAV file, which is not before that of its samples. One that does not say
-    how long both are has all that is there."""
+    how long both are has all that is there.
+    """
     long, long_samples = _long_sizes(data, at)
     size = long or _size(data, at)
     end = at + RIFF_HEAD + size if size else len(data)
@@ -76,8 +77,9 @@ def _size(data: bytes, at: int) -> int:
 
 
 def _long_sizes(data: bytes, at: int) -> tuple[int, int]:
-    """Those of an RF64 file and of its samples, in the place of 32 bits; 0 if they are not
-    known."""
+    """Finds the sizes in 64 bits that an RF64 file has for itself and for its samples; 0 for one
+    that is not known.
+    """
     at += RIFF_HEAD + 4
     if not data.startswith(b"ds64", at):
         return 0, 0
@@ -87,7 +89,9 @@ def _long_sizes(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _end_of_samples(data: bytes, at: int, end: int, long_size: int) -> int:
-    """0 for a WAV file that does not say how many samples it has. Raises UnreadableError."""
+    """Finds the end of a WAV file's samples; 0 where it does not say how many there are. Raises
+    UnreadableError.
+    """
     at += RIFF_HEAD + 4
     while at + RIFF_HEAD <= end:
         size = _size(data, at)
@@ -158,7 +162,7 @@ def _webms(data: bytes) -> Iterator[bytes]:
 
 
 def _n_bytes(data: bytes, at: int) -> int:
-    """Those of an EBML element's name, or of its length, by the first of them."""
+    """Tells by the first byte how many an EBML element's name has, or its length."""
     return 9 - (data[at] if at < len(data) else 0).bit_length()
 
 

@@ -70,7 +70,9 @@ def run_until_stopped(
 
 
 def _print_at_once() -> None:
-    """Also to a file or a pipe, as a service's output is: its lines say what happens now."""
+    """Makes a line of the output appear when it is printed, also in a file or a pipe, as that of a
+    service is.
+    """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
 

@@ -87,7 +87,8 @@ def check_tokenizer_files(path: str) -> None:
 
 def check_generation_file(path: str) -> None:
     """Raises UnsupportedModelError if a directory's generation_config.json can't be read:
-    transformers takes it for one that is missing, and its ends of a sequence with it."""
+    transformers takes it for one that is missing, and its ends of a sequence with it.
+    """
     file = Path(path) / "generation_config.json"
     if not file.is_file():
         return

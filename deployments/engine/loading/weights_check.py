@@ -149,7 +149,8 @@ def _check_buffers(model: PreTrainedModel, file_bytes: int) -> None:
 
 def _check_positions(model: PreTrainedModel) -> None:
     """Raises UnsupportedModelError for a config that asks for other positions than those of the
-    table that its class has. transformers' BERTs do not read this field any more."""
+    table that its class has. transformers' BERTs do not read this field any more.
+    """
     kind = getattr(model.config, POSITIONS, None)
     has_table = any(POSITION_TABLE in name for name, _ in model.named_parameters())
     if kind not in (None, "absolute") and has_table:

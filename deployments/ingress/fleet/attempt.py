@@ -91,9 +91,9 @@ class Attempts:
     async def _start(
         self, card: ModelCard, pin: str | None, request: GenerationRequest
     ) -> SingleStream | ChannelStream:
-        """On a channel with others, but for two kinds of requests. Traced ones have spans of their
-        own. Log-probabilities of a prompt would delay others. Only a channel takes files that are
-        larger than a message.
+        """Starts it on a channel with others, but for two kinds of requests. Traced ones have spans
+        of their own. Log-probabilities of a prompt would delay others. Only a channel takes files
+        that are larger than a message.
         """
         is_shared = request.prompt_logprobs is None and not is_traced()
         if is_shared or needs_pieces(request):

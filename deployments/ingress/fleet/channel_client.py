@@ -1,4 +1,4 @@
-"""An ingress's end of its channels: all sequences that a replica runs for it share one stream.
+"""An ingress's end of its channels: many sequences that a replica runs for it share one stream.
 
 A sequence is sent at once, or with the next call if one is under way. Where its files are large,
 pieces of them go first, one with each call, and others pass by. A sequence whose channel ends
@@ -42,8 +42,8 @@ from deployments.wire import GenerationRequest
 log = logging.getLogger("ray.serve")
 
 UPDATE_TIMEOUT_S = 10.0
-# Sequences of a channel without a pin. Serve chooses a replica for each such channel: with many
-# sequences in each it could not balance them, with one in each a burst is slow token by token.
+# The most sequences of a channel without a pin. Serve chooses the replica of such a channel: many
+# sequences in one are not balanced, and a channel for each makes a burst slow.
 MAX_UNPINNED = 16
 Replica = tuple[str, str | None]  # a model's name and a pin
 
@@ -66,8 +66,8 @@ class ChannelClients:
         *,
         is_shared: bool = True,
     ) -> ChannelStream:
-        """`is_shared`: with others, if there are any. Without a pin, with those alone that come
-        while the channel opens.
+        """`is_shared`: with others, if there are any. A sequence without a pin shares with those
+        alone that come while its channel opens.
         """
         join = Join(next(self._numbers), logs.request_id(), version, request)
         stream = ChannelStream(join, self._handles, model)
@@ -117,7 +117,7 @@ class ChannelClient:
     ) -> None:
         self._handles = handles
         self._model, self._pin = replica
-        self._is_pinned = self._pin is not None  # else by the replica that answers
+        self._is_pinned = self._pin is not None  # at first; the replica that answers is its pin
         self._reassign = reassign
         self._name = uuid.uuid4().hex
         self._state = _State.OPENING

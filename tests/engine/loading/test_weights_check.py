@@ -61,7 +61,10 @@ HUGE = 2**31 - 1  # rows of a matrix that no machine of a test has memory for
             r"architectures of its config is \[None\], and no list of names",
         ),
         ({"model_type": ["llama"]}, r"model_type of its config is \['llama'\], and no name"),
-        ({"text_config": {"vocab_size": 9}}, "llama has no config within, and its files have"),
+        (
+            {"text_config": {"vocab_size": 9}},
+            "its config has a config within, which models of type llama do not have",
+        ),
         ({"num_hidden_layers": 1}, r"does not compute with: model\.layers\.1\..* and 6 more"),
     ],
 )

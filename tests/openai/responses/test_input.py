@@ -102,7 +102,7 @@ def test_an_empty_answer_comes_again() -> None:
 
 
 def test_what_an_answer_cited_comes_again() -> None:
-    """As that to a search is, which passes over."""
+    """The citations are of a search that passes over."""
     cited = [{"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}]
     part = {"type": "output_text", "text": "So.", "annotations": cited}
     answer = {"type": "message", "role": "assistant", "content": [part]}

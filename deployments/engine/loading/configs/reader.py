@@ -58,13 +58,16 @@ def read_config(path: str) -> PretrainedConfig:
         else:
             config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         if not isinstance(config.get_text_config(decoder=True), PretrainedConfig):
-            raise UnsupportedModelError(f"{model_type} has no config within, and its files have")
+            raise UnsupportedModelError(
+                f"its config has a config within, which models of type {model_type} do not have"
+            )
     return config
 
 
 def _check_form(fields: object) -> None:
-    """Raises UnsupportedModelError for a config that is no object, or names no type of model and
-    no architectures as all configs do."""
+    """Raises UnsupportedModelError for a config that is no object, or whose type of model or
+    architectures are no names.
+    """
     if not isinstance(fields, Mapping):
         raise UnsupportedModelError("its config.json is no object")
     model_type, classes = fields.get("model_type"), fields.get("architectures") or []

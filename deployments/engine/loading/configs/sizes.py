@@ -33,7 +33,8 @@ COUNTS = re.compile(r"layers?$|blocks?$|depths?$|^num_labels$")
 
 def check_sizes(config: Mapping[str, Any]) -> None:
     """Raises UnsupportedModelError for a config.json with a size that no model can have, or a scale
-    of positions that is no number."""
+    of positions that is no number.
+    """
     for name, value in all_fields(config):
         if isinstance(value, list | dict) or value is None:  # by layer, or as its type has it
             continue
@@ -57,7 +58,7 @@ def _is_scale(value: object) -> bool:
 
 
 def all_fields(config: Mapping[str, Any], depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
-    """Names and values, also of configs within."""
+    """Yields names and values, also of configs within."""
     for name, value in config.items():
         yield name, value
         if isinstance(value, Mapping) and depth:
