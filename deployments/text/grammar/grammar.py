@@ -25,8 +25,13 @@ from deployments.text.grammar.reader import (
 )
 from deployments.text.grammar.reasons import reason_in_words, regex_reason
 from deployments.text.grammar.schemas.closed_objects import with_closed_objects
-from deployments.text.grammar.schemas.exact_numbers import NotExact, exact_lark, has_inexact
+from deployments.text.grammar.schemas.exact_numbers import (
+    NotExact,
+    NoValue,
+    exact_lark,
+)
 from deployments.text.grammar.schemas.expressible import Reducer, TooManyParts
+from deployments.text.grammar.schemas.inexact_numbers import has_inexact
 from deployments.text.grammar.schemas.json_schema import (
     ANNOTATIONS,
     DEFINITIONS,
@@ -46,6 +51,7 @@ log = logging.getLogger(__name__)
 MAX_GRAMMAR_BYTES = 256 << 10
 MAX_COMBINED_PATTERNS, MAX_PATTERN_PROPERTIES = 7, 64
 MAX_TOLD = 1000  # characters of a line of the log
+INEXACT = "a number that takes more than float64, as beyond 2**53,"
 TOO_DEEP = "it is nested too deeply"
 # What may stand between two tokens of JSON. It is bounded, because a model could fill its context
 # with whitespace.
@@ -169,8 +175,10 @@ def _json_grammar(schema: object, param: str) -> Mapping[str, object]:
     try:
         _to_json(checked, param)
         return {"lark_grammar": exact_lark(checked, options, WHITESPACE)}
+    except NoValue as failure:
+        raise _refused(f"no value can match it: {failure}", param) from failure
     except NotExact as failure:
-        message = f"a number beyond 2**53 is not supported here: {failure}"
+        message = f"{INEXACT} is not supported here: {failure}"
         raise _refused(message, param) from failure
     except RecursionError as failure:
         raise _refused(TOO_DEEP, param) from failure

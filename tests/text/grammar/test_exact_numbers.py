@@ -53,6 +53,29 @@ LARGE = 2**53 + 1
             [{"a": 2**63}, {"a": "b"}],
         ),
         ({"type": "array", "prefixItems": [INT64], "items": False}, [[2**62], []], [[2**63]]),
+        (
+            {"type": "array", "prefixItems": [{"const": LARGE}, {"type": "string"}, INT64]},
+            [[], [LARGE], [LARGE, "a", 1], [LARGE, "a", 1, None, {}]],
+            [["a"], [LARGE, 1], [1], [LARGE - 1]],
+        ),
+        ({"type": "array", "items": INT64, "maxItems": 1}, [[], [2**62]], [[1, 2], [2**63]]),
+        ({"items": INT64, "minItems": 1, "maxItems": 1}, [[1], "a"], [[], [1, 2], [2**63]]),
+        ({"properties": {"a": INT64}, "maxLength": 1}, [{"a": 1}, [2], "a"], [{"a": 2**63}, "ab"]),
+        (
+            {
+                "type": "array",
+                "items": {"anyOf": [{"$ref": "#/$defs/a"}, INT64]},
+                "$defs": {"a": {"properties": {"b": {"$ref": "#/$defs/a"}}, "type": "object"}},
+            },
+            [[{"b": {"b": {}}}, 2**62]],
+            [[{"b": 1}], [2**63]],
+        ),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}, [0.001, 0.5], [0, 0.75, -1]),
+        ({"exclusiveMinimum": -1.5, "exclusiveMaximum": -1}, [-1.25, "a"], [-1, -1.5, -2]),
+        ({"type": "number", "exclusiveMinimum": 0.07, "maximum": 12.5}, [0.5, 12.5], [0.07, 12.75]),
+        ({"type": "number", "minimum": 5e-324, "maximum": 2}, [1.5, 2], [0, -1]),
+        ({"const": 949.1189023853077}, [949.1189023853077], [949.1189023853076]),
+        ({"enum": [[123456789.12345679], 1]}, [[123456789.12345679], 1], [[123456789.1234568]]),
     ],
 )
 def test_numbers_of_any_size_are_exact(
@@ -65,6 +88,32 @@ def test_numbers_of_any_size_are_exact(
         assert allows(within, f"<{json.dumps(value, indent=1)}>"), value
     for value in outside:
         assert not allows(grammar, json.dumps(value)), value
+
+
+def test_a_bound_is_written_once_however_many_numbers_have_it() -> None:
+    names = [f"p{i}" for i in range(500)]
+    schema = {"type": "object", "properties": dict.fromkeys(names, INT64), "required": names}
+    grammar = from_json_schema(schema, "field")
+    assert allows(grammar, json.dumps(dict.fromkeys(names, 2**62)))
+    assert not allows(grammar, json.dumps(dict.fromkeys(names, 2**63)))
+
+
+def test_of_definitions_each_schema_has_those_that_it_needs() -> None:
+    large = {"enum": [f"{i} of many words" for i in range(1000)]}
+    schema = {
+        "type": "object",
+        "$defs": {"large": large},
+        "properties": {"id": INT64, **{f"p{i}": {"$ref": "#/$defs/large"} for i in range(100)}},
+    }
+    assert allows(from_json_schema(schema, "field"), '{"id": 1, "p7": "3 of many words"}')
+
+
+@pytest.mark.parametrize("name", ["maxItems", "maxLength", "maxProperties"])
+@pytest.mark.parametrize("most", [2**32, 2**63 - 1, 1e20])
+def test_a_length_that_no_answer_has_is_no_limit(name: str, most: float) -> None:
+    assert from_json_schema({"type": "array", name: most}, "field") == from_json_schema(
+        {"type": "array"}, "field"
+    )
 
 
 def test_an_integral_float_is_an_integer() -> None:

@@ -112,6 +112,108 @@ def test_all_that_is_unevaluated_is_closed(write: Callable[[object, str], str]) 
     assert not allows(grammar, '{"y": 2, "z": 1}')
 
 
+LARGE = {"type": "integer", "maximum": 2**63}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fit", "unfit"),
+    [
+        (
+            {"patternProperties": {"(?=a)": {}, "^x": LARGE}, "additionalProperties": False},
+            ['{"ab": 1}', '{"x": 1}'],
+            ["{"],
+        ),
+        (
+            {"properties": {"a": LARGE}, "patternProperties": {"^x": {"type": "integer"}}},
+            ['{"a": 1, "x": 2}'],
+            ['{"a": "b"}'],
+        ),
+        (
+            {
+                "type": "array",
+                "prefixItems": [{"const": 2**60}],
+                "items": {"type": "string"},
+                "maxItems": 3,
+            },
+            [f'[{2**60}, "a"]'],
+            ["{}"],
+        ),
+        (
+            {"allOf": [{"properties": {"a": LARGE}}, {"properties": {"b": {"type": "string"}}}]},
+            ['{"a": 1, "b": "x"}'],
+            ['{"a": "b"}', '{"b": 1}'],
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {"a": {"type": "integer"}},
+                "if": {"required": ["a"]},
+                "then": {"properties": {"b": {"type": "integer"}}},
+                "unevaluatedProperties": False,
+            },
+            ['{"a": 1, "b": 2}'],
+            ['{"a": "b"}'],
+        ),
+        (
+            {
+                "type": "array",
+                "unevaluatedItems": False,
+                "anyOf": [{"prefixItems": [{"type": "integer"}]}, {"minItems": 2}],
+            },
+            ["[1]"],
+            ["{}"],
+        ),
+    ],
+)
+def test_what_is_left_out_shuts_nothing_out(
+    schema: object, fit: list[str], unfit: list[str]
+) -> None:
+    grammar = lenient_json_schema(schema, "field")
+    assert all(allows(grammar, text) for text in fit)
+    assert not any(allows(grammar, text) for text in unfit)
+
+
+def test_parts_that_are_alike_are_one_part() -> None:
+    part = {"type": "string", "pattern": "^(?!x)"}
+    schema = {"type": "object", "properties": {f"p{i}": part for i in range(200)}}
+    grammar = lenient_json_schema(schema, "field")
+    assert allows(grammar, '{"p7": "b"}')
+    assert not allows(grammar, '{"p7": 1}')
+
+
+@pytest.mark.parametrize("write", [from_json_schema, lenient_json_schema])
+@pytest.mark.parametrize(
+    ("schema", "fits", "unfit"),
+    [
+        ({"unevaluatedProperties": {"type": "string"}}, '{"x": 1, "z": "a"}', '{"z": 1}'),
+        ({"unevaluatedProperties": True}, '{"x": 1, "z": 1}', '{"x": "a"}'),
+        ({"prefixItems": [{"type": "integer"}], "unevaluatedItems": False}, "[1]", "[1, 2]"),
+        ({"unevaluatedItems": {"type": "integer"}}, "[1, 2]", '["a"]'),
+    ],
+)
+def test_unevaluated_may_be_any_schema(
+    write: Callable[[object, str], str], schema: dict[str, object], fits: str, unfit: str
+) -> None:
+    kind = {"[": "array", "{": "object"}[fits[0]]
+    part = {"type": kind, "properties": {"x": {"type": "integer"}}, **schema}
+    grammar = write(part, "field")
+    assert allows(grammar, fits)
+    assert not allows(grammar, unfit)
+
+
+@pytest.mark.timeout(60)
+def test_references_that_lead_to_one_part_many_times_are_followed_once() -> None:
+    """Two in each definition would be 2**40 ways to the last one."""
+    definitions: dict[str, object] = {
+        f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)
+    }
+    last = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    schema = {"$defs": {**definitions, "d40": last}, "$ref": "#/$defs/d0"}
+    grammar = from_json_schema({**schema, "unevaluatedProperties": False}, "field")
+    assert allows(grammar, '{"a": 1}')
+    assert not allows(grammar, '{"b": 1}')
+
+
 def test_near_a_schema_that_can_be_held_is_that_schema() -> None:
     assert lenient_json_schema(POINT, "field") == from_json_schema(POINT, "field")
 

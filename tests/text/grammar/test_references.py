@@ -36,6 +36,11 @@ def test_a_reference_may_be_written_in_each_way(
         {"$ref": "b.json", "$id": "http://x.org", "$defs": {"c": {"$id": "b.json", "const": 1}}},
         {"$ref": "urn:x#c", "$id": "urn:x", "$defs": {"b": {"$anchor": "c", "const": 1}}},
         {"$ref": "b#/$defs/c d", "$defs": {"a": {"$id": "b", "$defs": {"c d": {"const": 1}}}}},
+        {"$ref": "#one", "$defs": {"a": {"$dynamicAnchor": "one", "const": 1}}},
+        {"$ref": "#one", "definitions": {"a": {"id": "#one", "const": 1}}},
+        {"$ref": "#/definitions/P<A,a/b>", "definitions": {"P<A,a/b>": {"const": 1}}},
+        {"$ref": "#/$defs/P%3Ca%2Fb%3E", "$defs": {"P<a/b>": {"const": 1}}},
+        {"$dynamicAnchor": "alone", "const": 1},
         {"anyOf": [{"$ref": "#/x-parts/0/a b"}], "x-parts": [{"a b": {"const": 1}}]},
     ],
 )  # fmt: skip

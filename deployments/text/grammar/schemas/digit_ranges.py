@@ -1,6 +1,8 @@
 """Writes ranges of numbers of any size as regular expressions of their digits."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 MAX_DIGITS = 400  # more than float64 has
@@ -19,8 +21,8 @@ class Bound:
 
 
 def range_regex(low: Bound | None, high: Bound | None, is_integer: bool) -> str:
-    """The numbers of a range, without exponents; "" for none. Ends that are no integers are only
-    allowed for ranges of integers. Raises ValueError for an end with too many digits.
+    """The numbers of a range, without exponents; "" for none. Raises ValueError for an end with
+    too many digits.
     """
     parts: list[str] = []
     if low is None or low.value < 0:
@@ -36,19 +38,66 @@ def range_regex(low: Bound | None, high: Bound | None, is_integer: bool) -> str:
 def _magnitudes(low: Bound, high: Bound | None, is_integer: bool) -> list[str]:
     """The numbers from 0 on."""
     if is_integer:
-        last = None if high is None else _last(high)
-        return _integers(_first(low), last, "")
-    low_value, parts = int(low.value), list[str]()
-    if not low.included:
-        if high is None or high.value > low_value:
-            parts.append(rf"{low_value}\.[0-9]*[1-9][0-9]*")
-        low_value += 1
+        return _integers(_first(low), None if high is None else _last(high), "")
+    first, behind_first = _digits(low)
+    above = [f"{first}{one}" for one in _at_least("", behind_first, low.included)]
     if high is None:
-        return [*parts, *_integers(low_value, None, FRACTION)]
-    parts += _integers(low_value, int(high.value) - 1, FRACTION)
-    if high.included and low_value <= int(high.value):
-        parts.append(rf"{int(high.value)}(\.0+)?")
-    return parts
+        return [*above, *_integers(first + 1, None, FRACTION)]
+    last, behind_last = _digits(high)
+    if first == last:
+        between = _between(behind_first, low.included, behind_last, high.included)
+        return [f"{first}{one}" for one in between]
+    below = [f"{last}{one}" for one in _at_most("", behind_last, high.included)]
+    inner = _integers(first + 1, last - 1, FRACTION)
+    return [*above, *inner, *below] if first < last else []
+
+
+def _digits(end: Bound) -> tuple[int, str]:
+    """The integer before the point, and the digits behind it."""
+    if end.value == int(end.value):
+        return int(end.value), ""
+    whole, _, behind = f"{Decimal(repr(end.value)):f}".partition(".")
+    return int(whole), behind.rstrip("0")
+
+
+def _at_least(start: str, digits: str, included: bool) -> Iterator[str]:
+    """Fractions that begin with `start`, and go on with these digits or with what is more."""
+    for index, digit in enumerate(map(int, digits)):
+        if digit < 9:
+            yield _fraction(start + digits[:index] + _digit(digit + 1, 9), "[0-9]*")
+    yield _fraction(start + digits, "[0-9]*" if included else "[0-9]*[1-9][0-9]*")
+
+
+def _at_most(start: str, digits: str, included: bool) -> Iterator[str]:
+    """Fractions that begin with `start`, and go on with these digits or with what is less."""
+    for index, digit in enumerate(map(int, digits)):
+        yield _fraction(start + digits[:index], "")
+        if digit:
+            yield _fraction(start + digits[:index] + _digit(0, digit - 1), "[0-9]*")
+    if included:
+        yield _fraction(start + digits, "0*")
+
+
+def _between(low: str, has_low: bool, high: str, has_high: bool) -> Iterator[str]:
+    if has_low and (has_high or low != high):
+        yield _fraction(low, "0*")
+    length = max(len(low), len(high))
+    least, most = low.ljust(length, "0"), high.ljust(length, "0")
+    if least >= most:
+        return
+    same = next(i for i in range(length) if least[i] != most[i])
+    start, first, last = least[:same], int(least[same]), int(most[same])
+    yield from _at_least(f"{start}{first}", least[same + 1 :].rstrip("0"), has_low)
+    if first + 1 < last:
+        yield _fraction(start + _digit(first + 1, last - 1), "[0-9]*")
+    yield from _at_most(f"{start}{last}", most[same + 1 :].rstrip("0"), has_high)
+
+
+def _fraction(digits: str, more: str) -> str:
+    """A point with digits, or nothing where these may all be left out."""
+    if digits:
+        return rf"\.{digits}{more}"
+    return {"": "", "0*": r"(\.0+)?", "[0-9]*": FRACTION}.get(more, rf"\.{more}")
 
 
 def _first(low: Bound) -> int:

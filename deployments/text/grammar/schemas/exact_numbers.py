@@ -5,19 +5,19 @@ What is around such a number is written here, all else stays a schema: `%json {.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from deployments.text.grammar.schemas.digit_ranges import Bound, range_regex
+from deployments.text.grammar.schemas.digit_ranges import range_regex
+from deployments.text.grammar.schemas.inexact_numbers import ends_of, is_inexact, is_rounded
 from deployments.text.grammar.schemas.json_schema import (
     ANNOTATIONS,
     BOUNDS,
     DEFINITIONS,
     LITERALS,
-    MAX_EXACT,
     TYPES,
     subschemas,
 )
-from deployments.text.grammar.schemas.references import pointed_at
+from deployments.text.grammar.schemas.references import needed_definitions, pointed_at
 from deployments.text.grammar.schemas.wellformed import UNKNOWN, has_form
 
 Schema = Mapping[str, object]
@@ -28,12 +28,25 @@ KNOWN = UNKNOWN | EITHER | LITERALS | BOUNDS | frozenset(
         "$ref", "additionalItems", "additionalProperties", "allOf", "format", "items", "maxItems",
         "maxLength", "maxProperties", "minItems", "minLength", "minProperties", "multipleOf",
         "pattern", "patternProperties", "prefixItems", "properties", "required", "type",
-        "unevaluatedProperties",
+        "unevaluatedItems", "unevaluatedProperties",
     ]
 )  # fmt: skip
 NUMERIC = BOUNDS | {"multipleOf", "type"}
 OBJECT = frozenset(["additionalProperties", "properties", "required", "type"])
 ARRAY = frozenset(["items", "maxItems", "minItems", "prefixItems", "type"])
+MAX_CHARACTERS = 256 << 10  # more would be too long as a grammar
+# The keywords that say something of values of one type alone.
+OF_TYPE = {
+    "number": BOUNDS | {"multipleOf"},
+    "string": frozenset(["format", "maxLength", "minLength", "pattern"]),
+    "object": frozenset(
+        ["additionalProperties", "maxProperties", "minProperties", "patternProperties",
+         "properties", "required", "unevaluatedProperties"]
+    ),
+    "array": frozenset(
+        ["additionalItems", "items", "maxItems", "minItems", "prefixItems", "unevaluatedItems"]
+    ),
+}  # fmt: skip
 STRING = r'/"([^"\\\x00-\x1f\x7f]|\\["\\bfnrt])*"/'
 
 
@@ -41,41 +54,13 @@ class NotExact(Exception):
     """A number that llguidance would round stands where it can't be written as digits."""
 
 
-def is_inexact(schema: object) -> bool:
-    """Whether llguidance would round a number of the schema itself."""
-    if not isinstance(schema, Mapping):
-        return False
-    numbers = [schema[name] for name in BOUNDS.intersection(schema)]
-    return any(
-        _is_large(each)
-        for name in LITERALS.intersection(schema)
-        for each in _numbers_in(schema[name])
-    ) or any(map(_is_large, numbers))
-
-
-def has_inexact(schema: object) -> bool:
-    return any(map(is_inexact, subschemas(schema)))
+class NoValue(NotExact):
+    """No number, list or object fits."""
 
 
 def exact_lark(schema: Schema, options: Mapping[str, object], whitespace: str) -> str:
     """The values of a schema, of which `options` go to each part. Raises NotExact."""
     return _Writer(schema, options).write(whitespace)
-
-
-def _is_large(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) > MAX_EXACT
-
-
-def _numbers_in(value: object) -> Iterator[object]:
-    found = [value]
-    while found:
-        match found.pop():
-            case list(several):
-                found.extend(several)
-            case dict(named):
-                found.extend(named.values())
-            case number:
-                yield number
 
 
 def as_schema(value: object) -> Schema:
@@ -90,6 +75,8 @@ def as_schema(value: object) -> Schema:
             return {"type": "object", "properties": parts_of, **closed}
         case float(number) if number.is_integer():
             return {"type": "integer", "minimum": int(number), "maximum": int(number)}
+        case float(number) if is_rounded(number):
+            return {"type": "number", "minimum": number, "maximum": number}
         case int(number) if not isinstance(number, bool):
             return {"type": "integer", "minimum": number, "maximum": number}
     return {"const": value}
@@ -102,6 +89,8 @@ class _Writer:
         self._definitions = {name: whole[name] for name in DEFINITIONS if name in whole}
         self._lines: list[str] = []
         self._named: dict[str, str] = {}  # rules of what references name
+        self._added: dict[str, str] = {}  # all others, by what they stand for
+        self._n_characters = 0  # of schemas
 
     def write(self, whitespace: str) -> str:
         root = {name: value for name, value in self._whole.items() if name not in DEFINITIONS}
@@ -116,9 +105,10 @@ class _Writer:
         return self._named[pointer]
 
     def _add(self, kind: str, body: str) -> str:
-        name = f"{kind}{len(self._lines)}"
-        self._lines.append(f"{name}: {body}")
-        return name
+        if body not in self._added:
+            self._added[body] = f"{kind}{len(self._lines)}"
+            self._lines.append(f"{self._added[body]}: {body}")
+        return self._added[body]
 
     def _reaches(self, part: object, seen: set[str]) -> bool:
         """Whether a number is inexact in the part, or in what it refers to."""
@@ -136,7 +126,11 @@ class _Writer:
         return pointed_at(self._whole, pointer[1:]) if pointer != "#" else self._whole
 
     def _lark(self, part: object) -> str:
-        if not isinstance(part, Mapping) or not self._reaches(part, set()):
+        if not isinstance(part, Mapping):
+            return self._json(part)
+        if [*part] == ["$ref"]:
+            return self._referred(part)
+        if not self._reaches(part, set()):
             return self._json(part)
         part = {name: value for name, value in part.items() if name in KNOWN}
         self._check(part)
@@ -162,8 +156,12 @@ class _Writer:
         schema = part if isinstance(part, Mapping) else {"allOf": [part]}
         if "#" in [each.get("$ref") for each in subschemas(part) if isinstance(each, Mapping)]:
             raise NotExact("a reference to the whole schema")
-        needed = self._definitions if '"$ref"' in json.dumps(part) else {}
-        return f"%json {json.dumps({**needed, **schema, **self._options})}"
+        needed = needed_definitions(part, self._definitions)
+        text = f"%json {json.dumps({**needed, **schema, **self._options})}"
+        self._n_characters += len(text)
+        if self._n_characters > MAX_CHARACTERS:
+            raise NotExact("too much is beside it")
+        return text
 
     def _referred(self, part: Schema) -> str:
         pointer = str(part["$ref"])
@@ -199,7 +197,7 @@ class _Writer:
             raise NotExact(f"`{name}` beside other keywords")
         if not isinstance(several, list):
             raise NotExact(f"`{name}`")
-        kinds = [kind for one in several for kind in _types(one)]
+        kinds = [kind for one in several for kind in _without_integers(_types(one))]
         if name == "oneOf" and len(kinds) != len({*kinds}):
             raise NotExact("`oneOf` of one type")
         if "type" in part and any(
@@ -215,54 +213,33 @@ class _Writer:
         schemas = [as_schema(each) for each in listed] if isinstance(listed, list) else []
         allowed = [one for one in schemas if _types(one) & _with_integers(_types(part))]
         if not allowed:
-            raise NotExact("no value can match it: `enum`")
+            raise NoValue("`enum`")
         return "(" + " | ".join(self._lark(one) for one in allowed) + ")"
 
     def _typed(self, kind: str, part: Schema) -> str:
         """The values of one type."""
-        match kind:
-            case "integer" | "number":
-                return self._numbers(kind == "integer", part)
-            case "object" if part.keys() <= OBJECT | BOUNDS:
-                return self._object(part)
-            case "array" if part.keys() <= ARRAY | BOUNDS:
-                return self._array(part)
-        rest = {name: value for name, value in part.items() if name not in BOUNDS}
-        if self._reaches(rest, set()):
-            raise NotExact(f"a large number beside {', '.join(rest)}")
-        return self._json({**rest, "type": kind})
+        if kind in ("integer", "number"):
+            return self._numbers(kind == "integer", part)
+        foreign = frozenset().union(*(OF_TYPE[other] for other in OF_TYPE.keys() - {kind}))
+        rest = {name: value for name, value in part.items() if name not in foreign}
+        if not self._reaches(rest, set()):
+            return self._json({**rest, "type": kind})
+        if kind == "object" and rest.keys() <= OBJECT:
+            return self._object(rest)
+        if kind == "array" and rest.keys() <= ARRAY:
+            return self._array(rest)
+        raise NotExact(f"a large number beside {', '.join(rest)}")
 
     def _numbers(self, is_integer: bool, part: Schema) -> str:
         if part.get("multipleOf", 1) != 1:
             raise NotExact("`multipleOf`")
-        low, high = _ends(part)
-        ends = [one.value for one in (low, high) if one is not None]
-        if not is_integer and any(value != int(value) for value in ends):
-            return self._split(part, low, high)
-        return self._digits(low, high, is_integer)
-
-    def _digits(self, low: Bound | None, high: Bound | None, is_integer: bool) -> str:
         try:
-            regex = range_regex(low, high, is_integer)
+            regex = range_regex(*ends_of(part), is_integer)
         except ValueError as failure:
             raise NotExact(str(failure)) from failure
         if not regex:
-            raise NotExact("no value can match it: its bounds")
+            raise NoValue("its bounds")
         return self._add("NUMBER", f"/{regex}/")
-
-    def _split(self, part: Schema, low: Bound | None, high: Bound | None) -> str:
-        """A fraction bounds one side, and a large number the other one."""
-        small = {
-            "type": "number",
-            **{name: each for name, each in part.items() if name in BOUNDS and not _is_large(each)},
-        }
-        if low is not None and _is_large(low.value):
-            middle = self._json({**small, "minimum": -MAX_EXACT})
-            return f"({middle} | {self._digits(low, Bound(-MAX_EXACT, False), False)})"
-        if high is not None and _is_large(high.value):
-            middle = self._json({**small, "maximum": MAX_EXACT})
-            return f"({middle} | {self._digits(Bound(MAX_EXACT, False), high, False)})"
-        return self._json(small)
 
     def _object(self, part: Schema) -> str:
         named, required = part.get("properties", {}), part.get("required", [])
@@ -275,7 +252,7 @@ class _Writer:
             for name, one in known.items() if one is not False
         ]  # fmt: skip
         if any(known[name] is False for name in required):
-            raise NotExact("no value can match it: `required`")
+            raise NoValue("`required`")
         rest = ""
         if more is not False:
             taken = " | ".join(map(_quoted, known))
@@ -308,15 +285,27 @@ class _Writer:
         parts = prefix[:most]
         items = [(self._value(one), index < least) for index, one in enumerate(parts)]
         rest = "" if more is False or most == len(parts) else self._value(more)
+        if most is not None and least > most:
+            raise NoValue(f"minItems {least}, maxItems {most}")
         if not parts and rest:
-            n_more = "" if most is None else max(most - 1, 0)
-            several = f'{rest} ("," {rest}){{{max(least - 1, 0)},{n_more}}}'
+            n_more = "" if most is None else most - 1
+            others = f' ("," {rest}){{{max(least - 1, 0)},{n_more}}}' if most != 1 else ""
+            several = f"{rest}{others}"
             return f'("[" {several} "]")' if least else f'("[" ({several})? "]")'
         if least > len(parts) or (most is not None and rest):
             raise NotExact("`prefixItems` beside other items")
-        if rest and len([one for one, needed in items if not needed]):
-            raise NotExact("`prefixItems` that may be left out")
-        return f'("[" {self._listed(items, rest)} "]")'
+        return f'("[" {self._in_places(items, rest)} "]")'
+
+    def _in_places(self, items: Sequence[tuple[str, bool]], rest: str) -> str:
+        """The items in their order, of which the last ones may be missing, and any number of `rest`
+        behind them all.
+        """
+        written = f'("," {rest})*' if rest else '""'
+        for index, (item, is_required) in reversed([*enumerate(items)]):
+            comma = '"," ' if index else ""
+            written = f"{comma}{item} {self._add('after', written)}"
+            written = written if is_required else f"({written})?"
+        return self._add("first", written)
 
 
 def _quoted(name: str) -> str:
@@ -351,6 +340,11 @@ def _with_integers(types: frozenset[str]) -> frozenset[str]:
     return types | {"integer"} if "number" in types else types
 
 
+def _without_integers(types: frozenset[str]) -> frozenset[str]:
+    """The types with integers as the numbers that they are."""
+    return types - {"integer"} | {"number"} if "integer" in types else types
+
+
 def _both(name: str, one: object, other: object) -> object:
     if name == "type":
         both = _with_integers(_types({name: one})) & _with_integers(_types({name: other}))
@@ -362,19 +356,3 @@ def _both(name: str, one: object, other: object) -> object:
     assert isinstance(one, int | float)
     assert isinstance(other, int | float)
     return max(one, other) if name in ("minimum", "exclusiveMinimum") else min(one, other)
-
-
-def _ends(part: Schema) -> tuple[Bound | None, Bound | None]:
-    lows = [*_bounds(part, "minimum", "exclusiveMinimum")]
-    highs = [*_bounds(part, "maximum", "exclusiveMaximum")]
-    low = max(lows, key=lambda end: (end.value, not end.included), default=None)
-    high = min(highs, key=lambda end: (end.value, end.included), default=None)
-    return low, high
-
-
-def _bounds(part: Schema, name: str, exclusive: str) -> Iterator[Bound]:
-    closed, open_end = part.get(name), part.get(exclusive)
-    if isinstance(closed, int | float):
-        yield Bound(closed, open_end is not True)
-    if isinstance(open_end, int | float) and not isinstance(open_end, bool):
-        yield Bound(open_end, False)

@@ -6,15 +6,26 @@ Whether one can is for `holds` to say. How often it is asked, and how much, is b
 
 import json
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
+from deployments.text.grammar.schemas.inexact_numbers import without_inexact_bounds
 from deployments.text.grammar.schemas.json_schema import DEFINITIONS, NAMED_SCHEMAS, SCHEMAS
-from deployments.text.grammar.schemas.references import references_in
+from deployments.text.grammar.schemas.references import needed_definitions
 from deployments.text.grammar.schemas.wellformed import LeftOut
 
 Schema = Mapping[str, object]
 
 MAX_ASKED = 300
+MAX_TRIED = 16  # of the schemas that one keyword names
 MAX_BYTES_ASKED = 4 << 20
+# What is for the other items or properties is for more of them where one of these is left out.
+OPENED: Mapping[str, Mapping[str, object]] = MappingProxyType(
+    {
+        "patternProperties": {"additionalProperties": True},
+        "prefixItems": {"items": True},
+        "properties": {"additionalProperties": True},
+    }
+)
 # Without these a keyword means something else, or there is nothing that it can be wrong with.
 FIRST = ("type", "properties", "required", "items", "prefixItems")
 
@@ -30,7 +41,8 @@ class Reducer:
         self._definitions = {name: whole[name] for name in DEFINITIONS if name in whole}
         self._holds = holds
         self._left_out = left_out
-        self._n_asked = self._n_bytes_asked = 0
+        self._told: dict[str, bool] = {}  # by what was asked: parts are often alike
+        self._n_bytes_asked = 0
         self._is_open = True  # whatever a reference names holds
 
     def reduce(self, schema: Schema) -> Schema:
@@ -48,33 +60,26 @@ class Reducer:
             self._definitions = {**self._definitions, group: reduced}
 
     def _is_held(self, schema: Schema) -> bool:
-        self._n_asked += 1
-        self._n_bytes_asked += len(json.dumps(schema))
-        if self._n_asked > MAX_ASKED or self._n_bytes_asked > MAX_BYTES_ASKED:
-            raise TooManyParts
-        return self._holds(schema)
+        text = json.dumps(schema)
+        if text not in self._told:
+            self._n_bytes_asked += len(text)
+            if len(self._told) >= MAX_ASKED or self._n_bytes_asked > MAX_BYTES_ASKED:
+                raise TooManyParts
+            self._told[text] = self._holds(schema)
+        return self._told[text]
 
     def _is_part_held(self, part: Schema) -> bool:
         """`_is_held`, in a place where a value of it must be, and where references may name all."""
         around = {"type": "object", "properties": {"x": part}, "required": ["x"]}
-        return self._is_held({**around, **self._needed_by(part)})
+        return self._is_held({**around, **needed_definitions(part, self._known())})
 
-    def _needed_by(self, part: Schema) -> dict[str, object]:
-        """The definitions that the part refers to, and those that these refer to."""
-        needed: dict[str, dict[str, object]] = {}
-        waiting: list[object] = [part]
-        while waiting:
-            for pointer in references_in(waiting.pop()):
-                _, _, path = pointer.partition("#/")
-                group, _, name = path.partition("/")
-                named = self._definitions.get(group)
-                if not isinstance(named, Mapping) or name not in named:
-                    continue
-                known = needed.setdefault(group, {})
-                if name not in known:
-                    known[name] = True if self._is_open else named[name]
-                    waiting.append(known[name])
-        return dict(needed)
+    def _known(self) -> dict[str, object]:
+        if not self._is_open:
+            return self._definitions
+        return {
+            group: dict.fromkeys(named, True)
+            for group, named in self._definitions.items() if isinstance(named, Mapping)
+        }  # fmt: skip
 
     def _part(self, part: object, path: str) -> object:
         if isinstance(part, list):
@@ -90,7 +95,13 @@ class Reducer:
             name: self._inner(name, value, f"{path}.{name}" if path else name)
             for name, value in part.items()
         }
-        return part if holds(part) else self._without_keywords(part, path, holds)
+        if holds(part):
+            return part
+        plain = without_inexact_bounds(part)
+        if plain is not part and holds(plain):
+            self._left_out(f"{path or 'all of it'}: the bounds beyond 2**53 within")
+            return plain
+        return self._without_keywords(part, path, holds)
 
     def _inner(self, name: str, value: object, path: str) -> object:
         if name in DEFINITIONS:
@@ -101,13 +112,34 @@ class Reducer:
 
     def _without_keywords(self, part: Schema, path: str, holds: Callable[[Schema], bool]) -> Schema:
         """Keeps as many keywords as hold together. A `oneOf` that does not becomes `anyOf`."""
-        names = sorted(part, key=lambda name: (name not in DEFINITIONS, name not in FIRST))
+        names = sorted(part, key=lambda name: (name not in DEFINITIONS, *_rank(name)))
         kept: dict[str, object] = {}
         for name in names:
+            if name in kept:
+                continue
             if holds(more := {**kept, name: part[name]}):
                 kept = more
                 continue
             self._left_out(f"{path}.{name}" if path else name)
             if name == "oneOf" and holds(more := {**kept, "anyOf": part[name]}):
                 kept = more
-        return {name: kept[name] for name in [*part, "anyOf"] if name in kept}
+            elif name in OPENED:
+                kept |= {**self._entries(name, part[name], kept, holds), **OPENED[name]}
+        return {name: kept[name] for name in [*part, "anyOf", *kept] if name in kept}
+
+    def _entries(
+        self, name: str, value: object, kept: Schema, holds: Callable[[Schema], bool]
+    ) -> dict[str, object]:
+        """Those of the named schemas of a keyword that hold."""
+        if not isinstance(value, Mapping) or len(value) > MAX_TRIED:
+            return {}
+        held: dict[str, object] = {}
+        for key, each in value.items():
+            if holds({**kept, name: {**held, key: each}}):
+                held[key] = each
+        return {name: held} if held else {}
+
+
+def _rank(name: str) -> tuple[bool, bool]:
+    """What is for the other items or properties comes after what these are."""
+    return name not in FIRST, name in ("items", "unevaluatedItems", "unevaluatedProperties")

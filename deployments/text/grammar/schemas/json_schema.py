@@ -81,6 +81,7 @@ ANNOTATIONS = frozenset(
 BOUNDS = frozenset(["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"])
 CONDITIONS = ("if", "then", "else", "not")  # of the same value
 LITERALS = frozenset({"const", "enum"})
+ENDLESS = 1 << 32  # no answer is that long, and llguidance counts no further
 MAX_EXACT = 1 << 53  # the integers up to here are exact in float64
 DATA = frozenset({"const", "default", "enum", "example", "examples"})  # their values are data
 
@@ -94,6 +95,8 @@ def constrains(name: str, value: object) -> bool:
             return value is not True and value not in ({}, ANY_NAME)
         case "format":
             return not isinstance(value, str) or value in FORMATS
+        case "maxItems" | "maxLength" | "maxProperties":
+            return not isinstance(value, int | float) or value < ENDLESS
     return True
 
 

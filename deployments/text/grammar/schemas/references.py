@@ -5,7 +5,7 @@ Clients write names with spaces, umlauts and brackets, percent-encoded or not, a
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -15,7 +15,9 @@ Schema = Mapping[str, object]
 Unresolved = Callable[[str], object]  # takes what is wrong; unless it raises, it is left out
 
 PLAIN = re.compile(r"[\w.-]+", re.ASCII)
-NAMES = frozenset({"$id", "$anchor"})  # of schemas, which only references read
+ANCHORS = ("$anchor", "$dynamicAnchor")
+# Of schemas, which only references read. In draft 4 `id` is what `$id` is now.
+NAMES = frozenset({*ANCHORS, "$id", "id"})
 SAME_VALUE = ("allOf", "anyOf", "oneOf")
 
 
@@ -28,32 +30,41 @@ class Place(NamedTuple):
 
 def with_plain_references(schema: Schema, unresolved: Unresolved) -> Schema:
     """Raises RecursionError for a schema that is too deep."""
-    references = [*references_in(schema)]
-    if not references:
-        return schema
     return _Resolver(schema, unresolved).resolve()
 
 
 def pointed_at(whole: object, pointer: str) -> object:
-    """Returns what a JSON Pointer names, also percent-encoded. Raises LookupError."""
-    for text in (unquote(pointer), pointer):
+    """Returns what a JSON Pointer names, also percent-encoded, and where the name of a definition
+    has a slash that is not escaped. Raises LookupError.
+    """
+    for names in _readings(pointer):
         try:
-            return _walk(whole, text)
+            return _walk(whole, names)
         except LookupError:
             continue
     raise LookupError(pointer)
 
 
-def _walk(whole: object, pointer: str) -> object:
+def _readings(pointer: str) -> Iterator[list[str]]:
+    """The names that the pointer may mean, the likeliest first."""
+    decoded = unquote(pointer)
+    yield decoded.split("/")[1:]
+    yield pointer.split("/")[1:]
+    yield [unquote(name) for name in pointer.split("/")[1:]]
+    for text in (decoded, pointer):
+        yield text.split("/", 2)[1:]
+
+
+def _walk(whole: object, names: Sequence[str]) -> object:
     found = whole
-    for name in pointer.split("/")[1:]:
+    for name in names:
         key = name.replace("~1", "/").replace("~0", "~")
         if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
             found = found[int(key)]
         elif isinstance(found, Mapping) and key in found:
             found = found[key]
         else:
-            raise LookupError(pointer)
+            raise LookupError(name)
     return found
 
 
@@ -85,6 +96,25 @@ def references_in(schema: object) -> Iterator[str]:
         if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
             yield str(part["$ref"])
         waiting.extend(_parts(part))
+
+
+def needed_definitions(
+    part: object, definitions: Mapping[str, object]
+) -> dict[str, dict[str, object]]:
+    """The definitions, by their groups, that plain references of a part lead to."""
+    needed: dict[str, dict[str, object]] = {}
+    waiting = [part]
+    while waiting:
+        for pointer in references_in(waiting.pop()):
+            group, _, name = pointer.removeprefix("#/").partition("/")
+            named = definitions.get(group)
+            if not isinstance(named, Mapping) or name not in named:
+                continue
+            known = needed.setdefault(group, {})
+            if name not in known:
+                known[name] = named[name]
+                waiting.append(known[name])
+    return needed
 
 
 class _Resolver:
@@ -119,13 +149,14 @@ class _Resolver:
 
     def _name(self, part: object, base: str) -> None:
         if isinstance(part, Mapping):
-            own, anchor = part.get("$id"), part.get("$anchor")
+            own = part.get("$id", part.get("id"))
             if isinstance(own, str):
                 address = urljoin(base, own)
                 base = address if own.startswith("#") else urldefrag(address).url
                 self._named.setdefault(address.removesuffix("#"), Place(part, base))
-            if isinstance(anchor, str):
-                self._named.setdefault(f"{base}#{anchor}", Place(part, base))
+            for anchor in map(part.get, ANCHORS):
+                if isinstance(anchor, str):
+                    self._named.setdefault(f"{base}#{anchor}", Place(part, base))
             self._bases[id(part)] = base
         for inner in _parts(part):
             self._name(inner, base)

@@ -1,6 +1,7 @@
-"""Writes `unevaluatedProperties` false as `additionalProperties` false, which llguidance knows.
+"""Writes `unevaluatedProperties` as `additionalProperties`, and `unevaluatedItems` as `items`:
+llguidance knows these.
 
-What the schemas of one value name together is named by the one that closes them.
+What the schemas of one object name together is named by the one that has the keyword.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ Schema = Mapping[str, object]
 NAMING = ("properties", "patternProperties")
 EITHER = ("anyOf", "oneOf")
 CONDITIONAL = frozenset(["dependentSchemas", "else", "if", "not", "then"])
+COMBINING = CONDITIONAL | frozenset([*EITHER, "$ref", "allOf", "contains"])
+ANYTHING: tuple[object, ...] = (True, {})
 
 
 class NotKnown(Exception):
@@ -34,20 +37,43 @@ def _closed(part: object, whole: Schema, is_exact: bool) -> object:
     if not isinstance(part, Mapping):
         return part
     inner = {name: _keyword(name, value, whole, is_exact) for name, value in part.items()}
-    if part.get("unevaluatedProperties") is not False:
+    if "unevaluatedItems" in part:
+        inner = _with_plain_items(inner)
+    return _with_plain_properties(part, inner, whole, is_exact)
+
+
+def _with_plain_properties(
+    part: Schema, inner: dict[str, object], whole: Schema, is_exact: bool
+) -> dict[str, object]:
+    if "unevaluatedProperties" not in part:
         return inner
+    plain = {name: value for name, value in inner.items() if name != "unevaluatedProperties"}
+    others = inner["unevaluatedProperties"]
+    if others in ANYTHING:
+        return {"additionalProperties": True, **plain}
     try:
-        evaluated = [*_evaluated(part, whole, is_exact, 0)]
+        evaluated = [*_evaluated(part, whole, is_exact, 0, set())]
     except (NotKnown, LookupError):
         return inner
-    del inner["unevaluatedProperties"]
     if any("additionalProperties" in each for each in evaluated):
-        return inner
+        return plain
     for group in NAMING:
         names = [name for each in evaluated for name in _names(each, group)]
         if names:
-            inner[group] = {**dict.fromkeys(names, True), **_names(inner, group)}
-    return {**inner, "additionalProperties": False}
+            plain[group] = {**dict.fromkeys(names, True), **_names(plain, group)}
+    return {**plain, "additionalProperties": others}
+
+
+def _with_plain_items(inner: dict[str, object]) -> dict[str, object]:
+    """Says `items` in the place of `unevaluatedItems` where no other schema is of the same list."""
+    plain = {name: value for name, value in inner.items() if name != "unevaluatedItems"}
+    others = inner["unevaluatedItems"]
+    if others in ANYTHING:
+        return plain
+    if not COMBINING.isdisjoint(inner):
+        return inner
+    name = "additionalItems" if isinstance(inner.get("items"), list) else "items"
+    return {name: others, **plain}
 
 
 def _keyword(name: str, value: object, whole: Schema, is_exact: bool) -> object:
@@ -61,10 +87,15 @@ def _names(part: Schema, group: str) -> Mapping[str, object]:
     return named if isinstance(named, Mapping) else {}
 
 
-def _evaluated(part: object, whole: Schema, is_exact: bool, depth: int) -> Iterator[Schema]:
-    """All schemas that name properties of the same object."""
-    if not isinstance(part, Mapping):
+def _evaluated(
+    part: object, whole: Schema, is_exact: bool, depth: int, seen: set[int]
+) -> Iterator[Schema]:
+    """All schemas that name properties of the same object. `seen` has the ids of those before:
+    references to references could lead to one of them a billion times.
+    """
+    if not isinstance(part, Mapping) or id(part) in seen:
         return
+    seen.add(id(part))
     if not CONDITIONAL.isdisjoint(part) or (is_exact and any(name in part for name in EITHER)):
         raise NotKnown
     if depth and part.get("unevaluatedProperties", False) is not False:
@@ -73,7 +104,7 @@ def _evaluated(part: object, whole: Schema, is_exact: bool, depth: int) -> Itera
     for name in ("allOf", *EITHER):
         several = part.get(name)
         for each in several if isinstance(several, list) else ():
-            yield from _evaluated(each, whole, is_exact, depth + 1)
+            yield from _evaluated(each, whole, is_exact, depth + 1, seen)
     reference = part.get("$ref")
     if isinstance(reference, str):
-        yield from _evaluated(pointed_at(whole, reference[1:]), whole, is_exact, depth + 1)
+        yield from _evaluated(pointed_at(whole, reference[1:]), whole, is_exact, depth + 1, seen)

@@ -34,10 +34,12 @@ UNKNOWN = frozenset(
         "not",
         "propertyNames",
         "then",
-        "unevaluatedItems",
         "uniqueItems",
     ]
 )
+# Those of them whose schemas may name properties that the schema around does not.
+CONDITIONAL = frozenset(["dependencies", "dependentSchemas", "else", "then"])
+NAMING = frozenset(["$ref", "patternProperties", "properties"])
 
 
 def wellformed(schema: object, left_out: LeftOut, path: str = "") -> object:
@@ -52,6 +54,7 @@ def wellformed(schema: object, left_out: LeftOut, path: str = "") -> object:
         left_out(f"{path or 'all of it'}: it is no schema")
         return True
     kept: dict[str, object] = {}
+    may_name_more = False
     for name, value in schema.items():
         where = f"{path}.{name}" if path else name
         if name == "type":
@@ -61,11 +64,29 @@ def wellformed(schema: object, left_out: LeftOut, path: str = "") -> object:
         elif name in UNKNOWN:
             if constrains(name, value):
                 left_out(f"{where}: no grammar can hold it")
+                may_name_more |= name in CONDITIONAL and _names_properties(value)
         elif has_form(name, value):
             kept[name] = _inner(name, value, where, left_out)
         elif value is not None:
             left_out(f"{where}: its value has a wrong form")
+    if may_name_more and "additionalProperties" not in kept:
+        kept["additionalProperties"] = True
+        kept.pop("unevaluatedProperties", None)
     return kept
+
+
+def _names_properties(value: object) -> bool:
+    """Whether a schema, or a schema within, names properties; or refers to one that may."""
+    found = [value]
+    while found:
+        match found.pop():
+            case list(several):
+                found.extend(several)
+            case dict(named) if NAMING.isdisjoint(named):
+                found.extend(named.values())
+            case dict():
+                return True
+    return False
 
 
 def _inner(name: str, value: object, path: str, left_out: LeftOut) -> object:
