@@ -78,8 +78,9 @@ class Reducer:
             return self._definitions
         return {
             group: dict.fromkeys(named, True)
-            for group, named in self._definitions.items() if isinstance(named, Mapping)
-        }  # fmt: skip
+            for group, named in self._definitions.items()
+            if isinstance(named, Mapping)
+        }
 
     def _part(self, part: object, path: str) -> object:
         if isinstance(part, list):
@@ -130,7 +131,7 @@ class Reducer:
     def _entries(
         self, name: str, value: object, kept: Schema, holds: Callable[[Schema], bool]
     ) -> dict[str, object]:
-        """Those of the named schemas of a keyword that hold."""
+        """Keeps the named schemas of a keyword that hold."""
         if not isinstance(value, Mapping) or len(value) > MAX_TRIED:
             return {}
         held: dict[str, object] = {}

@@ -53,7 +53,8 @@ def is_rounded(value: object) -> bool:
     if _is_fraction(value):
         n_digits = len(Decimal(repr(value)).as_tuple().digits)
         return n_digits > MAX_FLOAT_DIGITS or abs(value) < LEAST_FLOAT
-    return isinstance(value, int | float) and abs(value) > MAX_EXACT
+    # What follows an `exclusiveMinimum` of the last exact integer is the first one that is not.
+    return isinstance(value, int | float) and abs(value) >= MAX_EXACT
 
 
 def _is_open_at_fraction(schema: Schema) -> bool:
