@@ -6,7 +6,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
+from jinja2 import TemplateSyntaxError
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
@@ -97,7 +99,7 @@ def generation_config(model: PreTrainedModel) -> GenerationConfig | None:
 def chat_templates(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, str | None]:
     """The template for any conversation, and the template for tools if the tokenizer has one.
 
-    Raises UnsupportedModelError for one that is no text.
+    Raises UnsupportedModelError for one that is no text or has a syntax error.
     """
     templates = tokenizer.chat_template
     if not isinstance(templates, dict):
@@ -110,7 +112,14 @@ def _template(found: object) -> str | None:
     """An empty one would leave out all messages."""
     if not isinstance(found, str | None):
         raise UnsupportedModelError(f"chat_template of its files is {found!r:.50}, and no text")
-    return (found or "").removeprefix(BYTE_ORDER_MARK) or None
+    template = (found or "").removeprefix(BYTE_ORDER_MARK)
+    try:
+        render_jinja_template([], chat_template=template)  # compiles it
+    except TemplateSyntaxError as error:
+        raise UnsupportedModelError(
+            f"chat_template of its files has a syntax error in line {error.lineno}: {error.message}"
+        ) from error
+    return template or None
 
 
 def default_sampling(config: GenerationConfig | None) -> SamplingParams:

@@ -33,13 +33,19 @@ def test_a_card_has_the_first_template_and_the_one_for_tools(
     assert chat_templates(tokenizer) == carried
 
 
-@pytest.mark.parametrize("saved", [5, {"default": ["a"]}])
-def test_a_template_that_is_no_text_is_refused(saved: object) -> None:
+@pytest.mark.parametrize(
+    ("saved", "said"),
+    [
+        (5, "is 5, and no text"),
+        ({"default": ["a"]}, r"is \['a'\], and no text"),
+        ("a\n{% if x %}", "has a syntax error in line 2: Unexpected end of template"),
+        ({"default": "a", "tool_use": "{% nothing %}"}, "in line 1: .* unknown tag 'nothing'"),
+    ],
+)
+def test_a_template_that_cannot_be_read_is_refused(saved: object, said: str) -> None:
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = saved
-    with pytest.raises(
-        UnsupportedModelError, match=r"chat_template of its files is .*, and no text"
-    ):
+    with pytest.raises(UnsupportedModelError, match=f"chat_template of its files .*{said}"):
         chat_templates(tokenizer)
 
 
