@@ -92,15 +92,20 @@ def _end_of_samples(data: bytes, at: int, end: int, long_size: int) -> int:
     """Finds the end of a WAV file's samples; 0 where it does not say how many there are. Raises
     UnreadableError.
     """
+    found = 0
     at += RIFF_HEAD + 4
     while at + RIFF_HEAD <= end:
         size = _size(data, at)
         if data.startswith(b"data", at):
+            if found:  # FFmpeg would read the first ones alone
+                raise UnreadableError("can't be decoded: its samples are in several chunks")
             size = size or long_size
-            _check_is_whole(data, at + RIFF_HEAD + size)
-            return at + RIFF_HEAD + size if size else 0
+            found = at + RIFF_HEAD + size
+            _check_is_whole(data, found)
+            if not size:
+                return 0
         at += RIFF_HEAD + size + size % 2
-    return 0
+    return found
 
 
 def _flacs(data: bytes) -> Iterator[bytes]:

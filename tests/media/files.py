@@ -168,6 +168,7 @@ SOUNDS: dict[str, bytes] = {
     "junk": b"junk" * 100,
     "a wav that is cut off": wav()[:9000],
     "a wav without samples": wav(0),
+    "a wav of two chunks of samples": patched(wav() + wav()[36:], 4, struct.pack("<I", 64_044)),
     "a wav of no rate": patched(wav(), 24, bytes(4)),
     "a wav of many channels": wav(10, channels=1000),
     "a wav of a day": patched(wav(), 40, b"\xff\xff\xff\x7f")[:44],
