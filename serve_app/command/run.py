@@ -15,7 +15,7 @@ from ray.serve._private.application_state import StatusOverview
 from ray.serve._private.client import ServeControllerClient
 from ray.serve._private.constants import SERVE_NAMESPACE
 from ray.serve._private.utils import get_head_node_id
-from ray.serve.config import gRPCOptions
+from ray.serve.config import ControllerOptions, gRPCOptions
 from ray.serve.context import _get_global_client
 from ray.serve.schema import ApplicationStatus, ServeDeploySchema
 from ray.serve.scripts import parse_runtime_env_args
@@ -47,13 +47,15 @@ def run_until_stopped(
     joined = True  # until it is known: what others started is left alone
     try:
         check_settings(config.applications)
-        announce_starting(config.applications)
+        proxies = announce_starting(config.applications)
         _join_ray(address, runtime_env)
         joined = _get_global_client(raise_if_no_controller_running=False) is not None
         signals.listen()
         if not joined and _is_head():
             check_port(config.http_options.host, config.http_options.port)
-        client = _start(config)
+        if _ray_is_ours() or any(one.runtime_env for one in config.applications):
+            proxies = {}  # they have it, or may not have Manta
+        client = _start(config, proxies)
         signals.listen()
         signals.serving()
         client.deploy_apps(config, _blocking=False)
@@ -100,12 +102,22 @@ def _is_head() -> bool:
     return found
 
 
-def _start(config: ServeDeploySchema) -> ServeControllerClient:
+def _ray_is_ours() -> bool:
+    """Whether this process has started Ray's node, and not joined one."""
+    found: bool = ray._private.worker._global_node.is_head()
+    return found
+
+
+def _start(config: ServeDeploySchema, proxies: Mapping[str, str]) -> ServeControllerClient:
+    """`proxies`: environment variables for Serve's proxies, where these are not running yet."""
+    given = (config.controller_options and config.controller_options.runtime_env) or {}
+    variables = {**proxies, **given.get("env_vars", {})}
+    options = ControllerOptions(runtime_env={"env_vars": variables}) if variables else None
     return serve_start(
         http_options=config.http_options.model_dump(),
         proxy_location=config.proxy_location,
         grpc_options=gRPCOptions(**config.grpc_options.model_dump()),
-        controller_options=config.controller_options,
+        controller_options=options,
     )
 
 

@@ -33,8 +33,11 @@ CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 HAPROXY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 
 
-def announce_starting(applications: Iterable[ServeApplicationSchema]) -> None:
-    """Tells the proxies that Ray starts from here: they have this process' environment."""
+def announce_starting(applications: Iterable[ServeApplicationSchema]) -> Mapping[str, str]:
+    """Tells the proxies of a Ray that is started from here: they have this process' environment.
+
+    Returns what those of a Ray that runs already need in theirs, where HAProxy is not told.
+    """
     request_id = uuid.uuid4().hex
     bodies = {
         one.route_prefix: encode(
@@ -49,6 +52,7 @@ def announce_starting(applications: Iterable[ServeApplicationSchema]) -> None:
     if RAY_SERVE_ENABLE_HA_PROXY and HAPROXY not in os.environ:
         os.environ[haproxy_answers.BINARY] = get_haproxy_binary()
         os.environ[HAPROXY] = str(_program(Path(haproxy_answers.__file__).read_text()))
+    return {name: os.environ[name] for name in (proxy_answers.VARIABLE, CALLBACK)}
 
 
 def _program(source: str) -> Path:
