@@ -104,8 +104,8 @@ def _is_head() -> bool:
 
 def _ray_is_ours() -> bool:
     """Whether this process has started Ray's node, and not joined one."""
-    found: bool = ray._private.worker._global_node.is_head()
-    return found
+    node = ray._private.worker._global_node  # None where Ray's client is used
+    return node is not None and bool(node.is_head())
 
 
 def _start(config: ServeDeploySchema, proxies: Mapping[str, str]) -> ServeControllerClient:

@@ -48,11 +48,14 @@ def announce_starting(applications: Iterable[ServeApplicationSchema]) -> Mapping
     }
     os.environ[proxy_answers.VARIABLE] = json.dumps(bodies)
     callback = proxy_answers.middlewares
-    os.environ.setdefault(CALLBACK, f"{callback.__module__}:{callback.__name__}")
+    ours = f"{callback.__module__}:{callback.__name__}"
+    is_ours = os.environ.setdefault(CALLBACK, ours) == ours
     if RAY_SERVE_ENABLE_HA_PROXY and HAPROXY not in os.environ:
         os.environ[haproxy_answers.BINARY] = get_haproxy_binary()
         os.environ[HAPROXY] = str(_program(Path(haproxy_answers.__file__).read_text()))
-    return {name: os.environ[name] for name in (proxy_answers.VARIABLE, CALLBACK)}
+    if not is_ours:  # an operator's own middleware, which other machines may not have
+        return {}
+    return {proxy_answers.VARIABLE: os.environ[proxy_answers.VARIABLE], CALLBACK: ours}
 
 
 def _program(source: str) -> Path:
