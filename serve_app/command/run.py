@@ -23,7 +23,7 @@ from ray.serve.scripts import parse_runtime_env_args
 from deployments.ingress.settings import STOP_TIMEOUT_S
 from serve_app.command.config_check import SettingsError, check_settings
 from serve_app.command.port_check import PortTaken, check_port
-from serve_app.command.starting_answers import announce_starting
+from serve_app.command.starting_answers import announce_starting, nodes_take_a_middleware
 from serve_app.command.stop import StopSignals, end_children, stop
 
 RUNNING, DEPLOY_FAILED = ApplicationStatus.RUNNING, ApplicationStatus.DEPLOY_FAILED
@@ -53,8 +53,8 @@ def run_until_stopped(
         signals.listen()
         if not joined and _is_head():
             check_port(config.http_options.host, config.http_options.port)
-        if _ray_is_ours() or any(one.runtime_env for one in config.applications):
-            proxies = {}  # they have it, or may not have Manta
+        if joined or _ray_is_ours() or not nodes_take_a_middleware():
+            proxies = {}
         client = _start(config, proxies)
         signals.listen()
         signals.serving()

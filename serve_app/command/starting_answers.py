@@ -12,9 +12,11 @@ import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import ray
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve._private.haproxy import get_haproxy_binary
 from ray.serve.schema import ServeApplicationSchema
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from deployments.anthropic.error_body import anthropic_envelope
 from deployments.ingress import haproxy_answers, proxy_answers
@@ -31,6 +33,7 @@ FORMS: Mapping[str, ErrorFormat] = {
 }
 CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 HAPROXY = "RAY_SERVE_HAPROXY_BINARY_PATH"
+NODES_S = 30.0
 
 
 def announce_starting(applications: Iterable[ServeApplicationSchema]) -> Mapping[str, str]:
@@ -56,6 +59,25 @@ def announce_starting(applications: Iterable[ServeApplicationSchema]) -> Mapping
     if not is_ours:  # an operator's own middleware, which other machines may not have
         return {}
     return {proxy_answers.VARIABLE: os.environ[proxy_answers.VARIABLE], CALLBACK: ours}
+
+
+def nodes_take_a_middleware() -> bool:
+    """Whether proxies of the joined cluster can have ours, by what its nodes say.
+
+    A proxy can't start with a middleware that it can't import, and has one at most.
+    """
+    living = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    places = [NodeAffinitySchedulingStrategy(node, soft=True) for node in living]
+    ask = ray.remote(num_cpus=0, max_retries=0)(_takes_a_middleware)
+    asked = [ask.options(scheduling_strategy=place).remote() for place in places]
+    try:
+        return all(ray.get(asked, timeout=NODES_S))
+    except Exception:  # this module can't be imported there, or the node has no time for it
+        return False
+
+
+def _takes_a_middleware() -> bool:
+    return CALLBACK not in os.environ
 
 
 def _program(source: str) -> Path:

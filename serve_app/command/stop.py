@@ -1,9 +1,11 @@
-"""Ends a server that is told to stop: streams first, then everything. A second signal ends at once.
+"""Ends a server that is told to stop: streams first, then everything. A second signal ends at once,
+and so does time: a Serve that never ends keeps no server running.
 
 SIGINT and SIGTERM are the same.
 """
 
 import asyncio
+import faulthandler
 import os
 import signal
 import sys
@@ -16,6 +18,7 @@ import psutil
 from ray import serve
 
 GRACE_S = 10.0  # beyond the seconds that ingresses leave to their streams
+SHUTDOWN_S = 40.0  # for Serve and Ray to end, after the streams
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -61,8 +64,19 @@ def end_children() -> None:
 
 def stop(ingresses: Sequence[str], patience_s: float) -> None:
     """`ingresses`: names of applications with HTTP. `patience_s`: the most their streams have."""
+    limit_s = patience_s + GRACE_S + SHUTDOWN_S
+    late = threading.Timer(limit_s, _end_what_is_left, (limit_s,))
+    late.daemon = True  # it also covers what Ray does when the interpreter ends
+    late.start()
     # One event loop for all: in throughput mode Serve's handles belong to it.
     asyncio.run(_stop(ingresses, patience_s))
+
+
+def _end_what_is_left(after_s: float) -> None:
+    said = f"Serve has not ended in {after_s:.0f} s: what was started here is killed."
+    print(said, file=sys.stderr, flush=True)
+    faulthandler.dump_traceback()  # of all threads: it says what was waited for
+    end_at_once(1)
 
 
 async def _stop(ingresses: Sequence[str], patience_s: float) -> None:

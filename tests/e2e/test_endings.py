@@ -111,6 +111,17 @@ def test_a_second_signal_ends_streams_that_would_have_gone_on(
         assert any(isinstance(one, CutError) for one in said), said
 
 
+def test_a_serve_that_never_ends_keeps_no_server_running(checkpoint: Path, tmp_path: Path) -> None:
+    router = {"model": str(checkpoint), **SETTINGS}
+    with Server(tmp_path, router) as server:
+        commands = processes_of_session(server._process.pid).items()
+        [controller] = [pid for pid, what in commands if what.startswith("ray::ServeController")]
+        os.kill(controller, signal.SIGSTOP)
+        server._process.send_signal(signal.SIGINT)
+        assert server._process.wait(STOP_S) == 1
+        assert "what was started here is killed" in server.log.read_text()
+
+
 def test_an_ingress_that_is_deployed_anew_ends_its_streams_first(
     server: Server, checkpoint: Path, tmp_path: Path
 ) -> None:
