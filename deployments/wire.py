@@ -196,6 +196,7 @@ class GenerationRequest:
     With `tells_progress` events say how much of the prompt is computed.
     `output` asks for vectors in the place of tokens: `max_tokens` is 0 then.
     `second_at` is the index of the token that the second text of a pair begins with; 0: one text.
+    With `may_gather` a replica may make one event of several between the first and the last.
     """
 
     request_id: str
@@ -220,6 +221,7 @@ class GenerationRequest:
     message_starts: tuple[int, ...] = ()
     output: OutputParams | None = None
     second_at: int = 0
+    may_gather: bool = False
     media: tuple[MediumFile, ...] = ()
 
 

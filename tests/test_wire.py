@@ -1,11 +1,14 @@
 """Events that are merged say what they said one by one."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.model.channel_server import gather
 from deployments.outputs import Vectors
 from deployments.wire import FinishReason, TokenEvent, TokenLogprob, merge
 
@@ -47,6 +50,23 @@ def test_merging_in_parts_is_merging_at_once(
     places = [0, *sorted(cut for cut in cuts if cut < len(events)), len(events)]
     parts = [merge(events[start:end]) for start, end in pairwise(places)]
     assert merge(parts) == merge(events)
+
+
+@pytest.mark.parametrize("gather_s", [0.0, 1e9], ids=["none", "all"])
+def test_what_a_replica_gathers_begins_and_ends_as_soon(
+    gather_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gathered() -> list[TokenEvent]:
+        async def given() -> AsyncIterator[TokenEvent]:
+            for event in events:
+                yield event
+
+        return [event async for event in gather(given())]
+
+    monkeypatch.setattr("deployments.model.channel_server.GATHER_S", gather_s)
+    events = events_of(12, logprobs=True, ending=ENDINGS[1])
+    said = asyncio.run(gathered())
+    assert said == (events if gather_s == 0 else [events[0], merge(events[1:])])
 
 
 def test_of_a_prompt_the_newest_is_told() -> None:

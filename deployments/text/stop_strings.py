@@ -35,6 +35,10 @@ class StopMatcher:
         return window[returned : None if self._include else len(window) - len(self._tail)]
 
     @property
+    def has_stops(self) -> bool:
+        return bool(self._stops)
+
+    @property
     def n_held(self) -> int:
         """Characters that are held back."""
         return 0 if self._include else len(self._tail)

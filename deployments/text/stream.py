@@ -95,6 +95,11 @@ class TextStream:
         self._drafted_tokens = self._accepted_tokens = 0
 
     @property
+    def may_stop(self) -> bool:
+        """Whether its text may end it, which the engine knows nothing of."""
+        return self._matcher.has_stops
+
+    @property
     def is_complete(self) -> bool:
         """Whether a stop string has ended it: no further event is needed."""
         return self._matcher.matched is not None

@@ -158,6 +158,7 @@ class ProtocolHandler(Generic[RequestT]):
             content=replace(request.content, salt=self._salt(request.content.salt)),
             priority=request.priority if orders_all else 0,
             own_priority=0 if orders_all else request.priority,
+            may_gather=not (self._request.stream or generation.text.may_stop),
         )
         return replace(generation, request=request)
 

@@ -29,6 +29,9 @@ class SequenceText(Protocol):
     """Makes the text of one sequence, as `deployments.text.stream.TextStream` does."""
 
     @property
+    def may_stop(self) -> bool: ...
+
+    @property
     def is_complete(self) -> bool: ...
 
     def push(self, event: TokenEvent) -> TextDelta: ...

@@ -25,6 +25,10 @@ class TimedText:
         self._begun = False
 
     @property
+    def may_stop(self) -> bool:
+        return self._text.may_stop
+
+    @property
     def is_complete(self) -> bool:
         return self._text.is_complete
 

@@ -20,7 +20,7 @@ BASE64_BYTES_PER_NUMBER = 6
 class VectorStream:
     """The vectors of one sequence, in the place of its text."""
 
-    is_complete = False
+    may_stop = is_complete = False
 
     def __init__(self) -> None:
         self._cached_tokens = 0

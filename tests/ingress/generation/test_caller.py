@@ -86,6 +86,12 @@ def test_a_priority_orders_a_client_s_own_requests_unless_it_may_order_all() -> 
     assert (request.priority, request.own_priority) == (-5, 0)
 
 
+def test_what_ends_without_its_text_and_is_read_whole_may_come_in_fewer_events() -> None:
+    assert heard(HELLO).may_gather
+    assert not heard({**HELLO, "stream": True}).may_gather
+    assert not heard({**HELLO, "stop": "x"}).may_gather
+
+
 def test_without_keys_an_address_is_one_client_whatever_it_says_of_itself() -> None:
     plain = told(HELLO)
     assert told(HELLO, {"x-forwarded-for": "10.9.9.9", **key("made-up")}) == plain
