@@ -28,6 +28,13 @@ HAPROXY_PORTS = (
     "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT",
     "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT",
 )
+# What Ray and Serve look at all the time takes a quarter of a core less so, beside tests.
+CALM = {
+    "LOG_NAME_UPDATE_INTERVAL_S": "2",
+    "REPORTER_UPDATE_INTERVAL_MS": "30000",
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.2",
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
+}
 MODES = ("default", "throughput")
 # For tests of what no proxy has a part in. All others run in both modes, exhaustively.
 THROUGHPUT = pytest.mark.parametrize("server", ["throughput"], indirect=True)
@@ -67,6 +74,7 @@ class Server:
         path = folder / "serve.yaml"
         path.write_text(yaml.safe_dump({**read, **(config or {})}))
         self._environment = {
+            **CALM,
             **os.environ,
             "RAY_ADDRESS": "local",
             "RAY_USAGE_STATS_ENABLED": "0",

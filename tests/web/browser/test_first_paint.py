@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from tests.effort import tries
 from tests.web.browser.driving.device import Device
 from tests.web.browser.driving.page import Problems
 from tests.web.browser.driving.screen import Screen
@@ -52,6 +53,7 @@ def test_what_is_typed_before_the_page_runs_is_kept_with_its_caret(screen: Scree
     expect(screen.box).to_have_value("What is rain?")
 
 
+@pytest.mark.exhaustive
 def test_it_stands_behind_the_draft_of_its_chat(screen: Screen) -> None:
     screen.ask_and_wait("What is the capital of Norway?")
     screen.box.press_sequentially("And of")
@@ -120,7 +122,7 @@ def test_a_word_that_is_composed_is_not_cut(screen: Screen) -> None:
     expect(screen.box).to_have_value("雨?")
 
 
-@pytest.mark.parametrize("width", [1280, pytest.param(768, marks=pytest.mark.exhaustive), 390])
+@pytest.mark.parametrize("width", tries([390], [1280, 768, 390]))
 def test_the_box_stands_where_the_page_has_it(device: Device, width: int) -> None:
     on_phone: dict[str, Any] = {"height": 844, "has_touch": True, "is_mobile": True}
     screen = device(width=width, **(on_phone if width < 500 else {}))
@@ -137,6 +139,7 @@ def test_the_box_stands_where_the_page_has_it(device: Device, width: int) -> Non
     assert screen.box.bounding_box() == first
 
 
+@pytest.mark.exhaustive
 def test_no_box_stands_where_the_page_has_none(screen: Screen) -> None:
     box = screen.page.get_by_label("Message", exact=True)
     with before_it_runs(screen.page, "./#/fleet"):

@@ -91,6 +91,7 @@ def watched_page(
     context = browser.new_context(
         base_url=f"{url}/ui/",
         viewport={"width": width, "height": height},
+        reduced_motion="reduce",
         **options,  # type: ignore[arg-type]
     )
     context.set_default_timeout(WAIT_MS)
