@@ -138,7 +138,7 @@ class _PromptWriter:
         return files[::-1]
 
     def _joined(self, prefix: list[int], suffix: list[int], files: list[list[int]]) -> list[int]:
-        start = self._tokenizer.encode("", add_special_tokens=True)
+        start = [*self._tokenizer.encode("", add_special_tokens=True)]
         if files:
             start += [*self._opening(), *chain(*files), *self._closing()]
         before = [*self._ids_of(self._tokens.prefix), *prefix]
@@ -194,4 +194,4 @@ def _ids_of(tokenizer: TextTokenizer, token: str) -> list[int]:
         return []
     special = tokenizer.special_id(token)
     ids = tokenizer.encode(token, add_special_tokens=False) if special is None else [special]
-    return ids if len(ids) == 1 else []
+    return [*ids] if len(ids) == 1 else []

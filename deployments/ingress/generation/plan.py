@@ -68,6 +68,8 @@ class Plan:
         check_ids(self.stop_token_ids, self.card, "stop_token_ids")
         self._check_grammars()
         content = Content(self.cache_salt, contents(chosen_adapters(self.card, self.lora)))
+        for prompt in self.prompts:
+            self._check_length(len(prompt.ids))
         # All choices of a prompt share one tuple of ids, which is hashed once.
         prompts = [(prompt, tuple(prompt.ids)) for prompt in self.prompts]
         return [
@@ -123,13 +125,16 @@ class Plan:
             skip_special_tokens=self.skip_special_tokens,
         )
 
-    def _room(self, prompt_tokens: int) -> int:
-        """Tokens that may be generated: the request's limit, cut to what the context leaves."""
-        context = self.card.context_length
+    def _check_length(self, prompt_tokens: int) -> None:
+        """Before the ids are copied: of what is too long there may be millions."""
         if not prompt_tokens:
             message = f"`{self.prompt_param}` comes to a prompt of no tokens"
             raise refused(message, self.prompt_param)
         check_fits(prompt_tokens, self.card, self.prompt_param)
+
+    def _room(self, prompt_tokens: int) -> int:
+        """Tokens that may be generated: the request's limit, cut to what the context leaves."""
+        context = self.card.context_length
         limit = context if self.max_tokens is None else self.max_tokens
         return min(limit, context - prompt_tokens)
 

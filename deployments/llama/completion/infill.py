@@ -1,5 +1,6 @@
 """POST /infill: generates the text between two others, with models trained to infill."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field, JsonValue
@@ -41,7 +42,8 @@ def infill_prompts(
     request: InfillRequest, card: ModelCard, tokenizer: TextTokenizer, media: PromptMedia
 ) -> list[Prompt]:
     extra = [(one.filename or "filename", one.text) for one in request.input_extra]
-    context, begun = card.context_length, list[int]()
+    context = card.context_length
+    begun: Sequence[int] = ()
     if request.prompt:
         begun = tokenizer.encode(request.prompt, add_special_tokens=False, limit=context)
     room = _room(request.token_limit, context) - len(begun)

@@ -66,7 +66,7 @@ def _ids(prompt: OnePrompt, card: ModelCard, tokenizer: TextTokenizer) -> list[i
 
 def mixed_ids(
     parts: Sequence[str | int],
-    encode: Callable[[str, bool], list[int]],
+    encode: Callable[[str, bool], Sequence[int]],
     add_special_tokens: bool,
 ) -> list[int]:
     """Special tokens are added only to a text that is the first part."""

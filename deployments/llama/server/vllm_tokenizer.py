@@ -1,6 +1,7 @@
 """vLLM's forms of /tokenize, and its GET /tokenizer_info."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -49,9 +50,9 @@ def tokenize_as_vllm(
 ) -> object:
     """Raises Refused."""
     if isinstance(request, TokenizePrompt):
-        ids = tokenizer.encode(request.prompt, request.add_special_tokens)
+        ids = [*tokenizer.encode(request.prompt, request.add_special_tokens)]
     else:
-        ids = _chat_ids(request, card, tokenizer, media)
+        ids = [*_chat_ids(request, card, tokenizer, media)]
     wants_texts = bool(request.return_token_strs)
     return {
         "count": len(ids),
@@ -63,12 +64,12 @@ def tokenize_as_vllm(
 
 def _chat_ids(
     request: TokenizeChat, card: ModelCard, tokenizer: TextTokenizer, media: PromptMedia
-) -> list[int]:
+) -> Sequence[int]:
     prompt = chat_prompt(request, card, tokenizer, media)
     if media:
         check_fits(len(prompt.ids), card, "messages")
     if len(prompt.ids) <= card.context_length:
-        return list(prompt.ids)
+        return prompt.ids
     if len(prompt.text) > MAX_CHARACTERS:
         message = f"`messages` come to a prompt of more than {MAX_CHARACTERS} characters"
         raise refused(message, "messages")

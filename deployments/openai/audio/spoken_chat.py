@@ -111,7 +111,7 @@ class SpokenChatBuilder(ResponseBuilder[SpokenRequest]):
         return prepare_prompt(conversation, card, tokenizer)
 
     def _formed(self, text: str, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
-        def encode(text: str) -> list[int]:
+        def encode(text: str) -> Sequence[int]:
             return tokenizer.encode(text, add_special_tokens=True, limit=card.context_length)
 
         expanded = expand_text(text, self._media, card.media)

@@ -91,12 +91,12 @@ def _reads_texts(render: Render) -> bool:
 
 
 def placed_ids(
-    expanded: ExpandedText, encode: Callable[[str], list[int]], card: ModelCard, param: str
+    expanded: ExpandedText, encode: Callable[[str], Sequence[int]], card: ModelCard, param: str
 ) -> tuple[Sequence[int], tuple[MediumPlace, ...]]:
     """The ids of a prompt with its media. More than the context has are only good to count. Raises
     Refused.
     """
     ids = encode(expanded.text)
     if len(ids) + expanded.n_more >= card.context_length:
-        return [0] * (len(ids) + expanded.n_more), ()
+        return bytes(len(ids) + expanded.n_more), ()
     return expanded.place(ids, param)

@@ -79,7 +79,9 @@ class TextTokenizer:
         """Whether the first token of a text carries a space that the text does not have."""
         return self._texts.starts_with_space
 
-    def encode(self, text: str, add_special_tokens: bool, limit: int | None = None) -> list[int]:
+    def encode(
+        self, text: str, add_special_tokens: bool, limit: int | None = None
+    ) -> Sequence[int]:
         """With `limit`, a text with more tokens is encoded in parts, because the whole could take
         gigabytes. Its ids are then only good to count: none is kept, and all are 0. Beyond
         COUNTED_LIMITS times the limit their number is an estimate.
@@ -87,10 +89,10 @@ class TextTokenizer:
         if limit is not None and len(text) > max(LARGE, limit):
             count = self._count(text, COUNTED_LIMITS * limit)
             if _is_beyond(count, limit):
-                return [0] * count
+                return bytes(count)
         return _encode(self._tokenizer, text, add_special_tokens)
 
-    def encode_hidden(self, text: str, limit: int | None = None) -> list[int]:
+    def encode_hidden(self, text: str, limit: int | None = None) -> Sequence[int]:
         """The ids of a rendered prompt in which `control` has hidden what is no control token.
         `limit` is as that of `encode`.
         """
@@ -99,7 +101,7 @@ class TextTokenizer:
         if limit is not None and len(text) > max(LARGE, limit):
             count = self._count(text, COUNTED_LIMITS * limit)
             if _is_beyond(count, limit):
-                return [0] * count
+                return bytes(count)
         return _encode(self._literal, self.control.marked(text), False)
 
     def encode_literally(
