@@ -151,7 +151,7 @@ def says(*texts: str, size: int = 1, gate: asyncio.Event | None = None) -> Scrip
     return plays(*(tokenizer.encode(text, False) for text in texts), size=size, gate=gate)
 
 
-def plays(*answers: list[int], size: int = 1, gate: asyncio.Event | None = None) -> Script:
+def plays(*answers: Sequence[int], size: int = 1, gate: asyncio.Event | None = None) -> Script:
     async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
         choice = int(request.request_id.rpartition("-")[2])
         answer = answers[choice % len(answers)]

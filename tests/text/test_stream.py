@@ -1,6 +1,7 @@
 """Token events become the same text however they are cut, with counts and log-probabilities."""
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ TOKENIZER = TextTokenizer(card())
 END = token_id(byte_level(), "<|im_end|>")
 
 
-def events(ids: list[int], cuts: list[int], logprobs: bool) -> list[TokenEvent]:
+def events(ids: Sequence[int], cuts: list[int], logprobs: bool) -> list[TokenEvent]:
     """The ids, then the end token, in chunks."""
     edges = [0, *sorted(cut % (len(ids) + 1) for cut in cuts), len(ids)]
     parts = [tuple(ids[a:b]) for a, b in itertools.pairwise(edges)]

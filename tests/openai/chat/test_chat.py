@@ -98,7 +98,7 @@ def test_choices_of_one_prompt_count_it_once() -> None:
 
 
 def test_a_stop_string_across_tokens_never_shows() -> None:
-    ids = TOKENIZER.encode("Hello wo|ST", False) + TOKENIZER.encode("OP| and on", False)
+    ids = [*TOKENIZER.encode("Hello wo|ST", False), *TOKENIZER.encode("OP| and on", False)]
     body = whole(plays(ids), stop=["|STOP|"])
     assert body["choices"][0]["message"]["content"] == "Hello wo"
     assert body["choices"][0]["finish_reason"] == "stop"

@@ -1,6 +1,7 @@
 """The pieces joined are the text of all ids, whatever the ids and wherever they were cut."""
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ ids_of = {
 TOKENIZERS = [pytest.param(BYTES, id="bytes"), pytest.param(SPACED, id="metaspace")]
 
 
-def pieces(detokenizer: Detokenizer, ids: list[int], cuts: list[int]) -> list[str]:
+def pieces(detokenizer: Detokenizer, ids: Sequence[int], cuts: list[int]) -> list[str]:
     edges = [0, *sorted(cut % (len(ids) + 1) for cut in cuts), len(ids)]
     parts = [ids[left:right] for left, right in itertools.pairwise(edges)]
     return [*map(detokenizer.push, parts), detokenizer.flush()]
