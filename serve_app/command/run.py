@@ -33,6 +33,7 @@ TOKEN = (
     "Ray keeps a token at home, and can't write it: {error}. Set HOME to a folder that can be "
     "written, or RAY_AUTH_TOKEN to a secret of your own (`openssl rand -hex 32`)"
 )
+JOINING = "To join a Ray that asks for a token, set RAY_AUTH_MODE=token"
 
 
 class StartError(Exception):
@@ -85,6 +86,8 @@ def _join_ray(address: str | None, runtime_env: Mapping[str, str | None]) -> Non
     init = partial(ray.init, address, namespace=SERVE_NAMESPACE, runtime_env=environment)
     try:
         init()
+    except ConnectionError as error:
+        raise StartError(f"{error}. {JOINING}") from error
     except OSError as error:
         if ".ray" in Path(str(error.filename)).parts:
             raise StartError(TOKEN.format(error=error)) from error
