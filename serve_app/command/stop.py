@@ -18,7 +18,7 @@ import psutil
 from ray import serve
 
 GRACE_S = 10.0  # beyond the seconds that ingresses leave to their streams
-SHUTDOWN_S = 40.0  # for Serve and Ray to end, after the streams
+SHUTDOWN_S = 25.0  # for Serve and Ray to end, after the streams
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

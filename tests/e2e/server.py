@@ -18,7 +18,7 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_S = 400  # half of it on a slow machine whose cores are busy with other tests
-STOP_S = 100  # after 70 s a server kills what has not ended
+STOP_S = 100  # after 55 s a server kills what has not ended
 # Between two looks at a server, which has to answer them while it works.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 THROUGHPUT_MODE = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
