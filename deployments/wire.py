@@ -191,7 +191,7 @@ class GenerationRequest:
     Of waiting requests those with the lowest `priority` run first; among equals, `client`s in turn,
     and of one client those with the lowest `own_priority`.
     `session` names a conversation, whose requests are best served where its last one was.
-    `message_starts` are roughly where messages begin in the prompt, which prefixes may end at.
+    `message_starts` are near the indices of tokens that messages begin with: prompts part there.
     With `tells_progress` events say how much of the prompt is computed.
     `output` asks for vectors in the place of tokens: `max_tokens` is 0 then.
     `second_at` is the index of the token that the second text of a pair begins with; 0: one text.

@@ -1,7 +1,7 @@
 """Events that are merged say what they said one by one."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from itertools import pairwise
 
 import pytest
@@ -57,7 +57,7 @@ def test_what_a_replica_gathers_begins_and_ends_as_soon(
     gather_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def gathered() -> list[TokenEvent]:
-        async def given() -> AsyncIterator[TokenEvent]:
+        async def given() -> AsyncGenerator[TokenEvent, None]:
             for event in events:
                 yield event
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import pickle
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 
 from deployments.channel_protocol import (
@@ -142,8 +142,9 @@ class ChannelServer:
         def is_complete() -> bool:
             return one.number in self._complete
 
-        async with aclosing(self._run(one.version, one.request, is_complete)) as events:
-            async for event in gather(events) if one.request.may_gather else events:
+        run = self._run(one.version, one.request, is_complete)
+        async with aclosing(gather(run) if one.request.may_gather else run) as events:
+            async for event in events:
                 self._push(one.number, event)
                 if event.finish_reason is not None:
                     return
@@ -155,15 +156,18 @@ class ChannelServer:
         self._changed.set()
 
 
-async def gather(events: AsyncIterator[TokenEvent]) -> AsyncIterator[TokenEvent]:
-    """The first and the last at once, and what comes between them at most every GATHER_S."""
+async def gather(events: AsyncGenerator[TokenEvent, None]) -> AsyncGenerator[TokenEvent, None]:
+    """The first and the last at once, and what comes between them at most every GATHER_S. Closing
+    it closes `events`.
+    """
     gathered: list[TokenEvent] = []
     due = time.monotonic()
-    async for event in events:
-        gathered.append(event)
-        if event.finish_reason is not None or time.monotonic() >= due:
-            yield merge(gathered)
-            gathered, due = [], time.monotonic() + GATHER_S
+    async with aclosing(events):
+        async for event in events:
+            gathered.append(event)
+            if event.finish_reason is not None or time.monotonic() >= due:
+                yield merge(gathered)
+                gathered, due = [], time.monotonic() + GATHER_S
 
 
 class ChannelServers:

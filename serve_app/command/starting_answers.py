@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import ray
+from ray.exceptions import RayError
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve._private.haproxy import get_haproxy_binary
 from ray.serve.schema import ServeApplicationSchema
@@ -72,7 +73,9 @@ def nodes_take_a_middleware() -> bool:
     asked = [ask.options(scheduling_strategy=place).remote() for place in places]
     try:
         return all(ray.get(asked, timeout=NODES_S))
-    except Exception:  # this module can't be imported there, or the node has no time for it
+    except RayError as error:  # this module can't be imported there, or the node has no time for it
+        told = str(error).strip().splitlines()[-1]
+        print(f"Until the applications run, the cluster's proxies answer 404: {told}")
         return False
 
 

@@ -28,7 +28,7 @@ HAPROXY_PORTS = (
     "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT",
     "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT",
 )
-# What Ray and Serve look at all the time takes a quarter of a core less so, beside tests.
+# Beside tests, Ray and Serve look less often at what they always look at.
 CALM = {
     "LOG_NAME_UPDATE_INTERVAL_S": "2",
     "REPORTER_UPDATE_INTERVAL_MS": "30000",

@@ -68,7 +68,7 @@ def _chat_ids(
     prompt = chat_prompt(request, card, tokenizer, media)
     if media:
         check_fits(len(prompt.ids), card, "messages")
-    if len(prompt.ids) <= card.context_length:
+    if len(prompt.ids) < card.context_length:
         return prompt.ids
     if len(prompt.text) > MAX_CHARACTERS:
         message = f"`messages` come to a prompt of more than {MAX_CHARACTERS} characters"

@@ -56,6 +56,15 @@ def test_a_conversation_is_tokenized_as_its_chat_would_be() -> None:
     assert open_ended["count"] < told["count"]
 
 
+def test_a_conversation_that_fills_the_context_has_its_ids() -> None:
+    def of(digits: int) -> Any:  # each is a token
+        return posted(messages=[{"role": "user", "content": "7" * digits}])
+
+    told = of(512 - of(0)["count"])
+    assert told["count"] == told["max_model_len"]
+    assert told["tokens"].count(TOKENIZER.encode("7", False)[0]) == 512 - of(0)["count"]
+
+
 def test_a_conversation_that_does_not_fit_is_tokenized_all_the_same() -> None:
     long = [{"role": "user", "content": "Hello world, how are you? " * 200}]
     told = posted(messages=long)
