@@ -55,7 +55,7 @@ def run_until_stopped(
         if not joined and _is_head():
             check_port(config.http_options.host, config.http_options.port)
         if joined or _ray_is_ours() or not nodes_take_a_middleware():
-            proxies = {}
+            proxies = {}  # they run already, have it, or can't have it
         client = _start(config, proxies)
         signals.listen()
         signals.serving()

@@ -74,7 +74,7 @@ def nodes_take_a_middleware() -> bool:
     try:
         return all(ray.get(asked, timeout=NODES_S))
     except RayError as error:  # this module can't be imported there, or the node has no time for it
-        told = str(error).strip().splitlines()[-1]
+        told = str(error).strip().rpartition("\n")[2]
         print(f"Until the applications run, the cluster's proxies answer 404: {told}")
         return False
 
