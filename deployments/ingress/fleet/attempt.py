@@ -46,7 +46,12 @@ class ReplicaLostError(Exception):
 
 
 class ReplicaDiedError(ReplicaLostError):
-    """Its process is gone, or says nothing any more: a request may have been the cause."""
+    """Its process is gone, or says nothing any more: a request that it had may be the cause.
+
+    `had_it`: whether it had said that it has the request.
+    """
+
+    had_it = True
 
 
 class ModelGoneError(ReplicaLostError):
@@ -84,6 +89,9 @@ class Attempts:
                     yield event
             if not ended:
                 raise ReplicaLostError("the stream ended too early")
+        except ReplicaDiedError as death:
+            death.had_it = stream is not None and stream.is_taken
+            raise
         finally:
             if stream is not None and not ended:
                 stream.leave(is_complete=is_complete())

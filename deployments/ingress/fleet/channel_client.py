@@ -234,6 +234,8 @@ class ChannelClient:
         self._state = _State.OPEN
         for stream in (*self._streams.values(), *self._waiting):
             stream.is_confirmed = True
+        for stream in self._streams.values():
+            stream.is_taken = True
         self._schedule_update()
         while burst := await within_timeout(anext(bursts, b"")):
             self._dispatch(burst)
@@ -258,8 +260,10 @@ class ChannelClient:
             stream.abort()
         lost = [*self._streams.values()]
         unsent = [one for one in self._waiting if one.join.number not in self._streams]
-        if isinstance(failure, ReplicaSilentError):  # elsewhere, they would come to the same one
-            lost += unsent
+        if isinstance(failure, ReplicaSilentError):
+            for stream in lost:
+                stream.is_taken = True  # perhaps, and that is why it is silent
+            lost += unsent  # elsewhere, they would come to the same one
         else:
             self._reassign_all(unsent)
         for stream in lost:
@@ -318,6 +322,8 @@ class ChannelClient:
             return
         if is_known:
             del self._leaving[: len(leaving)]
+            for stream in joining:
+                stream.is_taken = True
         else:
             self._channel_unknown(joining)
 

@@ -13,13 +13,14 @@ class ChannelStream:
     """`leave` ends it. `leave_channel` says whether its channel has it, or can tell the replica.
     `message` is what is sent of it, behind the pieces of its files if it has some.
     `is_confirmed`: a replica has it, or its channel ends by itself. False while that may wait for a
-    replica that does not exist yet.
+    replica that does not exist yet. `is_taken`: a replica said that it has it.
     """
 
     def __init__(self, join: Join, handles: ServeHandles, model: str) -> None:
         self.join = join
         self.message = without_files(join) if needs_pieces(join.request) else join
         self.is_confirmed = True
+        self.is_taken = False
         self.leave_channel: Callable[[ChannelStream], bool] | None = None
         self._handles = handles
         self._model = model
@@ -33,6 +34,7 @@ class ChannelStream:
         return self.message is not self.join
 
     def put(self, event: TokenEvent) -> None:
+        self.is_taken = True
         self._events.append(event)
         self._changed.set()
 

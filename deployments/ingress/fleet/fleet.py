@@ -159,7 +159,7 @@ class Fleet:
                         raise
                     lost.add(pin)
                     if isinstance(failure, ReplicaDiedError):
-                        await self._suspects.died(trace)
+                        await self._suspects.died(trace, had_it=failure.had_it)
                     await self._wait_for_retry(card, output, retries, failure)
                     if isinstance(failure, ModelGoneError):
                         await self._wait_until_up(card, retries, unloads)

@@ -13,8 +13,11 @@ from deployments.wire import TokenEvent
 
 class SingleStream:
     """Until its replica sent something the call may wait for a replica. It is not lost then,
-    however long that takes.
+    however long that takes. It may be taken from the first: its replica says nothing before it has
+    computed something.
     """
+
+    is_taken = True
 
     def __init__(
         self,

@@ -4,6 +4,9 @@ A request that lost two replicas is suspect if it has input that native code rea
 media), or if it got no further on the second one. Of those that lost the same two, suspects with
 such input clear the others. One that is left alone ends. Several go on one at a time, each until it
 has got on; the one on trial when a third replica dies ends.
+
+Replicas die together where their node does: a request that comes to one that is dead already is not
+its cause. Its word may be lost with it, too, so that only a few such deaths are forgiven.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from deployments.wire import ErrorKind, Refused
 # Fewer tokens may have been on their way when a replica died: the next one says them again.
 MIN_PROGRESS = 4
 PROVEN_TOKENS = 32  # after which a trial is over
+MAX_FORGIVEN = 2  # deaths of replicas that had not said that they have the request
 MESSAGE = "Two replicas of the model died while they computed this request: no other one tries it"
 
 
@@ -39,6 +43,7 @@ class Trace:
     n_before: int = 0  # tokens, when its attempt began
     verdict: Verdict | None = None
     trial: asyncio.Lock | None = None  # that it holds
+    n_forgiven: int = 0
 
     def begin(self, replica: str | None) -> None:
         self.replica, self.n_before, self.verdict = replica, self.output.n_tokens, None
@@ -80,8 +85,14 @@ class Suspects:
             self._traces.remove(trace)
             trace.end_trial()
 
-    async def died(self, trace: Trace) -> None:
-        """The replica of a request died. Returns when the request may go on. Raises Refused."""
+    async def died(self, trace: Trace, *, had_it: bool = True) -> None:
+        """The replica of a request died. Returns when the request may go on. Raises Refused.
+
+        `had_it`: whether the replica had said that it has the request.
+        """
+        if not had_it and trace.n_forgiven < MAX_FORGIVEN:
+            trace.n_forgiven += 1
+            return
         if trace.trial is not None:
             raise Refused.of_kind(ErrorKind.REPLICA_DIED, MESSAGE)
         if trace.lost and trace.verdict is None:

@@ -261,8 +261,10 @@ def test_embeddings_outlive_their_replica(pair: Server) -> None:
 
 
 def kill_all(processes: list[int]) -> None:
-    for pid in processes:
-        os.kill(pid, signal.SIGKILL)
+    """At one moment: none takes a request over from another one that is dead already."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in processes:
+            os.kill(pid, number)
 
 
 async def answers(server: Server, disturb: Callable[[], None]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ray.exceptions import RayError
+from ray.exceptions import ActorDiedError, RayError
 from ray.serve.schema import ServeStatus
 
 from deployments.ingress.fleet.fleet import Fleet
@@ -117,6 +117,7 @@ class ModelActor:
     heard_of: asyncio.Queue[tuple[str, ...]] = field(default_factory=asyncio.Queue)
     thoughts_ended: asyncio.Queue[tuple[str, ...]] = field(default_factory=asyncio.Queue)
     opened: int = 0  # channels
+    stillborn: int = 0  # so many channels after the first one end before their replica's first word
     replicas: dict[str, Replica] = field(default_factory=dict)  # by their channels
     cards_sent: int = 0
     card_deaths: list[BaseException] = field(default_factory=list)  # of the attempts to fetch it
@@ -145,6 +146,8 @@ class ModelActor:
                 await asyncio.Event().wait()
 
         replica = self.replicas[name] = Replica(pin or "any", run)
+        if 1 < self.opened <= 1 + self.stillborn:
+            return _dead()
         return replica.open_channel(name, update)
 
     async def update_channel(self, pin: str | None, name: str, update: bytes) -> bool:
@@ -155,6 +158,11 @@ class ModelActor:
             raise self.card_deaths.pop()
         self.cards_sent += 1
         yield zlib.compress(pickle.dumps(self.card))
+
+
+async def _dead() -> AsyncIterator[bytes]:
+    raise ActorDiedError
+    yield b""
 
 
 class Actors:

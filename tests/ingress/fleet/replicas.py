@@ -66,7 +66,7 @@ class Replica:
         either: set[asyncio.Future[Any]] = {burst, self._death}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if self._death.done():
+            if not burst.done():
                 raise self._death.result()
             return await burst
         finally:

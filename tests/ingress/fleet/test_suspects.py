@@ -8,7 +8,7 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 from deployments.ingress.fleet.partial_output import PartialOutput
-from deployments.ingress.fleet.suspects import PROVEN_TOKENS, Suspects, Trace
+from deployments.ingress.fleet.suspects import MAX_FORGIVEN, PROVEN_TOKENS, Suspects, Trace
 from deployments.wire import ErrorKind, GenerationRequest, Refused, TokenEvent
 from tests.ingress.fleet.actors import MODEL, Actors, Fate, produces
 
@@ -48,6 +48,22 @@ def test_a_request_in_whose_steps_two_replicas_died_ends(
 
 def test_a_request_that_gets_on_outlives_any_number_of_replicas() -> None:
     assert n_tokens(Actors(*dies(2, 6, 10), produces()), PLAIN) == 12
+
+
+def test_replicas_that_died_before_their_first_word_did_not_have_the_request() -> None:
+    actors = Actors(*dies(0), produces())
+    actors.model.stillborn = MAX_FORGIVEN
+    assert n_tokens(actors, NATIVE) == 12
+    assert actors.model.opened == MAX_FORGIVEN + 2
+
+
+def test_a_request_with_which_one_replica_after_the_other_dies_ends() -> None:
+    """The first words of some may be lost, too."""
+    actors = Actors(*dies(0), produces())
+    actors.model.stillborn = 10
+    with pytest.raises(Refused):
+        n_tokens(actors, NATIVE)
+    assert actors.model.opened == MAX_FORGIVEN + 2
 
 
 class Running:
