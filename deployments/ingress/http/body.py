@@ -13,10 +13,12 @@ from starlette.requests import Request
 
 from deployments.ingress.http.body_budget import account_of
 from deployments.ingress.http.json_weight import check_weight
+from deployments.ingress.http.large_json import LargeJson
 from deployments.ingress.settings import IngressSettings
 from deployments.wire import ErrorKind, Refused, refused
 
 COMMAND_LIMIT = 1 << 20  # bytes
+LARGE = 1 << 20  # bytes
 DEPTH_LIMIT = 64
 BYTE_ORDER_MARK = "\ufeff"
 SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -71,7 +73,7 @@ def parse_json(body: bytes | bytearray) -> object:
         text = body.decode()
         if text.startswith(BYTE_ORDER_MARK):
             raise refused("The body begins with a byte order mark (BOM), which is no part of JSON")
-        value: object = DECODER.decode(text)
+        value: object = (LARGE_JSON if len(body) > LARGE else DECODER).decode(text)
     except UnicodeDecodeError as error:
         raise refused(f"The body is not UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
@@ -163,3 +165,4 @@ def _too_large(limit: int) -> Refused:
 DECODER = json.JSONDecoder(
     parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_object
 )
+LARGE_JSON = LargeJson(DECODER, _object)

@@ -4,11 +4,21 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails
 
 MAX_STOPS = 32
 MAX_TOOLS = 512
 MAX_LOGIT_BIASES = 4096  # each is added in every step
+PIECE = 1 << 14  # items
 
 # Patterns of strings. A refusal says them in words.
 NAME = r"^[a-zA-Z0-9_-]{1,64}$"
@@ -28,10 +38,37 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+
+def in_pieces(value: object, validate: ValidatorFunctionWrapHandler) -> object:
+    """Validates a list in pieces, between which other threads run."""
+    if not isinstance(value, list) or len(value) <= PIECE:
+        return validate(value)
+    validated: list[object] = []
+    for start in range(0, len(value), PIECE):
+        try:
+            validated += validate(value[start : start + PIECE])
+        except ValidationError as error:
+            moved = [_moved(detail, start) for detail in error.errors()]
+            raise ValidationError.from_exception_data(error.title, moved) from None
+    return validated
+
+
+def _moved(detail: ErrorDetails, start: int) -> InitErrorDetails:
+    index, *path = detail["loc"]
+    assert isinstance(index, int)
+    return InitErrorDetails(
+        type=detail["type"],
+        loc=(start + index, *path),
+        input=detail["input"],
+        ctx=detail.get("ctx", {}),
+    )
+
+
 ItemT = TypeVar("ItemT")
 Value = TypeVar("Value")
 # A list without a limit. Validation ends at the first wrong item: there may be a million.
 Items = Annotated[list[ItemT], Field(fail_fast=True)]
+LongItems = Annotated[list[ItemT], Field(fail_fast=True), WrapValidator(in_pieces)]
 Switch = bool | None
 # "" names no model: clients that know one model only send it.
 MAX_NAME = 1024  # characters of a model's
@@ -41,6 +78,8 @@ ModelName = Annotated[
     BeforeValidator(lambda name: None if name == "" else name),
 ]
 TokenId = Annotated[int, Field(ge=0)]
+TokenIds = Annotated[LongItems[TokenId], Field(min_length=1)]
+TextsAndIds = Annotated[LongItems[str | TokenId], Field(min_length=1)]
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 
 

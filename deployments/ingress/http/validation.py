@@ -16,13 +16,13 @@ Schema = TypeVar("Schema", bound=BaseModel)
 Path = tuple[int | str, ...]
 MAX_ERRORS = 1000  # with more, the details are left out: they would take long
 VERDICT = re.compile(r"^\w+ should ")
-SIZE = re.compile(r"^(List|String|Dictionary) should have ")
+SIZE = re.compile(r"^(List|Value|String|Dictionary) should have ")
 BOUND = re.compile(r"^(greater|less) than ")
 GIVEN_SIZE = re.compile(r", not \d+$")
 MODEL = re.compile(r" or instance of \w+$")
 MUST_BE = "must be "
 NAME_OF_FIELD = "[key]"  # pydantic's last step to it
-KINDS = {"List": "a list", "String": "a string", "Dictionary": "an object"}
+KINDS = {"List": "a list", "Value": "a list", "String": "a string", "Dictionary": "an object"}
 LISTED = "'0123456789"
 REPHRASINGS = {
     "a valid dictionary or object to extract fields from": "an object",

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from deployments.ingress.http.schema import Items, ModelName, Switch, TokenId
+from deployments.ingress.http.schema import ModelName, Switch
 from deployments.ingress.llamacpp.field_types import LoraFields
 from deployments.ingress.pooling.texts import Truncation
 from deployments.wire import refused
@@ -21,7 +21,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "stream": (False,),
 }
 
-Ids = Annotated[Items[TokenId], Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Identifier = Annotated[str, Field(max_length=512)]
 Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]

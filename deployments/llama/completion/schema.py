@@ -7,7 +7,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from deployments.ingress.http.schema import MAX_LOGIT_BIASES, Items, ModelName, Strict, TokenId
+from deployments.ingress.http.schema import (
+    MAX_LOGIT_BIASES,
+    Items,
+    LongItems,
+    ModelName,
+    Strict,
+    TextsAndIds,
+    TokenId,
+)
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.ingress.llamacpp.field_types import NEUTRAL as COMMON
 from deployments.ingress.llamacpp.field_types import (
@@ -78,11 +86,12 @@ class PromptObject(Strict):
         ]
 
 
-Mixed = Annotated[Items[str | TokenId], Field(min_length=1)]
 Prompt = (
-    str | PromptObject | Annotated[Items[str | TokenId | Mixed | PromptObject], Field(min_length=1)]
+    str
+    | PromptObject
+    | Annotated[LongItems[str | TokenId | TextsAndIds | PromptObject], Field(min_length=1)]
 )
-OnePrompt = str | PromptObject | Items[str | int]
+OnePrompt = str | PromptObject | LongItems[str | int]
 
 
 class CompletionFields(Hints, LoraFields):

@@ -12,7 +12,7 @@ from pydantic import Field, RootModel, model_validator
 
 from deployments.ingress.generation.caller import Sender
 from deployments.ingress.generation.plan import check_ids
-from deployments.ingress.http.schema import Items, ModelName, Strict, TokenId
+from deployments.ingress.http.schema import LongItems, ModelName, Strict, TokenId
 from deployments.ingress.http.validation import parse
 from deployments.ingress.routes.service import Answering, TokenizerOperation, recalls_nothing
 from deployments.llama.completion.prompts import mixed_ids
@@ -34,7 +34,7 @@ from deployments.wire import ModelCard, refused
 
 class TokenizeRequest(Strict):
     model: ModelName = None
-    content: str | Items[str | TokenId]
+    content: str | LongItems[str | TokenId]
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
@@ -66,7 +66,7 @@ class TokenizeBody(RootModel[TokenizeRequest | TokenizePrompt | TokenizeChat]):
 
 class DetokenizeRequest(Strict):
     model: ModelName = None
-    tokens: Annotated[Items[TokenId], Field(max_length=1 << 20)]
+    tokens: Annotated[LongItems[TokenId], Field(max_length=1 << 20)]
 
     @property
     def is_heavy(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from deployments.ingress.http.schema import Items, Switch, TokenId
+from deployments.ingress.http.schema import Items, Switch, TokenIds
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.openai.fields.common import MAX_CHOICES
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
@@ -23,12 +23,11 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 
 Text = Annotated[str, Field(min_length=1)]
-Ids = Annotated[Items[TokenId], Field(min_length=1)]
 Prompt = (
     Text
     | Annotated[Items[Text], Field(min_length=1)]
-    | Ids
-    | Annotated[Items[Ids], Field(min_length=1)]
+    | TokenIds
+    | Annotated[Items[TokenIds], Field(min_length=1)]
 )
 
 

@@ -7,11 +7,18 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
 
-from deployments.ingress.http.schema import Items, Strict, Switch, TokenId
+from deployments.ingress.http.schema import (
+    Items,
+    LongItems,
+    Strict,
+    Switch,
+    TextsAndIds,
+    TokenId,
+    TokenIds,
+)
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.ingress.pooling.schema import (
     NEUTRAL,
-    Ids,
     Name,
     OwnLimit,
     PooledFields,
@@ -23,7 +30,7 @@ from deployments.outputs import AnswerKinds, ModelTask, Pooling
 from deployments.wire import ModelCard, refused
 
 Texts = Annotated[Items[str], Field(min_length=1)]
-Inputs = str | Texts | Ids | Annotated[Items[Ids], Field(min_length=1)]
+Inputs = str | Texts | TokenIds | Annotated[Items[TokenIds], Field(min_length=1)]
 EUCLIDEAN, UNNORMALIZED = 2, -1  # llama-server's embd_normalize
 MAX_NORM = 64
 
@@ -185,9 +192,10 @@ class PromptObject(Strict):
     prompt_string: str
 
 
-Mixed = Annotated[Items[str | TokenId], Field(min_length=1)]
 NativeInput = (
-    str | PromptObject | Annotated[Items[str | TokenId | Mixed | PromptObject], Field(min_length=1)]
+    str
+    | PromptObject
+    | Annotated[LongItems[str | TokenId | TextsAndIds | PromptObject], Field(min_length=1)]
 )
 
 

@@ -7,7 +7,6 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 from deployments.ingress.http.schema import (
     MAX_LOGIT_BIASES,
     MAX_STOPS,
-    Items,
     ModelName,
     StopString,
     Strict,
@@ -25,7 +24,6 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOPS)]
 Identifier = Annotated[str, Field(max_length=512)]
 MetadataName = Annotated[str, Field(max_length=64)]
-TokenIds = Annotated[Items[TokenId], Field(min_length=1)]
 BadWord = Annotated[str, Field(min_length=1, max_length=1024)]
 TopLogprobs = Annotated[int, Field(ge=0, le=20)]
 Verbosity = Literal["low", "medium", "high"]  # a hint, for templates that know it

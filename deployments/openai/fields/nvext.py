@@ -8,9 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from deployments.ingress.http.schema import Strict, Switch
+from deployments.ingress.http.schema import Strict, Switch, TokenIds
 from deployments.ingress.http.validation import refuse_unsupported
-from deployments.openai.fields.common import TokenIds
 from deployments.wire import refused
 
 MAX_NAMES = 64

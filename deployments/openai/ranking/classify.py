@@ -9,11 +9,11 @@ from pydantic import Field, model_validator
 from deployments.ingress.generation.abilities import check_classifies
 from deployments.ingress.generation.caller import Sender
 from deployments.ingress.generation.response_builder import Usage
-from deployments.ingress.http.schema import Items, Switch
+from deployments.ingress.http.schema import Items, Switch, TokenIds
 from deployments.ingress.http.sse import encode
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.ingress.pooling.builder import PooledBuilder
-from deployments.ingress.pooling.schema import NEUTRAL, Ids, PooledFields, check_count
+from deployments.ingress.pooling.schema import NEUTRAL, PooledFields, check_count
 from deployments.ingress.pooling.texts import PooledText, Text, TextEncoder
 from deployments.openai.ranking.activations import probabilities
 from deployments.openai.request_headers import read_headers
@@ -27,7 +27,7 @@ Texts = Annotated[Items[str], Field(min_length=1)]
 class ClassifyRequest(PooledFields):
     """`use_activation`: probabilities or logits; without it as the model's files say."""
 
-    input: str | Texts | Ids | Annotated[Items[Ids], Field(min_length=1)]
+    input: str | Texts | TokenIds | Annotated[Items[TokenIds], Field(min_length=1)]
     add_special_tokens: Switch = None
     use_activation: Switch = None
 

@@ -23,6 +23,7 @@ Case = schemathesis.Case[Any]
 Operation = schemathesis.APIOperation[Any, Any, Any, Any]
 
 EXAMPLES = tries(10, 50)
+TIMEOUT_S = 120  # of an answer, however busy the machine is
 POSITIVE = schemathesis.GenerationMode.POSITIVE
 
 
@@ -70,7 +71,7 @@ class Drawn:
             except InvalidSchema:  # schemathesis can't make every wrong value that it thinks of
                 reject()
             prepare(case)
-            case.call_and_validate(checks=CHECKS)
+            case.call_and_validate(checks=CHECKS, timeout=TIMEOUT_S)
 
         ask()
 
@@ -78,7 +79,8 @@ class Drawn:
 def drawn_of(app: ASGIApp, document: str, without: Collection[str] = ()) -> list[Drawn]:
     """Of all operations but those of the paths `without`; `document` is the document's path."""
     found = []
-    for result in schemathesis.openapi.from_asgi(document, app).get_all_operations():
+    schema = schemathesis.openapi.from_asgi(document, app, timeout=TIMEOUT_S)
+    for result in schema.get_all_operations():
         assert isinstance(result, Ok), result
         operation = result.ok()
         if operation.path in without:

@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest
+from deployments.ingress.http import schema as shared_schema
 from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.validation import MAX_ERRORS, parse
 from deployments.ingress.streams.routes import StreamLookup
@@ -224,3 +225,19 @@ def test_what_is_wrong_in_a_nested_field_is_told_with_its_path(body: type[BaseMo
     told = {error.message for error in refusals}
     assert not [message for message in told if JARGON.search(re.sub("`.*?`", "", message))]
     assert not [message for message in told if " or greater" in message or " 0 items" in message]
+
+
+@pytest.mark.parametrize("wrong", [-1, "1", None, 1.5, [1], {}])
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_an_id_is_wrong_in_a_long_list_as_in_a_short_one(
+    wrong: object, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for request, field in ((DetokenizeRequest, "tokens"), (CompletionRequest, "prompt")):
+        body = {field: [1] * 9 + [wrong] + [2] * after}
+        with pytest.raises(Refused) as short:
+            parse(request, body)
+        with monkeypatch.context() as patch:
+            patch.setattr(shared_schema, "PIECE", 4)
+            with pytest.raises(Refused) as long:
+                parse(request, body)
+        assert long.value.error == short.value.error

@@ -44,7 +44,9 @@ def test_why_a_model_could_not_be_loaded_is_said(screen: Screen, problems: Probl
     problems.expect("status of 50[03]")
     screen.pick_model(BROKEN)
     screen.ask("Hello!")
-    expect(screen.role("alert").filter(has_text="not as its config says")).to_be_visible(timeout=LOAD_MS)
+    expect(screen.role("alert").filter(has_text="not as its config says")).to_be_visible(
+        timeout=LOAD_MS
+    )
     screen.role("combobox", "Model").click()
     option = screen.role("listbox", "Models").get_by_role("option", name=BROKEN)
     expect(option).to_contain_text("failed")
