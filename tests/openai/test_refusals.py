@@ -163,6 +163,8 @@ WRONG_COMPLETIONS: list[tuple[dict[str, object], str]] = [
     ({"prompt": [[]]}, "prompt[0]"),
     ({"prompt": [10**6]}, "prompt"),
     ({"prompt": [True]}, "prompt[0]"),
+    ({"prompt": [1, 1, -1]}, "prompt[2]"),
+    ({"prompt": ["a", 1]}, "prompt[1]"),
     ({"prompt": ["a"] * 1025}, "prompt"),
     ({"suffix": "x"}, "suffix"),
     ({"best_of": 2, "stream": True}, "best_of"),

@@ -64,16 +64,26 @@ def refuse_unsupported(
 
 
 def _refusal(error: ValidationError, value: object, outer: str) -> Refused:
-    """One refusal for the deepest wrong field; it names all forms that a union allows there."""
+    """One refusal for the deepest wrong field, in the list that was right for longest where forms of
+    a union differ. It names all forms that are allowed there.
+    """
     if error.error_count() > MAX_ERRORS:
         return refused(f"The body is wrong in {error.error_count()} places")
     details = [(_path(detail, value), detail) for detail in error.errors()]
-    path = max((path for path, _ in details), key=len)
+    first_of_form: dict[Path, Path] = {}
+    for path, detail in details:
+        form = tuple(part for part in detail["loc"] if not isinstance(part, int))
+        first_of_form.setdefault(form, path)
+    path = max(first_of_form.values(), key=_progress)
     here = [detail for other, detail in details if other == path]
     forms = list(dict.fromkeys(_expectation(detail) for detail in here))
     expected = forms[0] if len(forms) == 1 else _any_of(forms)
     param = ".".join(filter(None, (outer, format_path(path))))
     return refused(f"`{param}` {expected}{_received(here[0])}", param)
+
+
+def _progress(path: Path) -> tuple[int, list[int]]:
+    return len(path), [part for part in path if isinstance(part, int)]
 
 
 def _any_of(forms: Sequence[str]) -> str:
