@@ -64,8 +64,8 @@ def refuse_unsupported(
 
 
 def _refusal(error: ValidationError, value: object, outer: str) -> Refused:
-    """One refusal for the deepest wrong field, in the list that was right for longest where forms of
-    a union differ. It names all forms that are allowed there.
+    """One refusal for the deepest wrong field. It names all forms that a union allows there. Where
+    these are lists, the one that was right for longest tells.
     """
     if error.error_count() > MAX_ERRORS:
         return refused(f"The body is wrong in {error.error_count()} places")
