@@ -12,8 +12,8 @@ from typing import NoReturn
 from starlette.requests import Request
 
 from deployments.ingress.http.body_budget import account_of
-from deployments.ingress.http.json_weight import check_weight
-from deployments.ingress.http.large_json import LargeJson
+from deployments.ingress.http.json_body.pieces import LargeJson
+from deployments.ingress.http.json_body.weight import check_weight
 from deployments.ingress.settings import IngressSettings
 from deployments.wire import ErrorKind, Refused, refused
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.ingress.http.body import DEPTH_LIMIT, parse_json
-from deployments.ingress.http.json_weight import (
+from deployments.ingress.http.json_body.weight import (
     LIST_WEIGHT,
     MAX_WEIGHT,
     NAME_WEIGHT,
@@ -94,8 +94,8 @@ def test_a_body_is_refused_by_what_it_holds_and_not_by_what_its_strings_hold(
     body = json.dumps(value, ensure_ascii=ascii_only).encode()
     refusal = pytest.raises(Refused) if weight(value) > limit else contextlib.nullcontext()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deployments.ingress.http.json_weight.MAX_WEIGHT", limit)
-        patch.setattr("deployments.ingress.http.json_weight.PIECE_BYTES", 5)
+        patch.setattr("deployments.ingress.http.json_body.weight.MAX_WEIGHT", limit)
+        patch.setattr("deployments.ingress.http.json_body.weight.PIECE_BYTES", 5)
         with refusal:
             check_weight(body)
 

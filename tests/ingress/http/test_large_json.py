@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.ingress.http import large_json
 from deployments.ingress.http.body import DECODER, LARGE_JSON
+from deployments.ingress.http.json_body import pieces
 from deployments.wire import Refused
 
 SIZE = 12  # characters of a piece
@@ -24,7 +24,7 @@ values = st.recursive(
 @pytest.fixture(autouse=True, scope="module")
 def small_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(large_json, "PIECE", SIZE)
+        patch.setattr(pieces, "PIECE", SIZE)
         yield
 
 
