@@ -13,8 +13,8 @@ from deployments.wire import TokenEvent
 
 class SingleStream:
     """Until its replica sent something the call may wait for a replica. It is not lost then,
-    however long that takes. It may be taken from the first: its replica says nothing before it has
-    computed something.
+    however long that takes. Its replica says nothing before it has computed something: it counts as
+    taken from the first.
     """
 
     is_taken = True

@@ -68,6 +68,7 @@ ItemT = TypeVar("ItemT")
 Value = TypeVar("Value")
 # A list without a limit. Validation ends at the first wrong item: there may be a million.
 Items = Annotated[list[ItemT], Field(fail_fast=True)]
+# The same for what may be a million numbers or short texts.
 LongItems = Annotated[list[ItemT], Field(fail_fast=True), WrapValidator(in_pieces)]
 Switch = bool | None
 # "" names no model: clients that know one model only send it.

@@ -261,7 +261,7 @@ def test_embeddings_outlive_their_replica(pair: Server) -> None:
 
 
 def kill_all(processes: list[int]) -> None:
-    """At one moment: none takes a request over from another one that is dead already."""
+    """None can take a request over before it dies: all are stopped first."""
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in processes:
             os.kill(pid, number)

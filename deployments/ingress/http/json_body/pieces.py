@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 PIECE = 1 << 16  # characters
-MAX_MARKS = 1_000
+MAX_MARKS = 1_000  # quotes and opening brackets: each costs a step in Python
 WHITESPACE = re.compile(r"[ \t\n\r]*")
 NOT_PLAIN = '"[]{}'  # what has an end of its own, and the end of a list
 Pairs = list[tuple[str, object]]
@@ -23,7 +23,7 @@ class LargeJson:
     def decode(self, text: str) -> object:
         """Raises json.JSONDecodeError, RecursionError and what the decoder's hooks raise.
 
-        Of many texts and containers the decoder itself makes less work.
+        A text of more than MAX_MARKS is parsed at once: piece by piece it would take far more work.
         """
         if sum(map(text.count, ('"', "[", "{"))) > MAX_MARKS:
             whole: object = self._decoder.decode(text)
