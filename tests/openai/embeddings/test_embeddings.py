@@ -136,7 +136,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"input": ""}, "input"),
     ({"input": ["x", ""]}, "input[1]"),
     ({"input": [[]]}, "input[0]"),
-    ({"input": [1, "x"]}, "input[0]"),
+    ({"input": [1, "x"]}, "input[1]"),
     ({"input": {"text": "x"}}, "input"),
     ({"input": [10**6]}, "input"),
     ({"input": ["x"] * 8193}, "input"),

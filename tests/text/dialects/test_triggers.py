@@ -53,7 +53,7 @@ def test_the_search_finds_what_the_parser_takes_for_a_call(
             [*parser.push(free[:-1] if found is not None else free), *parser.finish()]
         )
         assert reply.calls == (), text
-        if found is not None and n_begun < tries(4, 1000):
+        if found is not None and n_begun < tries(4, 20):
             n_begun += 1
             reply = held.heard(finished(held, free))
             assert len(reply.calls) >= 1, text
