@@ -71,10 +71,9 @@ max-batch-tokens = 1024
 [seeing]                   ; which sees
 model = seeing
 [pair]                     ; whose requests choose adapters, and whose replicas are killed
-model = tiny
+model = pair
 replicas = 2
 max-running = 16
-ctx-size = 1024
 n-pages = 4096
 lora-modules = polite=polite, terse=terse:0.5
 """
@@ -83,6 +82,7 @@ lora-modules = polite=polite, terse=terse:0.5
 def save_models(folder: Path) -> Path:
     """All of them, and their presets file. Returns its path."""
     save_checkpoint(folder / "tiny")
+    save_checkpoint(folder / "pair", context=4096)  # `tiny` with room for long answers
     save_checkpoint(folder / "b", seed=1)
     save_checkpoint(folder / "c", seed=2)
     _save_big(folder / "big")

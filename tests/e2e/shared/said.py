@@ -13,11 +13,13 @@ from tests.e2e.server import Server
 
 PAIR = "pair"
 PAIR_REPLICAS = ("MantaModel", f"model-{PAIR}")
+# Tokens of an answer: the last one to begin has to begin before the first one ends.
+LONG = 2500
 GREEDY: dict[str, Any] = {"model": PAIR, "temperature": 0}
 HI = [{"role": "user", "content": "Hi"}]
 SCHEMA = {
     "type": "object",
-    "properties": {"note": {"type": "string", "minLength": 800, "maxLength": 850}},
+    "properties": {"note": {"type": "string", "minLength": LONG - 100, "maxLength": LONG - 50}},
     "required": ["note"],
     "additionalProperties": False,
 }
@@ -25,20 +27,20 @@ FUNCTION = {"name": "write_down", "description": "Writes it down.", "parameters"
 TOOLS = {"tools": [{"type": "function", "function": FUNCTION}], "tool_choice": "required"}
 
 CHAT = "/v1/chat/completions"
-LONG_CHAT = {**GREEDY, "messages": HI, "max_tokens": 900}
-TEXT = {**GREEDY, "prompt": "Once", "max_tokens": 900, "ignore_eos": True}
+LONG_CHAT = {**GREEDY, "messages": HI, "max_tokens": LONG}
+TEXT = {**GREEDY, "prompt": "Once", "max_tokens": LONG, "ignore_eos": True}
 UNARY: list[tuple[str, Mapping[str, Any]]] = [
     ("/v1/completions", TEXT),
     (CHAT, {**LONG_CHAT, "ignore_eos": True}),
     ("/v1/messages", LONG_CHAT),
-    ("/completion", {**GREEDY, "prompt": "Once", "n_predict": 900, "ignore_eos": True}),
+    ("/completion", {**GREEDY, "prompt": "Once", "n_predict": LONG, "ignore_eos": True}),
 ]
 STREAMS: list[tuple[str, Mapping[str, Any]]] = [
     (CHAT, {**LONG_CHAT, "ignore_eos": True, "stream_options": {"include_usage": True}}),
     (CHAT, {**LONG_CHAT, **TOOLS}),
     ("/v1/messages", LONG_CHAT),
-    ("/v1/responses", {**GREEDY, "input": "Hi", "max_output_tokens": 900}),
-    ("/completion", {**GREEDY, "prompt": "Once", "n_predict": 900, "ignore_eos": True}),
+    ("/v1/responses", {**GREEDY, "input": "Hi", "max_output_tokens": LONG}),
+    ("/completion", {**GREEDY, "prompt": "Once", "n_predict": LONG, "ignore_eos": True}),
 ]
 # Names of strings that are of the answer, and not of the request.
 TOLD = frozenset(

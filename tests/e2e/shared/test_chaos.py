@@ -17,7 +17,16 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.e2e.server import Server
-from tests.e2e.shared.said import PAIR, PAIR_REPLICAS, STREAMS, UNARY, both_serve, streamed, unary
+from tests.e2e.shared.said import (
+    LONG,
+    PAIR,
+    PAIR_REPLICAS,
+    STREAMS,
+    UNARY,
+    both_serve,
+    streamed,
+    unary,
+)
 from tests.effort import tries
 
 ROUNDS = tries(1, 6)
@@ -316,8 +325,8 @@ def test_a_dead_ingress_leaves_nothing_running(server: Server) -> None:
 @pytest.mark.exhaustive  # tests/ingress/fleet/test_suspects.py: who is taken for the cause
 @pytest.mark.timeout(900)
 def test_of_all_that_lost_two_replicas_the_one_with_a_grammar_ends(pair: Server) -> None:
-    plain = {"model": PAIR, "prompt": "Once", "max_tokens": 900, "ignore_eos": True}
-    bound = {**plain, "ignore_eos": False, "structured_outputs": {"regex": "([a-d]{3} ){300}"}}
+    plain = {"model": PAIR, "prompt": "Once", "max_tokens": LONG, "ignore_eos": True}
+    bound = {**plain, "ignore_eos": False, "structured_outputs": {"regex": "([a-d]{3} ){610}"}}
 
     def all_are_lost_twice() -> bool:
         pair.eventually(lambda: both_serve(pair))
