@@ -1,4 +1,4 @@
-"""What Manta serves by: its actors, the engine, and the protocols in front of them."""
+"""The parts of Manta: its actors, the engine, and the protocols in front of them."""
 
 import sys
 

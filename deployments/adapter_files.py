@@ -103,7 +103,7 @@ class AdapterInfo:
 
 
 def read_adapter_info(path: str) -> AdapterInfo:
-    """What the files in the folder `path` say. Reads all of them, for the digest.
+    """Returns what the files in the folder `path` say. Reads all of them, for the digest.
 
     Raises AdapterError, a ValueError that names the folder and what is wrong in it.
     """
@@ -121,9 +121,9 @@ def read_adapter_info(path: str) -> AdapterInfo:
 
 
 def read_adapter_files(path: str, max_bytes: int | None = None) -> tuple[AdapterInfo, bytes]:
-    """As `read_adapter_info`, and the bytes of the file with the matrices, which it is about.
+    """Returns what `read_adapter_info` does, and the bytes of the file with the matrices.
 
-    Raises AdapterError, also for a file of more than `max_bytes`.
+    The info is about these bytes. Raises AdapterError, also for a file of more than `max_bytes`.
     """
     folder = Path(path)
     config = _read_config_bytes(folder)
@@ -143,7 +143,7 @@ def read_adapter_files(path: str, max_bytes: int | None = None) -> tuple[Adapter
 
 
 def adapter_digest(config: bytes, weights: Iterable[bytes]) -> bytes:
-    """Of the content of both files; that of the second one may come in parts."""
+    """Returns the digest of both files' content; that of the second one may come in parts."""
     hasher = blake2b(digest_size=DIGEST_BYTES, person=DIGEST)
     hasher.update(len(config).to_bytes(8, "little") + config)
     for part in weights:
@@ -191,7 +191,7 @@ def _info(
     base = config.get("base_model_name_or_path")
     return AdapterInfo(
         digest=digest,
-        rank=max(one.rank for one in modules.values()),
+        rank=max(module.rank for module in modules.values()),
         alpha=_positive_number(folder, "lora_alpha", config.get("lora_alpha")),
         targets=tuple(sorted({name.rpartition(".")[2] for name in modules})),
         base_model=base if isinstance(base, str) else "",

@@ -1,4 +1,4 @@
-"""What an ingress and a replica say to each other on a channel: one stream for many sequences."""
+"""The messages of an ingress and a replica on a channel: one stream for many sequences."""
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ def decode_update(words: bytes) -> tuple[list[Join], list[Leave], list[Piece]]:
 
 def needs_pieces(request: GenerationRequest) -> bool:
     """Whether its files are more than a message should have."""
-    return sum(len(one.data) for one in request.media) > PIECE_BYTES
+    return sum(len(file.data) for file in request.media) > PIECE_BYTES
 
 
 def cut_files(join: Join) -> Iterator[Piece]:
@@ -72,16 +72,16 @@ def cut_files(join: Join) -> Iterator[Piece]:
 
 
 def without_files(join: Join) -> Join:
-    """As it follows its pieces."""
-    media = tuple(replace(one, data=b"") for one in join.request.media)
+    """Returns the join as it follows its pieces: without the bytes of its files."""
+    media = tuple(replace(file, data=b"") for file in join.request.media)
     return join._replace(request=replace(join.request, media=media))
 
 
 def with_files(join: Join, files: Mapping[int, bytearray]) -> Join:
     """`files` are joined pieces, by the indices of the files."""
     media = tuple(
-        replace(one, data=bytes(files.get(index, b"")))
-        for index, one in enumerate(join.request.media)
+        replace(file, data=bytes(files.get(index, b"")))
+        for index, file in enumerate(join.request.media)
     )
     return join._replace(request=replace(join.request, media=media))
 
@@ -110,7 +110,7 @@ def request_weight(request: GenerationRequest) -> int:
     listed = len(request.stop_token_ids) + len(sampling.dry.breakers if sampling.dry else ())
     labels = len(request.output.token_ids) if isinstance(request.output, LabelParams) else 0
     texts = len(request.grammar) + len(request.content.salt)
-    files = sum(len(one.data) for one in request.media) // BYTES_PER_WEIGHT
+    files = sum(len(file.data) for file in request.media) // BYTES_PER_WEIGHT
     return tokens + biased + listed + labels + texts + files
 
 
@@ -119,4 +119,4 @@ def event_weight(event: TokenEvent) -> int:
         return len(event.vectors.data) // BYTES_PER_WEIGHT
     if event.logprobs is None:
         return len(event.token_ids)
-    return sum(2 + len(one.top) for one in event.logprobs)
+    return sum(2 + len(token.top) for token in event.logprobs)

@@ -16,7 +16,7 @@ def create_detached_task(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[Val
 
 
 def create_shared_task(work: Coroutine[Any, Any, ValueT]) -> "asyncio.Task[ValueT]":
-    """As `create_detached_task`, for work that several wait for, each of whom may leave."""
+    """Creates a task like `create_detached_task`, for several waiters, each of whom may leave."""
     task = create_detached_task(work)
     task.add_done_callback(_look_at)
     return task
@@ -36,6 +36,6 @@ async def to_its_end(work: Coroutine[Any, Any, ValueT]) -> ValueT:
 
 
 def _look_at(done: "asyncio.Task[Any]") -> None:
-    """At a failure, which nobody else does when the client has left."""
+    """Looks at a failure, which nobody else does when the client has left."""
     if not done.cancelled():
         done.exception()

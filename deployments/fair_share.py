@@ -26,7 +26,7 @@ class FairShare:
 
     @property
     def most(self) -> int:
-        """What a client that is alone may hold."""
+        """The most that a client may hold while it is alone."""
         return MAX_OF_FREE * self._limit // (MAX_OF_FREE + 1)
 
     def has_room(self, client: str, n: int) -> bool:

@@ -1,11 +1,11 @@
-"""What begins a grammar within an output: a part of a `GenerationRequest`."""
+"""The triggers of a grammar within an output: a part of a `GenerationRequest`."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerMode:
-    """What one part of an output is searched for.
+    """The marks that one part of an output is searched for.
 
     Each mark leads to the mode of that number; a mark with the number ~i is trigger i. Without
     `otherwise` a mark may come anywhere. With it one must come at once, and if none does, that mode
@@ -21,7 +21,7 @@ class TriggerMode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrammarTriggers:
-    """What begins a grammar within an output. Up to the first trigger the output is free.
+    """The triggers that begin a grammar within an output. The output is free up to the first one.
 
     The search starts in the first of `modes`. The grammar reads the trigger's own one of `leads`
     first, and then the text behind the trigger. Special tokens other than `kept_specials` are no

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class MediaKind(StrEnum):
-    """What a medium is. A template knows the parts of a message by the same names."""
+    """The kind of a medium. A template knows the parts of a message by the same names."""
 
     IMAGE = "image"
     AUDIO = "audio"
@@ -80,13 +80,13 @@ class AudioRules(KindRules, ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaRules:
-    """What a model can see and hear, beside text. None for what it can't."""
+    """The media that a model can see and hear, beside text. None for those that it can't."""
 
     images: ImageRules | None = None
     audio: AudioRules | None = None
 
     @property
     def kinds(self) -> tuple[MediaKind, ...]:
-        """In the order in which modalities are listed."""
+        """The kinds in the order in which modalities are listed."""
         found = {MediaKind.IMAGE: self.images, MediaKind.AUDIO: self.audio}
         return tuple(kind for kind, rules in found.items() if rules is not None)

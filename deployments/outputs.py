@@ -7,7 +7,7 @@ VECTOR_ITEM_BYTES = 4  # a number of a vector is a float32
 
 
 class ModelTask(StrEnum):
-    """What a model is for, by its files or by its setting."""
+    """The task of a model, by its files or by its setting."""
 
     GENERATE = "generate"
     EMBED = "embed"  # a vector for a text
@@ -25,7 +25,7 @@ class Pooling(StrEnum):
 
 
 class Activation(StrEnum):
-    """What makes probabilities of the logits of a classification head."""
+    """The function that makes probabilities of the logits of a classification head."""
 
     NONE = "none"
     SIGMOID = "sigmoid"

@@ -1,4 +1,4 @@
-"""What replicas tell the router of themselves, and what the router tells ingresses of them."""
+"""The reports of replicas to the router, and what the router tells ingresses of replicas."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from deployments.wire import ModelStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaReport:
-    """What a replica sends the router of itself: how busy it is, and which pages it holds.
+    """A report of a replica to the router: how busy it is, and which pages it holds.
 
     Page hashes stand one after the other in `stored` and `evicted`; where a hash would be in both,
     only the last of it counts and stands there. `sequence` rises by one with each report of one

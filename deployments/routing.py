@@ -1,4 +1,4 @@
-"""What an ingress asks the router for each request, and its answer."""
+"""The question of an ingress to the router for each request, and the router's answer."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -48,7 +48,7 @@ class AdapterTable:
 
     @classmethod
     def of(cls, adapters: Iterable[ServedAdapter]) -> "AdapterTable":
-        listed = tuple(sorted(adapters, key=lambda one: one.id))
+        listed = tuple(sorted(adapters, key=lambda adapter: adapter.id))
         digest = blake2b(repr(listed).encode(), digest_size=8).hexdigest()
         return cls(listed, digest if listed else "")
 
@@ -68,12 +68,12 @@ def named_adapter(
     model, separator, name = asked.rpartition(SEPARATOR)
     if separator and model not in names:
         return None
-    return next((one for one in adapters if one.name == name), None)
+    return next((adapter for adapter in adapters if adapter.name == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedAdapters:
-    """What a request finds: the adapters of its model, and the one that its `model` names.
+    """The adapters of a request: those of its model, and the one that its `model` names.
 
     asked: its `model`. names: the model's own.
     """
@@ -88,10 +88,14 @@ class AskedAdapters:
 
     @property
     def implied(self) -> Scales:
-        """What a request gets that chooses nothing beside its `model`."""
+        """The adapters and scales of a request that chooses nothing beside its `model`."""
         if (named := self.named) is not None:
             return [(named, named.scale)] if named.scale else []
-        return [(one, one.default_scale) for one in self.table.adapters if one.default_scale]
+        return [
+            (adapter, adapter.default_scale)
+            for adapter in self.table.adapters
+            if adapter.default_scale
+        ]
 
     def means_the_same(self, table: AdapterTable, used: Iterable[Adapter]) -> bool:
         """Whether a request that uses these adapters would get them of this table, too."""
@@ -100,8 +104,8 @@ class AskedAdapters:
             return False
         if contents(self.implied) != contents(later.implied):
             return False
-        digests = {one.digest for one in table.adapters}
-        return all(one.digest in digests for one in used)
+        digests = {adapter.digest for adapter in table.adapters}
+        return all(adapter.digest in digests for adapter in used)
 
 
 PLAIN_MODEL = AskedAdapters()  # without adapters

@@ -63,7 +63,7 @@ class Refused(Exception):
 
     @classmethod
     def of_kind(cls, kind: ErrorKind, message: str, param: str | None = None) -> "Refused":
-        """To be raised. `param` is the field of the request that is at fault, if it is one."""
+        """An exception to raise. `param` is the field of the request that is at fault, if any."""
         return cls(RequestError(kind, message, param))
 
     def __str__(self) -> str:
@@ -302,7 +302,7 @@ def merge(events: list[TokenEvent]) -> TokenEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """What an ingress must know of a model to turn text into ids and back, without its files."""
+    """All that an ingress must know of a model to turn text into ids and back without its files."""
 
     name: str
     version: str  # changes with anything that changes ids, text or limits
@@ -334,12 +334,12 @@ class ModelCard:
 
 
 def media_kinds(card: ModelCard) -> tuple[MediaKind, ...]:
-    """What the model reads beside text."""
+    """Returns the kinds of media that the model reads beside text."""
     return () if card.media is None else card.media.kinds
 
 
 class ModelState(StrEnum):
-    """Of a model; SLEEPING means that it is deployed and holds neither weights nor pages."""
+    """A model that is SLEEPING is deployed and holds neither weights nor pages."""
 
     DOWNLOADING = "downloading"
     UNLOADED = "unloaded"

@@ -66,7 +66,7 @@ class Allocator:
                 self._free.append(page)
 
     def discard(self, page: int) -> None:
-        """What a page holds is of no use. An evictable one becomes free, one in use stays so."""
+        """Frees an evictable page whose content is of no use. A page in use stays so."""
         if page in self._evictable:
             del self._evictable[page]
             self._free.append(page)

@@ -140,14 +140,14 @@ class KVCache:
 
     @property
     def journal(self) -> Journal:
-        """What can be found here, for another thread."""
+        """The journal of what can be found here, for another thread."""
         return self.pool.journal
 
     def bind(
         self, page_table: IntArray, total_len: IntArray, new_len: IntArray | None = None
     ) -> KvcacheView:
-        """What attention layers of the first group write to and gather from, for rows with these
-        pages.
+        """Returns the view that attention layers of the first group write to and gather from, for
+        rows with these pages.
 
         page_table [rows, pages]; total_len [rows], tokens after the write; new_len [rows], how many
         of these are written, by default the newest one of each row.
@@ -166,12 +166,12 @@ class KVCache:
 
     @property
     def checkpoints(self) -> StateSlots | None:
-        """Where states are kept for prefixes, if they are."""
+        """The slots that keep states for prefixes; None: none are kept."""
         return self.states if self.shape.max_checkpoints else None
 
     def count_checkpoints(self) -> dict[str, int]:
-        """Of states that are kept for prefixes: how many there are, their bytes, and how many were
-        saved and restored since the start."""
+        """Counts the states that are kept for prefixes, their bytes, and how many were saved and
+        restored since the start."""
         states = self.states
         if states is None:
             return {}
@@ -273,7 +273,9 @@ class KVCache:
         index, n_kept = divmod(n_tokens, self.shape.page_size)
         if n_kept:
             groups = range(len(self.groups))
-            self._stale += [(one, self.table.page(task_id, index, one), n_kept) for one in groups]
+            self._stale += [
+                (group, self.table.page(task_id, index, group), n_kept) for group in groups
+            ]
 
     def record(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
         """Makes the task's full pages from `first_page` on findable under `hashes`, where sequences
@@ -320,8 +322,8 @@ class KVCache:
         self.pool.free(self.table.remove(task_id))
 
     def take_uncleared(self) -> IntArray:
-        """What every storage has to clear before the next batch: [n, 3], each a group, a page and
-        how many of its first tokens stay."""
+        """Takes the tails that every storage has to clear before the next batch: [n, 3], each a
+        group, a page and how many of its first tokens stay."""
         tails, self._stale = self._stale, []
         return np.array(tails, dtype=np.int64).reshape(-1, 3)
 
@@ -365,7 +367,8 @@ class KVCache:
         """The first of `n` pages that some group with a window has to have for a hit."""
         page_size = self.shape.page_size
         return (
-            min(self.groups[one].first_needed(n * page_size) for one in self._windows) // page_size
+            min(self.groups[number].first_needed(n * page_size) for number in self._windows)
+            // page_size
         )
 
     def _missing_at(self, hashes: Sequence[bytes], n: int) -> int | None:

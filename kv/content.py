@@ -1,4 +1,4 @@
-"""What makes the keys and values of a sequence besides its tokens, as part of its pages' hashes.
+"""The inputs of a sequence's keys and values besides its tokens, as part of its pages' hashes.
 
 Two sequences share a page only if all that made it is equal. Free of torch, because routers and
 ingresses hash prompts too.
@@ -62,17 +62,18 @@ class Content:
     def root(self) -> bytes:
         """The parent of the first page: DIGEST_BYTES bytes for all that changes every page."""
         salt = self.salt.encode("utf-8", "surrogatepass")
-        adapters = (pack("<d", one.scale) + one.digest for one in self.adapters)
+        adapters = (pack("<d", adapter.scale) + adapter.digest for adapter in self.adapters)
         return blake2b(_joined((salt, *adapters)), digest_size=DIGEST_BYTES, person=ROOT).digest()
 
     def extra(self, first: int, end: int) -> bytes:
-        """What the tokens in the places `first` to `end` (excluded) do not say: which parts of
-        which media are there. Empty for text alone."""
+        """Returns what the tokens in the places `first` to `end` (excluded) do not say: which parts
+        of which media are there. Empty for text alone."""
         if not self.media:
             return b""
-        media = (one for one in self.media if one.first < end and first < one.end)
+        media = (medium for medium in self.media if medium.first < end and first < medium.end)
         return _joined(
-            pack("<qq", one.first - first, one.end - first) + one.digest for one in media
+            pack("<qq", medium.first - first, medium.end - first) + medium.digest
+            for medium in media
         )
 
 

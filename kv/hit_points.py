@@ -14,7 +14,7 @@ from kv.told_pages import ToldPages
 
 @dataclass(eq=False, slots=True)
 class _End:
-    """Of a sequence with these hashes of pages, the first `n` can be hit."""
+    """A sequence with these hashes of pages, of which the first `n` can be hit."""
 
     hashes: Sequence[bytes]
     n: int
@@ -88,7 +88,8 @@ class HitPoints:
         assert needed == {(page, end) for page, found in self._needing.items() for end in found}
 
     def _move(self, end: _End, n_told: int, n: int) -> None:
-        """To `n` pages, of a sequence of which `n_told` are told of. There is one end at a page."""
+        """Moves an end to `n` pages of its sequence, `n_told` of which are told of. There is one
+        end at a page."""
         if n and end.hashes[n - 1] in self._ends:
             n = 0
         self._told.remove(end.hashes[n:n_told])

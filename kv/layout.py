@@ -1,4 +1,4 @@
-"""What the layers of a model store of a token, and which layers share a sequence's pages.
+"""The layout of a cache: what layers store of a token, and which layers share a sequence's pages.
 
 Layers may differ in what they store and in how long they need it. Those of one group keep their
 keys as long as each other: a page of a group holds some tokens of all of its layers.
@@ -64,14 +64,15 @@ class Group:
 
 
 def alike(n_layers: int, kv_heads: int, head_dim: int) -> Layout:
-    """Of layers that do not differ."""
+    """Returns the layout of layers that do not differ."""
     return (LayerShape(kv_heads, head_dim),) * n_layers
 
 
 def within(layout: Layout, max_tokens: int) -> Layout:
     """The same without windows that no sequence of `max_tokens` tokens fills."""
     return tuple(
-        one._replace(window=None) if (one.window or 0) >= max_tokens else one for one in layout
+        shape._replace(window=None) if (shape.window or 0) >= max_tokens else shape
+        for shape in layout
     )
 
 
@@ -84,7 +85,7 @@ def group_layers(layout: Layout) -> tuple[Group, ...]:
     attending = [layer for layer, shape in enumerate(layout) if shape.token_numbers]
     windows = {layout[layer].window for layer in attending} or {None}
     ordered = sorted(windows, key=lambda window: (window is not None, window or 0))
-    kinds = [[layer for layer in attending if layout[layer].window == one] for one in ordered]
+    kinds = [[layer for layer in attending if layout[layer].window == window] for window in ordered]
     if len(kinds) == 1:
         return (Group(tuple(attending), ordered[0]),)
 

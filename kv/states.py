@@ -44,7 +44,7 @@ class Checkpoint(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """What a task holds references to."""
+    """The states that a task holds references to."""
 
     states: list[State] = field(default_factory=list)  # up to three; the newest is last
     border: Border | None = None

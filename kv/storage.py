@@ -53,7 +53,7 @@ class Storage:
         self.k = [k for k, _ in self.layers]
         self.v = [v for _, v in self.layers]
         self._layers_by_group = [
-            [self.layers[layer] for layer in one.layers] for one in self.groups
+            [self.layers[layer] for layer in layer_group.layers] for layer_group in self.groups
         ]
 
     @property
@@ -103,7 +103,7 @@ class Storage:
             self.clear_tail(group, page, n_kept)
 
     def _token_bytes(self) -> int:
-        """Of one layer, keys and values, at most."""
+        """Returns the bytes of a token in one layer, keys and values, at most."""
         return max(shape.token_numbers for shape in self.layout) * self.dtype.itemsize
 
     def _views(self, begin: int, shape: LayerShape) -> tuple[Tensor, Tensor]:
@@ -115,8 +115,8 @@ class Storage:
         return k, k if shape.has_values_in_keys else self._pages[:, middle:end].view(sizes)
 
     def _addressed_as(self, layout: Layout) -> list[int]:
-        """By layer, the first one whose tokens have the same pages and slots. A layer that stores
-        nothing has them of any other one."""
+        """Returns for each layer the first one whose tokens have the same pages and slots. A layer
+        that stores nothing has them of any other one."""
         addresses = [*zip(self.group_of, self.page_stride, strict=True)]
         stored = [layer for layer, shape in enumerate(layout) if shape.token_numbers] or [0]
         firsts = {addresses[layer]: layer for layer in reversed(stored)}

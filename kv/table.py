@@ -40,7 +40,7 @@ class TaskTable:
         return len(self._pages)
 
     def task_ids(self) -> list[str]:
-        """Of all tasks in the table, in the order of their insertion."""
+        """Returns the ids of all tasks in the table, in the order of their insertion."""
         return list(self._rows)
 
     def insert(

@@ -16,19 +16,21 @@ class ToldPages:
 
     def add(self, hashes: Iterable[bytes]) -> None:
         """Something stands behind these pages, which are a prefix or go on behind one."""
-        for one in hashes:
-            if not self._n_behind[one]:
-                self._journal.stored(one)
-            self._n_behind[one] += 1
+        for page_hash in hashes:
+            if not self._n_behind[page_hash]:
+                self._journal.stored(page_hash)
+            self._n_behind[page_hash] += 1
 
     def remove(self, hashes: Iterable[bytes]) -> None:
-        """It no longer does."""
-        for one in hashes:
-            self._n_behind[one] -= 1
-            if not self._n_behind[one]:
-                del self._n_behind[one]
-                self._journal.evicted(one)
+        """Something no longer stands behind these pages."""
+        for page_hash in hashes:
+            self._n_behind[page_hash] -= 1
+            if not self._n_behind[page_hash]:
+                del self._n_behind[page_hash]
+                self._journal.evicted(page_hash)
 
     def check(self, standing: Iterable[Iterable[bytes]]) -> None:
         """Asserts that these prefixes are what stands behind pages."""
-        assert self._n_behind == Counter(one for hashes in standing for one in hashes), "miscounted"
+        assert self._n_behind == Counter(
+            page_hash for hashes in standing for page_hash in hashes
+        ), "miscounted"

@@ -1,4 +1,4 @@
-"""What attention layers see of the cache: they write new keys and values, and gather all of them.
+"""The cache as attention layers see it: they write new keys and values, and gather all of them.
 
 Keys are written after the rotary embedding, at their absolute positions.
 """

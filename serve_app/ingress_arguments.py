@@ -98,7 +98,7 @@ class HttpArguments(StrictOptions):
 
     def known_keys(self) -> ApiKeys:
         """Raises ValueError for keys that can't be used."""
-        return api_keys([one.get_secret_value() for one in self.api_keys], self.api_key_file)
+        return api_keys([key.get_secret_value() for key in self.api_keys], self.api_key_file)
 
     def known_hosts(self) -> tuple[str, ...]:
         return tuple(host.lower() for host in self.hosts)

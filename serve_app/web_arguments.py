@@ -89,7 +89,7 @@ class WebArguments(HttpArguments):
         return (self.ingress_settings(), self.web_settings())
 
     def web_settings(self) -> WebSettings:
-        limits = {one.name: getattr(self, one.name) for one in fields(StoreLimits)}
+        limits = {field.name: getattr(self, field.name) for field in fields(StoreLimits)}
         return WebSettings(
             page=str(SOURCES / "dist"),
             why_no_page=str(SOURCES / "build_failure.txt"),

@@ -221,12 +221,15 @@ class ServerResultBlock(Strict):
             return set()
         references = self.content.get("tool_references")
         found = references if isinstance(references, list) else []
-        return {str(one.get("tool_name")) for one in found if isinstance(one, dict)}
+        return {
+            str(reference.get("tool_name")) for reference in found if isinstance(reference, dict)
+        }
 
 
 class ServerNoteBlock(Strict):
-    """What another server wrote down for itself: the models that it tried, the tools that it found.
-    It is left out of the prompt.
+    """A note that another server wrote for itself. It is left out of the prompt.
+
+    It holds the models that the server tried, or the tools that it found.
     """
 
     model_config = ConfigDict(extra="allow")

@@ -172,7 +172,10 @@ def clear_thoughts(messages: Sequence[Fields], kept: int) -> tuple[list[Fields],
             turns.append([])
     older = list(filter(None, turns))[:-kept]
     cleared = set(chain.from_iterable(older))
-    left = [_without_thoughts(one) if at in cleared else one for at, one in enumerate(messages)]
+    left = [
+        _without_thoughts(original) if at in cleared else original
+        for at, original in enumerate(messages)
+    ]
     return left, len(older)
 
 

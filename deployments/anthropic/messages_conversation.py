@@ -103,7 +103,9 @@ def left_out(request: PromptFields) -> Iterator[str]:
 def _tool(path: str, tool: CustomTool) -> Tool:
     description = tool.description or ""
     if tool.input_examples:
-        examples = "\n".join(json.dumps(one, ensure_ascii=False) for one in tool.input_examples)
+        examples = "\n".join(
+            json.dumps(example, ensure_ascii=False) for example in tool.input_examples
+        )
         description = f"{description}\nExamples of its input:\n{examples}".lstrip()
     param = f"{path}.input_schema"
     return Tool(tool.name, description, tool.input_schema, bool(tool.strict), param)
@@ -123,7 +125,9 @@ def _answer(request: PromptFields) -> str:
 
 
 def _thinking(request: PromptFields) -> Thinking:
-    """Without `thinking` it is off where the template allows that: clients expect text in the first
+    """Returns the thinking that the request asks for.
+
+    It is off without `thinking` where the template allows that: clients expect text in the first
     block.
     """
     thinking, config = request.thinking, request.output_config
@@ -150,7 +154,7 @@ class Transcript:
         self._caller = ""  # the message that has them
         self._signed_thoughts = SignedThoughts()
         self._add_system(_system_texts(request.system or ()))
-        for role, group in groupby(enumerate(request.messages), lambda one: one[1].role):
+        for role, group in groupby(enumerate(request.messages), lambda numbered: numbered[1].role):
             self._add_turn(role, list(group))
         self._check_results()
         if request.messages[-1].role == "assistant":
@@ -193,7 +197,7 @@ class Transcript:
             raise refused(f"`{param}` matches no `tool_use` block of the previous message", param)
         if isinstance(block.content, list):
             self.loaded_tools |= {
-                one.tool_name for one in block.content if isinstance(one, ToolReferenceBlock)
+                part.tool_name for part in block.content if isinstance(part, ToolReferenceBlock)
             }
         self.messages.append(
             {
@@ -305,13 +309,17 @@ def sources_of(request: PromptFields) -> list[Source]:
                     for part_index, part in enumerate(block.content)
                     if isinstance(part, WithMedia)
                 )
-                found += (replace(one, from_tool=True) for one in returned if one is not None)
+                found += (
+                    replace(tool_source, from_tool=True)
+                    for tool_source in returned
+                    if tool_source is not None
+                )
     return [source for source in found if source is not None]
 
 
 def _result_text(block: ToolResultBlock, media: PromptMedia) -> str:
     content = block.content or ""
-    parts = (content,) if isinstance(content, str) else (_text_of(one, media) for one in content)
+    parts = (content,) if isinstance(content, str) else (_text_of(part, media) for part in content)
     text = "\n".join(parts)
     if not block.is_error:
         return text

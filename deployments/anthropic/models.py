@@ -21,14 +21,14 @@ async def anthropic_page(
     Anthropic's clients can't ask them. Raises Refused."""
     models = served_models(statuses)
     cards = await cards_of(cluster, models)
-    models = [one for one in models if _generates(cards[one.status.name])]
-    start, end = _bounds([one.id for one in models], query)
+    models = [model for model in models if _generates(cards[model.status.name])]
+    start, end = _bounds([model.id for model in models], query)
     more = start > 0 if "before_id" in query else end < len(models)
     if "active" not in (_lifecycles(query) or ["active"]):
         start, end, more = 0, 0, False  # none is deprecated or retired
     page = models[start:end]
     return {
-        "data": [_model(one, cards[one.status.name]) for one in page],
+        "data": [_model(model, cards[model.status.name]) for model in page],
         "has_more": more,
         "first_id": models[start].id if page else None,
         "last_id": models[end - 1].id if page else None,

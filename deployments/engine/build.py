@@ -50,9 +50,9 @@ def build_cache(
     else:
         shape = shape_together(model, limits, ranks)
     if not is_encoder(model):
-        for one in (model, *([] if draft is None else [draft.model])):
-            replace_attention(one, shape.max_tokens)
-            fuse(one)
+        for paged_model in (model, *([] if draft is None else [draft.model])):
+            replace_attention(paged_model, shape.max_tokens)
+            fuse(paged_model)
     return KVCache(shape, dtype=model.dtype, device=model.device)
 
 
@@ -107,7 +107,7 @@ def build_scheduler(
 
 
 def usable_encoder(model: PreTrainedModel, ranks: Ranks | None) -> MediaEncoder | None:
-    """What makes the vectors of a model's media. None: it is served for texts alone."""
+    """Returns the encoder of a model's media. None: the model is served for texts alone."""
     if ranks is not None or is_encoder(model):
         return None
     return media_encoder(model)

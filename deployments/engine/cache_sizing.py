@@ -119,10 +119,10 @@ def cache_shape(
 
 
 def encoder_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
-    """Of a model that keeps nothing of a text: each one that runs has one page, of no bytes. The
-    longest text fits into a step.
+    """Returns the shape for a model that keeps nothing of a text: each text that runs has one page,
+    of no bytes. The longest text fits into a step.
 
-    Raises as `cache_shape`.
+    Raises what `cache_shape` raises.
     """
     longest, tokens = max_text_tokens(model), max(limits.max_batch_tokens, limits.max_running)
     if (limits.context_length or 0) > longest:
@@ -146,7 +146,8 @@ def _sized(
     shape: CacheShape,
     draft: DraftModel | None,
 ) -> CacheShape:
-    """As many pages as fit into memory, but no more than the longest running tasks can use."""
+    """Returns the shape with as many pages as fit into memory, but no more than the longest running
+    tasks can use."""
     page_bytes = shape.page_bytes(model.dtype)
     setting, budget = "kv_gib", int((limits.kv_gib or CPU_KV_GIB) * GIB)
     if limits.kv_gib is None and model.device.type == "cuda":
@@ -175,7 +176,7 @@ def _sized(
 
 
 def _ahead_bytes(model: PreTrainedModel, shape: CacheShape) -> int:
-    """Of the vectors of media that running tasks have before their steps."""
+    """Returns the bytes of the vectors of media that running tasks have before their steps."""
     hidden: int = model.config.get_text_config(decoder=True).hidden_size
     n_bytes: int = STEPS_AHEAD * shape.max_new_tokens * hidden * model.dtype.itemsize
     return n_bytes
@@ -192,7 +193,8 @@ def with_room_for_states(shape: CacheShape, budget: int) -> tuple[CacheShape, in
 
 
 def _with_states_within(shape: CacheShape, budget: int) -> CacheShape:
-    """With no more running tasks than have their states in so many bytes, and one at least."""
+    """Returns the shape with no more running tasks than have their states in `budget` bytes, and
+    one at least."""
     task_bytes = max(1, SLOTS_PER_TASK * shape.state_bytes)
     return replace(shape, max_tasks=max(1, min(shape.max_tasks, budget // task_bytes)))
 
@@ -218,7 +220,7 @@ def _with_room_for_sounds(
 def _measure_steps(
     model: PreTrainedModel, limits: EngineLimits, shape: CacheShape, draft: DraftModel | None
 ) -> DeviceMemory:
-    """Of the model and of its draft model, which compute one after the other. Both have graphs."""
+    """Measures a model and its draft model, which compute one after the other. Both have graphs."""
     if draft is None:
         return _measure_step(model, limits, shape, 0, len(shape.layout))
     n_layers = len(shape.layout) - len(draft.layout)
@@ -253,7 +255,7 @@ def _measure_step(
 
 
 def captured_tokens(limits: EngineLimits) -> int:
-    """Of the largest captured step."""
+    """Returns the tokens of the largest captured step."""
     return max(limits.max_running, MAX_SMALL_CHUNK)
 
 
@@ -344,7 +346,7 @@ def _page_shape(model: PreTrainedModel, limits: EngineLimits, layout: Layout) ->
 
 
 def _max_checkpoints(limits: EngineLimits, n_bytes: int) -> int:
-    """Of a model whose sequences have states of so many bytes."""
+    """Returns the most checkpoints of a model whose sequences have states of `n_bytes` bytes."""
     if not n_bytes:
         return 0
     n = limits.ctx_checkpoints * limits.max_running

@@ -228,8 +228,8 @@ class EngineCore:
         return make_task(task_id, request, mailbox, self.eos_token_ids, context_length, pooled)
 
     def _find_long_span(self, request: GenerationRequest) -> RequestError | None:
-        """Where ids of a medium attend to each other both ways, one step has all of them, beside
-        all rows that go on."""
+        """Returns the error of a medium that is too long for a step. Where ids of a medium attend
+        to each other both ways, one step has all of them, beside all rows that go on."""
         if self._encoder is None or self._encoder.bidirectional is Bidirectional.NOWHERE:
             return None
         most = self.cache.shape.max_new_tokens - self.cache.shape.max_tasks + 1

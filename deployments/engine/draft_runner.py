@@ -26,7 +26,7 @@ from kv.cache import KVCache
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What the draft model says next of some tasks."""
+    """The tokens that the draft model says next for some tasks."""
 
     token_ids: Sequence[int]  # [tasks]
     probs: Sequence[float]  # [tasks], how sure it is of each; 1 where nobody asks

@@ -131,7 +131,7 @@ class InferenceEngine:
         """
         if isinstance(prompt, str):
             return self.generate_with_request(self.request(prompt, **options), stream)
-        pieces = self._pieces([self.request(one, **options) for one in prompt])
+        pieces = self._pieces([self.request(prompt_text, **options) for prompt_text in prompt])
         if stream:
             return pieces
         texts = [""] * len(prompt)
@@ -142,7 +142,7 @@ class InferenceEngine:
     def generate_with_request(
         self, request: GenerationRequest, stream: bool = False
     ) -> str | Generator[str, None, None]:
-        """As `generate`, for a request whose prompt is ids already."""
+        """Like `generate`, for a request whose prompt is ids already."""
         pieces = (text for _, text in self._pieces([request]))
         return pieces if stream else "".join(pieces)
 
@@ -152,13 +152,13 @@ class InferenceEngine:
         cb: Callable[[str], object] | None = None,
         **options: Unpack[GenerateOptions],
     ) -> GenerateResult:
-        """As `generate`, for a caller that has something else to do meanwhile: a thread of its own
-        reads the texts, and calls `cb(token)` with each piece of text.
+        """Like `generate`, for a caller that has something else to do meanwhile: a thread of its
+        own reads the texts, and calls `cb(token)` with each piece of text.
 
         The result raises what the generation raises, to who waits for it.
         """
         prompts = [prompt] if isinstance(prompt, str) else prompt
-        requests = [self.request(one, **options) for one in prompts]
+        requests = [self.request(prompt_text, **options) for prompt_text in prompts]
         return GenerateResult(len(requests), self._pieces(requests), cb)
 
     def embed(

@@ -1,4 +1,4 @@
-"""What callers that use threads get of a generation: a result that grows while they wait for it."""
+"""The result of a generation for callers that use threads: it grows while they wait for it."""
 
 import threading
 from collections.abc import Callable, Generator

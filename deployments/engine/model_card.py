@@ -27,10 +27,10 @@ def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
     for source in (generation_config(model), model.config, tokenizer):
         ids = getattr(source, "eos_token_id", None)
         listed = ids if isinstance(ids, list | tuple) else [] if ids is None else [ids]
-        end_ids.update(_token_id(one) for one in listed)
+        end_ids.update(_token_id(entry) for entry in listed)
     # Others never come, and have no logit that could be banned.
     n_tokens = getattr(model.config.get_text_config(decoder=True), "vocab_size", None)
-    return frozenset(one for one in end_ids if 0 <= one < (n_tokens or sys.maxsize))
+    return frozenset(token_id for token_id in end_ids if 0 <= token_id < (n_tokens or sys.maxsize))
 
 
 def _token_id(found: object) -> int:
@@ -91,7 +91,7 @@ def make_card(
 
 
 def generation_config(model: PreTrainedModel) -> GenerationConfig | None:
-    """None: the model generates nothing."""
+    """Returns the generation config of a model. None: it generates nothing."""
     found: GenerationConfig | None = getattr(model, "generation_config", None)
     return found
 
@@ -109,7 +109,7 @@ def chat_templates(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, str 
 
 
 def _template(found: object) -> str | None:
-    """An empty one would leave out all messages."""
+    """Returns a template; None for an empty one, which would leave out all messages."""
     if not isinstance(found, str | None):
         raise UnsupportedModelError(f"chat_template of its files is {found!r:.50}, and no text")
     template = (found or "").removeprefix(BYTE_ORDER_MARK)

@@ -66,7 +66,7 @@ class PendingStep:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Within, the tasks count what the step computes and samples."""
+        """Has the tasks count, within the block, what the step computes and samples."""
         tasks = self.batch.tasks
         for task, n in zip(tasks, self.batch.new_len, strict=True):
             task.n_in_step = n
@@ -83,7 +83,7 @@ class PendingStep:
         """Waits for the step. Raises whatever the device raised while it computed."""
         sampled = [] if self.samples is None else self.samples.result()
         if self.has_one_sample_per_row:
-            samples_of_rows = [(one,) for one in sampled]
+            samples_of_rows = [(only_sample,) for only_sample in sampled]
             return StepResult(samples_of_rows, self.prompt_logprobs, stale_rows=self.stale_rows)
         tasks = self.batch.tasks
         samples: list[list[Sample]] = [[] for _ in tasks]
@@ -294,7 +294,7 @@ class Runner:
         return rows, self._pipeline.launch(logits, [batch.tasks[row] for row in rows], n_ahead)
 
     def _samples_of(self, step: PendingStep, tasks: Sequence[Task]) -> Tensor | None:
-        """On the device, what a step in progress samples for these tasks. [tasks]"""
+        """Returns the ids that a step in progress samples for some tasks, on the device. [tasks]"""
         if not tasks:
             return None
         assert step.samples is not None
@@ -366,7 +366,10 @@ class Runner:
     def _score(
         self, logits: Tensor, batch: Batch, n_scored: Mapping[int, int]
     ) -> dict[int, list[TokenLogprob]]:
-        """By row, log-probabilities of the prompt's next tokens. logits [sum of n_scored, vocab]"""
+        """Maps each row to log-probabilities of the prompt's next tokens.
+
+        logits [sum of n_scored, vocab]
+        """
         scores: dict[int, list[TokenLogprob]] = {}
         for row, n in n_scored.items():
             task = batch.tasks[row]

@@ -1,4 +1,4 @@
-"""What an engine says of itself in numbers: counters since its start, and gauges of now."""
+"""The numbers that an engine says of itself: counters since its start, and gauges of now."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""What a step has come to: the runner makes it, the scheduler takes it in."""
+"""The result of a step: the runner makes it, the scheduler takes it in."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from deployments.wire import TokenLogprob
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step has computed for each row of its batch."""
+    """The results of a step for each row of its batch."""
 
     samples: Sequence[Sequence[Sample]]  # [rows]; more than one for a row whose drafts were right
     prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]  # by row, of the prompt's next tokens
@@ -24,5 +24,9 @@ class StepResult:
 
     def is_finite(self, row: int) -> bool:
         """Whether the model's output was finite, as far as anything was made of it."""
-        sampled = all(one.token_id is not None or one.is_all_banned for one in self.samples[row])
-        return sampled and not any(isnan(one.logprob) for one in self.prompt_logprobs.get(row, ()))
+        sampled = all(
+            sample.token_id is not None or sample.is_all_banned for sample in self.samples[row]
+        )
+        return sampled and not any(
+            isnan(token.logprob) for token in self.prompt_logprobs.get(row, ())
+        )

@@ -8,7 +8,8 @@ from torch import Tensor
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """From pinned memory the copy does not wait for the work before it."""
+    """Brings an array to a device. From pinned memory the copy does not wait for the work before
+    it."""
     tensor = torch.from_numpy(array)
     if device.type != "cuda":
         return tensor

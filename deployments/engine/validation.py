@@ -108,12 +108,12 @@ def _invalid_media(request: GenerationRequest, takes_media: bool) -> Problems:
         yield "media", "this model reads text only"
     if len(media) != len(request.media):
         yield "media", f"{len(media)} media have places and {len(request.media)} have files"
-    for one in media:
-        if not end <= one.first < one.end <= len(request.prompt_ids):
+    for medium in media:
+        if not end <= medium.first < medium.end <= len(request.prompt_ids):
             yield "media", "media must have places of their own in the prompt, in its order"
-        if one.columns and (one.end - one.first) % one.columns:
+        if medium.columns and (medium.end - medium.first) % medium.columns:
             yield "media", "the places of a medium must be whole lines of it"
-        end = one.end
+        end = medium.end
 
 
 def _invalid_sound(request: GenerationRequest, sound_bytes: int) -> Problems:
@@ -128,8 +128,8 @@ def find_long_span(
     request: GenerationRequest, placeholder_ids: Collection[int], most: int
 ) -> RequestError | None:
     """The error of a medium with more than `most` placeholders. None: there is none."""
-    for one in request.content.media:
-        n = sum(id in placeholder_ids for id in request.prompt_ids[one.first : one.end])
+    for medium in request.content.media:
+        n = sum(id in placeholder_ids for id in request.prompt_ids[medium.first : medium.end])
         if n > most:
             message = (
                 f"an image of {n} tokens is computed in one step, which has room for {most}: "

@@ -1,4 +1,4 @@
-"""What the deployments with HTTP share; those of protocols have the fleet and metrics, too."""
+"""The base of all deployments with HTTP; those of protocols have the fleet and metrics, too."""
 
 import asyncio
 import gc
@@ -107,7 +107,10 @@ class ProtocolIngress(HttpIngress):
     async def read_stream(
         self, holder: str, key: StreamKey, offset: int
     ) -> StreamPart | RequestError | None:
-        """For a replica that passes the bytes on. None from all but the replica `holder`."""
+        """Returns a part of a stream for a replica that passes the bytes on.
+
+        Returns None on all replicas but `holder`.
+        """
         if holder != _replica_id():
             return None
         kept = self._streams.find(key)
@@ -156,7 +159,7 @@ def told_of_leaving(app: ASGIApp) -> ASGIApp:
 
 
 def listens_at() -> str | None:
-    """Where Serve's proxies listen. It blocks."""
+    """Returns the host on which Serve's proxies listen. It blocks."""
     host: str | None = _get_global_client().http_config.host
     return host
 

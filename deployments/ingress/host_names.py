@@ -25,7 +25,7 @@ def is_known(host: str, names: Collection[str]) -> bool:
 
 
 def _name_in(host: str) -> str:
-    """Without its port, in lower case; "" for what is no name."""
+    """Returns the name without its port, in lower case; "" for what is no name."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -33,8 +33,10 @@ def _name_in(host: str) -> str:
 
 
 class HostNames:
-    """What a server is called: `names`, and where it listens. That is asked for once, in a thread.
-    A server that listens everywhere was opened by its operator to whoever finds it.
+    """The names of a server: `names`, and the host on which it listens.
+
+    The host is asked for once, in a thread. A server that listens everywhere was opened by its
+    operator to whoever finds it.
     """
 
     def __init__(self, names: Collection[str], listens_at: Callable[[], str | None]) -> None:

@@ -45,11 +45,11 @@ class Latencies(NamedTuple):
 
 def _counts(histogram: Histogram) -> tuple[float, ...]:
     [family] = histogram.collect()
-    return tuple(one.value for one in family.samples if one.name.endswith("_bucket"))
+    return tuple(sample.value for sample in family.samples if sample.name.endswith("_bucket"))
 
 
 def _model_metrics(registry: CollectorRegistry) -> ModelMetrics:
-    """Of no model yet: `labels` makes those of one."""
+    """Creates the metrics of no model yet: `labels` makes those of one."""
 
     def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, ("model",), buckets=buckets, registry=registry)
@@ -116,7 +116,9 @@ class Metrics:
         if label not in self._of_model:
             for phase in PHASES:  # from 0: a rate does not see the first value of a counter
                 self.failovers.labels(label, phase)
-            self._of_model[label] = ModelMetrics._make(one.labels(label) for one in self._by_model)
+            self._of_model[label] = ModelMetrics._make(
+                metric.labels(label) for metric in self._by_model
+            )
         return self._of_model[label]
 
     def guard(self, endpoint: str) -> "InflightGuard":
@@ -130,10 +132,10 @@ class Metrics:
         return name
 
     def latencies(self) -> dict[str, Latencies]:
-        """By model."""
+        """Returns the latencies by model."""
         return {
-            label: Latencies(_counts(one.first_token), _counts(one.between_tokens))
-            for label, one in self._of_model.items()
+            label: Latencies(_counts(metrics.first_token), _counts(metrics.between_tokens))
+            for label, metrics in self._of_model.items()
         }
 
     def samples(self) -> list[MetricFamily]:
@@ -142,7 +144,9 @@ class Metrics:
                 family.name,
                 family.documentation,
                 family.type,
-                tuple((one.name, dict(one.labels), one.value) for one in family.samples),
+                tuple(
+                    (sample.name, dict(sample.labels), sample.value) for sample in family.samples
+                ),
             )
             for family in self.registry.collect()
         ]
@@ -190,7 +194,8 @@ class InflightGuard:
             self._of_model.between_tokens.observe(gap)
 
     def used(self, prompt_tokens: int, output_tokens: int, cached_tokens: int) -> None:
-        """At the end of a generated answer; requests for the tokenizer alone have no usage.
+        """Counts a generated answer at its end; requests for the tokenizer alone have no usage.
+
         A prompt that was refused, or left before its first token, is none of those served.
         """
         metrics = self._of_model

@@ -1,4 +1,4 @@
-"""Where the work on a request is done: on the event loop if it is short, else in a thread.
+"""The work on a request: on the event loop if it is short, else in a thread.
 
 Large bodies are worked on one at a time. Many threads would leave the event loop too little of the
 interpreter, and together they would need too much memory.
@@ -111,6 +111,6 @@ class BodyWork:
         return work()
 
     async def _run_large(self, work: Callable[[], ValueT]) -> ValueT:
-        """As `to_thread`, in the one thread for it."""
+        """Runs `work` like `to_thread`, in the one thread for large bodies."""
         loop, context = asyncio.get_running_loop(), copy_context()
         return await loop.run_in_executor(self.off_loop.large, context.run, work)

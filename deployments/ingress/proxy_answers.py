@@ -26,7 +26,7 @@ class StartingAnswers:
     def __init__(self, app: ASGIApp, bodies: Mapping[str, str]) -> None:
         self._app = app
         self._router = router_of(app)
-        self._bodies = dict(sorted(bodies.items(), key=lambda one: -len(one[0])))
+        self._bodies = dict(sorted(bodies.items(), key=lambda item: -len(item[0])))
         self._running: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +50,7 @@ class StartingAnswers:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path.startswith("/-/"):  # Serve's own
             return None
-        prefix = next((one for one in self._bodies if is_below(path, one)), None)
+        prefix = next((candidate for candidate in self._bodies if is_below(path, candidate)), None)
         if prefix is None or prefix in self._running:
             return None
         found = self._router.match_route(path)

@@ -126,7 +126,10 @@ def app(
     streams: ResumableStreams | None = None,
     store: ResponseStore | None = None,
 ) -> ASGIApp:
-    """Without `tools` the built-in ones are off, without a `store` responses are in memory."""
+    """Returns the application.
+
+    Built-in tools are off without `tools`. Responses are in memory without a `store`.
+    """
     served = routes(cluster, metrics, settings, tools, streams, store)
     answering = protocol_app(served, envelope, settings, public=PUBLIC, documented=DOCUMENTATION)
     return JsonBodies(answering)

@@ -25,8 +25,8 @@ def answer_to(job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], list[by
         return {"error": str(error)}, []
     except MemoryError:
         return {"error": "can't be decoded: it needs too much memory"}, []
-    described = [None if one is None else _described(one, data) for one in media]
-    changed = [one.data for one in media if one is not None and one.data is not data]
+    described = [None if medium is None else _described(medium, data) for medium in media]
+    changed = [medium.data for medium in media if medium is not None and medium.data is not data]
     return {"texts": texts, "media": described}, changed
 
 

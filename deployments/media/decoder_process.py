@@ -102,7 +102,7 @@ def _exchange(
     answer = json.loads(answers.readline(MAX_ANSWER_BYTES) or "")
     if "error" in answer:
         raise DecodingError(answer["error"])
-    if sum(one["n_bytes"] or 0 for one in answer["media"] if one) > max_bytes:
+    if sum(medium["n_bytes"] or 0 for medium in answer["media"] if medium) > max_bytes:
         raise TooLargeError
     for text, described in zip(answer["texts"], answer["media"], strict=True):
         yield Piece(text, None if described is None else _medium(described, data, answers))

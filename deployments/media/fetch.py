@@ -198,7 +198,7 @@ def _headers(target: Target) -> dict[str, str]:
 
 
 class _Connection(HTTPConnection):
-    """To the address of a target. With https the certificate has to be its host's."""
+    """A connection to the address of a target. With https the certificate has to be its host's."""
 
     def __init__(self, target: Target, timeout_s: float) -> None:
         super().__init__(target.host, target.port, timeout=timeout_s)

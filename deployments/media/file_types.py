@@ -13,7 +13,7 @@ from deployments.media.mpeg_frames import (
 
 
 class FileKind(StrEnum):
-    """What a part of a message may be. A document becomes text and images."""
+    """A kind of file that a part of a message may be. A document becomes text and images."""
 
     IMAGE = "image"
     AUDIO = "audio"
@@ -76,7 +76,7 @@ def _late_format_of(data: bytes) -> str | None:
 
 
 def kind_of(data: bytes) -> FileKind | None:
-    """What a file is, of one that may be anything; None for a format that is not known."""
+    """Returns the kind of a file that may be anything, or None for a format that is not known."""
     found = format_of(data)
     return next((kind for kind, formats in FORMATS.items() if found in formats), None)
 

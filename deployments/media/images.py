@@ -21,7 +21,7 @@ class UnreadableError(ValueError):
 
 
 def open_image(data: bytes, max_pixels: int | None = None) -> Image.Image:
-    """In RGB, turned as its EXIF data say. Raises UnreadableError."""
+    """Decodes an image to RGB, turned as its EXIF data say. Raises UnreadableError."""
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as opened:
             _check_size(opened, max_pixels)
@@ -34,7 +34,10 @@ def open_image(data: bytes, max_pixels: int | None = None) -> Image.Image:
 
 
 def _in_rgb(image: Image.Image) -> Image.Image:
-    """What is transparent stands on white, as on a page. Pillow would cut 16 bits off at 255."""
+    """Puts what is transparent on white, as on a page.
+
+    Samples of 16 bits are scaled, because Pillow would cut them off at 255.
+    """
     if image.has_transparency_data:
         seen = image.convert("RGBA")
         ground = Image.new("RGB", seen.size, "white")

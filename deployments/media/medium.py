@@ -32,7 +32,7 @@ class Medium:
     rate: int = 0
 
     def n_samples(self, rate: int) -> int:
-        """Of a sound that is resampled to this rate."""
+        """Returns the number of samples of a sound that is resampled to this rate."""
         return resampled_length(self.n_frames, self.rate, rate)
 
 

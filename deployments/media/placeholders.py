@@ -75,7 +75,7 @@ class ExpandedText:
     @property
     def n_more(self) -> int:
         """Ids that `place` adds to those of the text."""
-        return sum(sum(one.runs) - len(one.runs) for one in self._expansions)
+        return sum(sum(expansion.runs) - len(expansion.runs) for expansion in self._expansions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +94,19 @@ def expand(text: str, rules: MediaRules, media: Sequence[Medium], param: str) ->
     kinds = {_rules_of(kind, rules).marker: kind for kind in rules.kinds}
     parts = re.split("(" + "|".join(map(re.escape, kinds)) + ")", text)
     _check_counts(Counter(kinds[marker] for marker in parts[1::2]), media, rules, param)
-    waiting = {kind: deque(one for one in media if one.kind is kind) for kind in rules.kinds}
+    waiting = {
+        kind: deque(medium for medium in media if medium.kind is kind) for kind in rules.kinds
+    }
     in_order = tuple(waiting[kinds[marker]].popleft() for marker in parts[1::2])
-    expansions = tuple(_expansion(one, rules, param) for one in in_order)
-    parts[1::2] = [one.text for one in expansions]
+    expansions = tuple(_expansion(medium, rules, param) for medium in in_order)
+    parts[1::2] = [expansion.text for expansion in expansions]
     return ExpandedText("".join(parts), in_order, expansions, rules)
 
 
 def _check_counts(
     found: Counter[MediaKind], media: Sequence[Medium], rules: MediaRules, param: str
 ) -> None:
-    given = Counter(one.kind for one in media)
+    given = Counter(medium.kind for medium in media)
     for kind in rules.kinds:
         if found[kind] != given[kind]:
             marker = _rules_of(kind, rules).marker

@@ -35,7 +35,7 @@ class PromptMedia:
         return bool(self._media)
 
     def text_of(self, source: Source) -> str:
-        """What stands for the source in the text of a message."""
+        """Returns the text that stands for the source in a message."""
         return self._texts[source]
 
     def _text(self, source: Source, pieces: Sequence[Piece]) -> str:
@@ -62,7 +62,7 @@ class PromptMedia:
                 yield part
 
     def media_in(self, text: str) -> list[Medium]:
-        return [one for one in self.split(text) if isinstance(one, Medium)] if self else []
+        return [part for part in self.split(text) if isinstance(part, Medium)] if self else []
 
     def replace(self, text: str, marks: Mapping[str, str]) -> str:
         """The text with the mark of its kind in the place of each reference."""

@@ -15,7 +15,7 @@ Floats = NDArray[np.float32]
 
 
 class Resampler:
-    """By a windowed sinc, as one product of a matrix with all periods of the two rates."""
+    """A resampler by a windowed sinc: one product of a matrix with all periods of the two rates."""
 
     def __init__(self, rate: int, new_rate: int) -> None:
         ratio = Fraction(new_rate, rate).limit_denominator(MAX_RATIO)

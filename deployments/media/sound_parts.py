@@ -84,7 +84,7 @@ def _long_sizes(data: bytes, at: int) -> tuple[int, int]:
     if not data.startswith(b"ds64", at):
         return 0, 0
     both = (data[begin : begin + 8] for begin in (at + RIFF_HEAD, at + RIFF_HEAD + 8))
-    riff, samples = (int.from_bytes(one, "little") for one in both)
+    riff, samples = (int.from_bytes(size, "little") for size in both)
     return riff if riff < LEAST_UNKNOWN_64 else 0, samples if samples < LEAST_UNKNOWN_64 else 0
 
 

@@ -36,7 +36,7 @@ class Source:
 
     @property
     def file_path(self) -> str | None:
-        """Of a URL of a file: relative to the media folder."""
+        """The path of a `file://` URL, relative to the media folder; None for other sources."""
         return self.url[len(FILE_SCHEME) :].lstrip("/") if self._begins(FILE_SCHEME) else None
 
     def _begins(self, scheme: str) -> bool:

@@ -75,7 +75,7 @@ def max_replicas(settings: ModelSettings) -> int:
 
 
 def rank_resources(settings: ModelSettings, rank_cpus: float | None = None) -> dict[str, float]:
-    """Of each rank of a replica."""
+    """Returns the resources of each rank of a replica."""
     if rank_cpus is None:
         rank_cpus = cpus_of_rank(settings, node_cpus)
     return {"num_cpus": rank_cpus, "num_gpus": settings.num_gpus or 0}

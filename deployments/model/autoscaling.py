@@ -20,8 +20,11 @@ AVERAGE_WINDOW_S = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDemand:
-    """What one replica is asked for: requests that it has, or that wait for it to wake; known
-    tokens of their sequences, prompt and output; the share of its pages that these hold, 0 to 1.
+    """The demand on one replica.
+
+    requests: that it has, or that wait for it to wake.
+    tokens: known ones of their sequences, prompt and output.
+    usage: the share of its pages that these hold, 0 to 1.
     """
 
     requests: float = 0.0
@@ -33,11 +36,12 @@ class ReplicaDemand:
 
 
 class DemandPolicy:
-    """As many replicas as it takes for each to have no more than its target of tokens and pages.
+    """A policy that keeps each replica within its target of tokens and pages.
 
-    One stays while there is a request anywhere, and all do while one of them is not heard of: who
-    knows what it has to do? While none runs, those that load go on, however long that takes. There
-    are never more than requests, which can't be parted. Serve applies bounds and delays.
+    It asks for as many replicas as that takes. One stays while there is a request anywhere. All
+    stay while one of them is not heard of: nobody knows what it has to do. While none runs, those
+    that load go on, however long that takes. There are never more than requests, which can't be
+    parted. Serve applies bounds and delays.
     """
 
     def __init__(self, target_tokens: float, target_usage: float) -> None:
@@ -60,7 +64,7 @@ class DemandPolicy:
 
 
 def _sum_metric(metrics: Mapping[str, Mapping[Any, float]], name: str) -> float:
-    """Over all replicas that have reported."""
+    """Returns the sum over all replicas that have reported."""
     return sum(metrics.get(name, {}).values())
 
 

@@ -68,11 +68,11 @@ class ChannelServer:
         self._changed.set()
 
     def join(self, joins: Sequence[Join]) -> None:
-        for one in joins:
-            assert one.number not in self._running
-            files = self._files.pop(one.number, None)
-            whole = one if files is None else with_files(one, files)
-            self._running[one.number] = create_detached_task(self._pump(whole))
+        for join in joins:
+            assert join.number not in self._running
+            files = self._files.pop(join.number, None)
+            whole = join if files is None else with_files(join, files)
+            self._running[join.number] = create_detached_task(self._pump(whole))
         self._changed.set()
 
     def leave(self, leaves: Sequence[Leave]) -> None:

@@ -93,7 +93,7 @@ class Model:
         )
         loop = asyncio.get_running_loop()
         background = (self._sleeper.run(), self._reporter.run(), export_to_ray(self.samples))
-        self._work = [loop.create_task(one) for one in background]
+        self._work = [loop.create_task(coroutine) for coroutine in background]
 
     async def _load(self) -> "tuple[ModelSource, EngineCore, bytes]":
         async def send(progress: LoadProgress) -> None:

@@ -203,7 +203,7 @@ def with_progress(items: Collection[T], report: ReportProgress) -> Iterator[T]:
 
 def release_memory(large: Iterable[ref[object]]) -> None:
     """Returns unreferenced memory to the device and to the operating system."""
-    if any(one() is not None for one in large):  # a reference cycle holds it
+    if any(reference() is not None for reference in large):  # a reference cycle holds it
         collect_garbage()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()

@@ -106,7 +106,7 @@ def _start(settings: ModelSettings, rank: int) -> Any:
 
 
 def _watch(ranks: "Ranks", workers: list[Any], runs: list[Any]) -> None:
-    """Until one ends; then all do. Holds the actors, which Ray would end otherwise."""
+    """Waits until a rank ends, then ends all. Holds the actors, which Ray would end otherwise."""
     try:
         ended, _ = ray.wait(runs, num_returns=1)
         ray.get(ended)

@@ -45,7 +45,10 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingDefaults:
-    """What requests leave open; None leaves it to the model's generation_config.json."""
+    """The sampling that requests leave open.
+
+    None leaves a value to the model's generation_config.json.
+    """
 
     temperature: float | None = None
     top_k: int | None = None
@@ -162,7 +165,7 @@ def check_settings(settings: ModelSettings) -> None:
 
 
 def _check_room(limits: EngineLimits) -> None:
-    """If the settings give the number of pages."""
+    """Checks that the context fits, if the settings give the number of pages."""
     n_pages, context = limits.n_pages, limits.context_length
     if n_pages and context and context > n_pages * limits.page_size:
         raise ValueError(

@@ -83,7 +83,7 @@ class Sleeper:
 
     @property
     def sleeping(self) -> bool:
-        """Also while it falls asleep or wakes."""
+        """Whether it sleeps; True also while it falls asleep or wakes."""
         return self._core is None
 
     @property

@@ -51,7 +51,7 @@ def model_routes(cluster: Cluster) -> list[DocumentedRoute]:
 
 async def model_objects(cluster: Cluster, models: Sequence[ServedModel]) -> list[dict[str, object]]:
     cards = await cards_of(cluster, models)
-    return [_model(one, cards[one.status.name]) for one in models]
+    return [_model(model, cards[model.status.name]) for model in models]
 
 
 def _model(model: ServedModel, card: ModelCard | None) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What generation needs from the headers of a request: its id and its tenant."""
+"""The headers of a request that generation needs: its id and its tenant."""
 
 import time
 from collections.abc import Mapping

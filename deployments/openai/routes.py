@@ -114,6 +114,9 @@ def app(
     streams: ResumableStreams | None = None,
     store: DatabaseStore | None = None,
 ) -> ASGIApp:
-    """Without a `store` responses are kept in memory, and conversations are not served."""
+    """Makes the app of OpenAI's API.
+
+    Without a `store` responses are kept in memory, and conversations are not served.
+    """
     served = routes(cluster, metrics, settings, streams, store)
     return protocol_app(served, openai_envelope, settings, public=PUBLIC, documented=DOCUMENTATION)

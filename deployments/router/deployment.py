@@ -133,7 +133,7 @@ class Router:
     async def load_adapter(
         self, name: str, path: str, model: str | None, replaces: bool
     ) -> RequestError | None:
-        """As AdapterCommands says."""
+        """Loads an adapter as `AdapterCommands.load` does. Returns the refusal, if any."""
         return await self._adapters.load(name, path, model, replaces)
 
     async def unload_adapter(self, name: str) -> RequestError | None:
@@ -216,7 +216,10 @@ class Router:
         return RequestError(ErrorKind.UNAVAILABLE, message, "model")
 
     def _refuse_name(self, model: str) -> RequestError:
-        """Of no model; adapters are with their model, and are neither loaded nor unloaded so."""
+        """Returns the refusal of a name that no model has.
+
+        Adapters are with their model, and are neither loaded nor unloaded like one.
+        """
         found = self._lifecycle.registry.find_adapter(model)
         if found is None:
             return self._missing(model)

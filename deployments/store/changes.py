@@ -1,7 +1,7 @@
-"""What changed for an owner since a cursor, in pages, and all of it for an export.
+"""The changes of an owner's chats since a cursor, in pages, and all chats for an export.
 
 A cursor is a revision N: its reader has all up to N. It begins at 0. At the first time the newest
-rows come first: the cursor "N-M" of a reader that has N down to M, and not yet what is below M.
+rows come first: the cursor "N-M" is of a reader that has N down to M, and not yet what is below M.
 """
 
 import re
@@ -42,7 +42,7 @@ class Cursor:
         return cls(int(found[1]), None if found[2] is None else int(found[2]))
 
     def __str__(self) -> str:
-        """As answers have it."""
+        """Returns the cursor as answers have it."""
         return f"{self.revision}" if self.down_to is None else f"{self.revision}-{self.down_to}"
 
 
@@ -99,7 +99,7 @@ class Changes:
     async def _backward(
         self, connection: AsyncConnection, owner: str, cursor: Cursor, limit: int
     ) -> Page:
-        """Without tombstones: their reader has nothing yet."""
+        """Reads a page without tombstones: its reader has nothing yet."""
         below = cursor.down_to or 0
         found = []
         for table in (CHAT, MESSAGE):
@@ -115,7 +115,7 @@ class Changes:
     def _cut(
         self, rows: Sequence[tuple[KeyT, int]], limit: int
     ) -> tuple[Sequence[tuple[KeyT, int]], bool]:
-        """Those of one page, and whether there are more. Rows are key and size."""
+        """Returns the rows of one page, and whether there are more. Rows are key and size."""
         total = 0
         for index, (_, size) in enumerate(rows):
             total += size
@@ -139,7 +139,7 @@ class Changes:
     async def _rows(
         self, owner: str, table: Table, key: Column[Any], *where: ColumnElement[bool]
     ) -> AsyncIterator[Row]:
-        """In the order of `key`. Those that are held at once are bounded as a page is."""
+        """Yields rows in the order of `key`. The rows held at once are bounded as a page is."""
         live = and_(table.c.owner == owner, table.c.deleted_at.is_(None), *where)
         rows = await to_its_end(self._some(owner, key, live))
         while rows:
@@ -192,8 +192,8 @@ async def _page(
     connection: AsyncConnection, cursor: Cursor, more: bool, where: Sequence[ColumnElement[bool]]
 ) -> Page:
     chats, messages = [
-        (await connection.execute(select(table).where(one).order_by(table.c.revision))).mappings()
-        for table, one in zip((CHAT, MESSAGE), where, strict=True)
+        (await connection.execute(select(table).where(term).order_by(table.c.revision))).mappings()
+        for table, term in zip((CHAT, MESSAGE), where, strict=True)
     ]
     return Page(
         cursor, more, [chat_json(row) for row in chats], [message_json(m) for m in messages]

@@ -83,7 +83,7 @@ class Chats:
         return revision
 
     async def delete(self, owner: str, chat: str) -> None:
-        """Also its messages, and the files that no other message has."""
+        """Deletes a chat, its messages, and the files that no other message has."""
         async with self._owners.writing(owner) as write:
             found = await _chat(write, chat)
             if found is None or found["deleted_at"] is not None:
@@ -128,15 +128,15 @@ class Chats:
             raise too_much("So many messages in a chat", limit, "max_messages", "messages")
 
     async def delete_message(self, owner: str, chat: str, message: str) -> None:
-        """With all below it."""
+        """Deletes a message with all below it."""
         async with self._owners.writing(owner) as write:
             gone = await _live_below(write, chat, message)
             if not gone:
                 return
-            at, freed = now_ms(), sum(one["size"] for one in gone)
+            at, freed = now_ms(), sum(row["size"] for row in gone)
             files: set[str] = set()
             for start in range(0, len(gone), PART):
-                ids = [one["id"] for one in gone[start : start + PART]]
+                ids = [row["id"] for row in gone[start : start + PART]]
                 mine = and_(ATTACHMENT.c.chat == chat, ATTACHMENT.c.message.in_(ids))
                 files |= await _files_of(write, mine)
                 await write.connection.execute(
@@ -146,7 +146,7 @@ class Chats:
                 update(MESSAGE)
                 .where(_in_chat(write, chat), MESSAGE.c.id == bindparam("gone"))
                 .values(body="", size=ROW_BYTES, deleted_at=at, revision=bindparam("at")),
-                [{"gone": one["id"], "at": write.next_revision()} for one in gone],
+                [{"gone": row["id"], "at": write.next_revision()} for row in gone],
             )
             await drop_unused(write, files)
             write.grow(len(gone) * ROW_BYTES - freed)
@@ -159,7 +159,7 @@ def now_ms() -> int:
 def _new_messages(
     messages: Sequence[MessageFields], known: Mapping[str, Row]
 ) -> list[MessageFields]:
-    """Those that are not stored. Raises Refused."""
+    """Returns the messages that are not stored. Raises Refused."""
     new: dict[str, MessageFields] = {}
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
@@ -203,14 +203,17 @@ def _other_content(message: str, path: str) -> Refused:
 
 
 async def _insert(write: OwnerWrite, chat: str, new: Sequence[MessageFields]) -> None:
-    write.grow(sum(one.size for one in new))
+    write.grow(sum(message.size for message in new))
     own = {"owner": write.owner, "chat": chat}
     rows = [
-        {**own, **one.row(), "size": one.size, "revision": write.next_revision()} for one in new
+        {**own, **message.row(), "size": message.size, "revision": write.next_revision()}
+        for message in new
     ]
     await write.connection.execute(insert(MESSAGE), rows)
     files = [
-        {**own, "message": one.id, "sha256": sha256} for one in new for sha256 in sorted(one.files)
+        {**own, "message": message.id, "sha256": sha256}
+        for message in new
+        for sha256 in sorted(message.files)
     ]
     if files:
         await write.connection.execute(insert(ATTACHMENT), files)
@@ -225,13 +228,21 @@ async def _check_there(write: OwnerWrite, chat: str) -> None:
 
 
 async def _known(write: OwnerWrite, chat: str, messages: Sequence[MessageFields]) -> dict[str, Row]:
-    """What is stored of the messages and their parents: ids, sizes and when they were deleted, and
-    all of those that may be equal to what was sent.
+    """Reads what is stored of the messages and their parents, by id.
+
+    These are ids, sizes and when they were deleted, and all of those that may be equal to what was
+    sent.
     """
-    ids = {one.id for one in messages} | {one.parent for one in messages if one.parent is not None}
+    ids = {message.id for message in messages} | {
+        message.parent for message in messages if message.parent is not None
+    }
     heads = select(MESSAGE.c.id, MESSAGE.c.size, MESSAGE.c.deleted_at)
     known = await _by_id(write, heads.where(_in_chat(write, chat), MESSAGE.c.id.in_(ids)))
-    alike = {one.id for one in messages if one.id in known and _is_alike(one, known[one.id])}
+    alike = {
+        message.id
+        for message in messages
+        if message.id in known and _is_alike(message, known[message.id])
+    }
     whole = select(MESSAGE).where(_in_chat(write, chat), MESSAGE.c.id.in_(alike))
     return {**known, **await _by_id(write, whole)}
 

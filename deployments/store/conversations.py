@@ -86,7 +86,7 @@ class Conversations:
     async def items(
         self, owner: str, conversation_id: str, choose: Choose
     ) -> list[StoredItem] | None:
-        """Those that are chosen."""
+        """Returns the chosen items, or None without the conversation."""
         async with self._database.reading(owner) as connection:
             if await find_conversation(connection, owner, conversation_id) is None:
                 return None

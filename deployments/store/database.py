@@ -68,7 +68,10 @@ def store_url(text: str) -> URL:
 
 
 def default_url() -> str:
-    """Of a SQLite file in the user's data folder. Raises StoreError for an unknown home."""
+    """Returns the URL of a SQLite file in the user's data folder.
+
+    Raises StoreError for an unknown home.
+    """
     try:
         data = os.environ.get("XDG_DATA_HOME") or Path("~/.local/share").expanduser()
     except RuntimeError as error:
@@ -100,7 +103,7 @@ def open_once(text: str) -> None:
 
 
 def shown(url: URL) -> str:
-    """For people: without passwords, which may be in the query, too."""
+    """Returns the URL for people: without passwords, which may be in the query, too."""
     if is_sqlite(url):
         return str(url.database)
     return url.set(query={}).render_as_string(hide_password=True)
@@ -130,7 +133,7 @@ async def _migrate(url: URL) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """For its owner alone, as are the files that SQLite puts beside it."""
+    """Makes the file for its owner alone, as are the files that SQLite puts beside it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
@@ -219,12 +222,12 @@ async def locked_row(
     connection: AsyncConnection, table: Table, key: Column[str], owner: str
 ) -> dict[str, int]:
     """The owner's row, without its key, locked until the transaction ends. A new one is all 0."""
-    counters = [one for one in table.columns if one is not key]
+    counters = [column for column in table.columns if column is not key]
     query = select(*counters).where(key == owner).with_for_update()
     found = (await connection.execute(query)).mappings().one_or_none()
     if found is None:
         make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-        row = {key.name: owner, **{one.name: 0 for one in counters}}
+        row = {key.name: owner, **{column.name: 0 for column in counters}}
         await connection.execute(make(table).values(row).on_conflict_do_nothing())
         found = (await connection.execute(query)).mappings().one()
     return dict(found)

@@ -32,14 +32,14 @@ class Files:
             return await _find(connection, owner, sha256)
 
     async def missing(self, owner: str, digests: Collection[str]) -> list[str]:
-        """Those of the files that are not here."""
+        """Returns the digests of the files that are not here."""
         named, found = sorted(digests), set[str]()
         for start in range(0, len(named), MAX_NAMED):
             among = FILE.c.sha256.in_(named[start : start + MAX_NAMED])
             query = select(FILE.c.sha256).where(FILE.c.owner == owner, among)
             async with self._database.reading(owner) as connection:
                 found.update((await connection.execute(query)).scalars())
-        return [one for one in named if one not in found]
+        return [digest for digest in named if digest not in found]
 
     async def put(self, owner: str, sha256: str, type_: str, data: bytearray, at: int) -> None:
         """`sha256` is of `data`; at: the time, ms, from which one that is there already has a day
@@ -92,7 +92,7 @@ async def drop_unused(write: OwnerWrite, digests: Collection[str]) -> None:
         query = select(FILE.c.sha256, FILE.c.size).where(mine, ~is_used())
         unused = (await write.connection.execute(query)).all()
         if unused:
-            gone = and_(FILE.c.owner == write.owner, FILE.c.sha256.in_([one[0] for one in unused]))
+            gone = and_(FILE.c.owner == write.owner, FILE.c.sha256.in_([row[0] for row in unused]))
             await write.connection.execute(delete(FILE).where(gone))
             write.grow(-sum(ROW_BYTES + size for _, size in unused))
 

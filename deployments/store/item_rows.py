@@ -37,7 +37,7 @@ async def listed_items(connection: AsyncConnection, where: ColumnElement[bool]) 
 async def chosen_items(
     connection: AsyncConnection, owner: str, found: Sequence[Listed], choose: Choose
 ) -> list[StoredItem]:
-    chosen = choose([(one.id, one.size) for one in found])
+    chosen = choose([(item.id, item.size) for item in found])
     wanted = [found[index].number for index in chosen]
     query = select(ITEM).where(ITEM.c.owner == owner, ITEM.c.number.in_(wanted))
     by_number = {row["number"]: item_of(row) for row in await _rows(connection, query)}
@@ -47,7 +47,7 @@ async def chosen_items(
 async def known_items(
     connection: AsyncConnection, owner: str, ids: Sequence[str], hold: Hold
 ) -> dict[str, StoredItem]:
-    """Those that may be referred to, by their ids: of several copies the newest."""
+    """Reads the items that may be referred to, by their ids: of several copies the newest."""
     found: dict[str, StoredItem] = {}
     distinct = list(dict.fromkeys(map(text_of, ids)))
     for start in range(0, len(distinct), PART):
@@ -85,6 +85,9 @@ def item_of(row: Row) -> StoredItem:
 
 
 async def _rows(connection: AsyncConnection, query: Select[Any]) -> Sequence[Row]:
-    """In their order. SQLite would follow the index of that, past all that an owner has."""
+    """Reads the rows of items, and sorts them by their numbers here.
+
+    SQLite would follow the index of the numbers, past all that an owner has.
+    """
     found: Sequence[Row] = (await connection.execute(query)).mappings().all()
     return sorted(found, key=lambda row: int(row["number"]))

@@ -1,4 +1,4 @@
-"""What OpenAI's protocol keeps: items, the responses that have them, and what a request recalls."""
+"""Items that OpenAI's protocol keeps, the responses that have them, and what a request recalls."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ class StoredItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a request names: the response that it continues, or the conversation, and items."""
+    """The ids in a request: of the response or conversation that it continues, and of items."""
 
     previous: str | None = None
     conversation: str | None = None
@@ -36,7 +36,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled:
-    """What was found of it. earlier: the items that it continues.
+    """The stored data that a request names.
+
+    earlier: the items that it continues.
     known: items that may be referred to, by their ids.
     until: the number of the conversation's last item.
     """

@@ -1,4 +1,4 @@
-"""What OpenAI's protocol keeps of an owner: counters, their lock, and rows that come and go.
+"""Data that OpenAI's protocol keeps of an owner: counters, their lock, and rows that come and go.
 
 A response has the items that its request gave and those of its output, and continues the items of
 another response or of a conversation. So what is deleted or pushed out leaves its items to those
@@ -67,7 +67,7 @@ class KeptWrite:
             await self.connection.execute(insert(ITEM), rows)
 
     async def drop_response(self, response_id: str) -> None:
-        """One that can be found. Nobody finds it any more."""
+        """Drops a response that can be found. Nobody finds it any more."""
         self.now.responses -= 1
         if not await self._is_continued(response_id):
             await self._remove_response(response_id)
@@ -79,7 +79,10 @@ class KeptWrite:
         await self.connection.execute(update(RESPONSE).where(this).values(gone))
 
     async def drop_conversation(self, conversation_id: str) -> None:
-        """One that can be found. What responses still have of it counts as theirs."""
+        """Drops a conversation that can be found.
+
+        What responses still have of it counts as theirs.
+        """
         self.now.conversations -= 1
         this = _is(CONVERSATION.c.owner, CONVERSATION.c.id, self.owner, conversation_id)
         row = await self._one(select(CONVERSATION.c.bytes).where(this))
@@ -110,7 +113,7 @@ class KeptWrite:
         )
 
     async def _remove_response(self, response_id: str) -> None:
-        """And those before it that are gone already, if nothing else continues them."""
+        """Removes it, and those before it that are gone already, if nothing else continues them."""
         current: str | None = response_id
         while current is not None:
             this = _is(RESPONSE.c.owner, RESPONSE.c.id, self.owner, current)

@@ -23,8 +23,9 @@ class StoreLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptLimits:
-    """Of what OpenAI's protocol keeps. Responses push out older ones; of conversations too much is
-    refused.
+    """The limits of what OpenAI's protocol keeps.
+
+    Responses push out older ones. What is too much for conversations is refused.
 
     max_response_bytes: with what responses have of conversations that were deleted.
     max_items: of a conversation.
@@ -39,7 +40,7 @@ class KeptLimits:
 
 
 def too_much(what: str, limit: int, name: str, param: str | None = None) -> Refused:
-    """To be raised. `name` is the setting."""
+    """Returns the refusal to raise. `name` is the setting."""
     message = f"{what}: {limit:,} is the most that this server stores (`{name}`)"
     return Refused.of_kind(ErrorKind.BODY_TOO_LARGE, message, param)
 

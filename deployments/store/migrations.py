@@ -38,8 +38,8 @@ def migrate(connection: Connection, migrations: Sequence[Migration] | None = Non
 
 def _run(connection: Connection, *statements: str) -> None:
     blob = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
-    for one in statements:
-        connection.exec_driver_sql(one.replace("BINARY", blob))
+    for statement in statements:
+        connection.exec_driver_sql(statement.replace("BINARY", blob))
 
 
 def chats(connection: Connection) -> None:

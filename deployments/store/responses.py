@@ -139,7 +139,7 @@ class Responses:
     async def input_items(
         self, owner: str, response_id: str, choose: Choose
     ) -> list[StoredItem] | None:
-        """Of those that it continues and those that it was given, the chosen ones."""
+        """Returns the chosen items, of those that it continues and those that it was given."""
         async with self._database.reading(owner) as connection:
             chain = _chain(owner, response_id)
             links = await _links(connection, chain)
@@ -168,7 +168,7 @@ async def _links(connection: AsyncConnection, chain: CTE) -> Sequence[Row]:
 
 
 def _where(owner: str, chain: CTE, links: Sequence[Row]) -> Iterator[ColumnElement[bool]]:
-    """Where the items of a chain are, in their order."""
+    """Yields the conditions for the items of a chain, in their order."""
     for link in links:
         if link["conversation"] is not None:
             mine = in_conversation(owner, link["conversation"])

@@ -1,4 +1,4 @@
-"""What callers write, and rows as the JSON that readers get."""
+"""The fields that callers write, and rows as the JSON that readers get."""
 
 import json
 from collections.abc import Mapping
@@ -48,7 +48,10 @@ class ChatFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFields:
-    """As ChatFields. `files`: the digests of its attachments."""
+    """All that a client says of a message; `body` is as in ChatFields.
+
+    files: the digests of its attachments.
+    """
 
     id: str
     parent: str | None

@@ -46,7 +46,7 @@ class Waits:
             await asyncio.gather(self._looking, return_exceptions=True)
 
     async def _look(self) -> None:
-        """While anybody waits."""
+        """Looks for changes while anybody waits."""
         known: dict[str, int] = {}
         while self._waiting:
             try:

@@ -29,7 +29,7 @@ class LogprobAtOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """What a sequence adds to its answer. Counts are of the whole sequence so far.
+    """The part that a sequence adds to its answer. Counts are of the whole sequence so far.
 
     `pieces` are the parsed text, if the stream has a parser. `thought_tokens` are the tokens of its
     thoughts. `prompt_tokens` are those of the prompt that are computed, in progress events only.
@@ -248,4 +248,6 @@ def _joined(run: Sequence[Piece]) -> Piece:
     first = run[0]
     if len(run) == 1 or isinstance(first, CallStart):
         return first
-    return replace(first, text="".join(one.text for one in run if not isinstance(one, CallStart)))
+    return replace(
+        first, text="".join(piece.text for piece in run if not isinstance(piece, CallStart))
+    )

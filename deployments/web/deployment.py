@@ -34,12 +34,12 @@ class WebIngress(HttpIngress):
         return app(self._web, settings, self._opener)
 
     async def is_up(self) -> bool:
-        """That it answers at all says it."""
+        """Returns True: that it answers at all says it."""
         return True
 
 
 def _what_is_lacking(index: Path, failure: Path) -> str:
-    """What the operator should know of the page's build; "" where all is well."""
+    """Returns what the operator should know of the page's build; "" where all is well."""
     try:
         why = f". The last try: {failure.read_text(errors='replace').strip()}"
     except OSError:

@@ -105,12 +105,15 @@ class PageFiles(StaticFiles):
 
 
 def takes_gzip(headers: Headers) -> bool:
-    """By RFC 9110: by its name or by `*`, unless its weight is 0. A range is of a plain file."""
+    """Whether the client takes gzip by RFC 9110: by its name or by `*`, unless its weight is 0.
+
+    A range is of a plain file.
+    """
     if "range" in headers:
         return False
     weights: dict[str, float] = {}
-    for one in ",".join(headers.getlist("accept-encoding")).split(","):
-        coding, _, parameter = one.strip().lower().partition(";")
+    for item in ",".join(headers.getlist("accept-encoding")).split(","):
+        coding, _, parameter = item.strip().lower().partition(";")
         name, _, value = parameter.replace(" ", "").partition("=")
         try:
             weights[coding.strip()] = float(value) if name == "q" else 1.0

@@ -1,4 +1,4 @@
-"""What browsers are told of every answer of `web`: nothing runs, loads or frames but its own."""
+"""The headers of every answer of `web`: nothing runs, loads or frames but its own."""
 
 from collections.abc import Sequence
 

@@ -30,10 +30,10 @@ def check_settings(applications: Iterable[ServeApplicationSchema]) -> None:
 
 
 def _listed(error: ValidationError) -> str:
-    """Without values, which may be keys."""
+    """Lists the errors without values, which may be keys."""
     found = []
-    for one in error.errors(include_url=False, include_context=False, include_input=False):
-        where = ".".join(map(str, one["loc"]))
-        said = one["msg"].removeprefix("Value error, ")
+    for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        where = ".".join(map(str, detail["loc"]))
+        said = detail["msg"].removeprefix("Value error, ")
         found.append(said if said.startswith(where) else f"{where}: {said}")
     return "; ".join(found)

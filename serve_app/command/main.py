@@ -41,8 +41,8 @@ def manta_config(path: str) -> ServeDeploySchema | None:
         return None
     read = yaml.safe_load(Path(path).read_text())
     listed = read.get("applications") if isinstance(read, dict) else None
-    found = [one.get("import_path") for one in listed or () if isinstance(one, dict)]
-    if not any(str(one).startswith(PACKAGE) for one in found):
+    found = [entry.get("import_path") for entry in listed or () if isinstance(entry, dict)]
+    if not any(str(import_path).startswith(PACKAGE) for import_path in found):
         return None
     return ServeDeploySchema.model_validate(read)
 

@@ -29,11 +29,11 @@ def _listeners(port: int) -> list[str]:
     """Each once. What belongs to other users has no name here."""
     found = psutil.net_connections(kind="tcp")
     listening = [
-        one
-        for one in found
-        if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port
+        sock
+        for sock in found
+        if sock.status == psutil.CONN_LISTEN and sock.laddr and sock.laddr.port == port
     ]
-    return sorted({_described(one.pid) for one in listening})
+    return sorted({_described(sock.pid) for sock in listening})
 
 
 def _described(pid: int | None) -> str:

@@ -61,7 +61,7 @@ def run_until_stopped(
         signals.serving()
         client.deploy_apps(config, _blocking=False)
         print("The applications are being deployed. Ctrl-C stops the server.")
-        _watch(client, [one.name for one in config.applications], signals)
+        _watch(client, [application.name for application in config.applications], signals)
     except (SettingsError, PortTaken, StartError) as error:
         _fail(str(error), joined)
     except KeyboardInterrupt:
@@ -140,15 +140,17 @@ def _watch(client: ServeControllerClient, names: list[str], signals: StopSignals
 
 def _reasons(found: StatusOverview) -> str:
     """Serve says of a deployment what its constructor raised; the last line says why."""
-    said = [one.message.strip() for one in found.deployment_statuses]
+    said = [deployment.message.strip() for deployment in found.deployment_statuses]
     return "\n".join([found.app_status.message.strip(), *filter(None, said)])
 
 
 def _ingresses(config: ServeDeploySchema) -> tuple[list[str], float]:
     """The applications with HTTP, and the most seconds that one leaves to its answers."""
-    found = [one for one in config.applications if one.route_prefix is not None]
-    waits = [float(one.args.get("stop_timeout_s", STOP_TIMEOUT_S)) for one in found]
-    return [one.name for one in found], max(waits, default=0.0)
+    found = [
+        application for application in config.applications if application.route_prefix is not None
+    ]
+    waits = [float(application.args.get("stop_timeout_s", STOP_TIMEOUT_S)) for application in found]
+    return [application.name for application in found], max(waits, default=0.0)
 
 
 def _fail(message: str, joined: bool) -> NoReturn:

@@ -44,11 +44,11 @@ def announce_starting(applications: Iterable[ServeApplicationSchema]) -> Mapping
     """
     request_id = uuid.uuid4().hex
     bodies = {
-        one.route_prefix: encode(
-            FORMS.get(one.import_path, llama_envelope)(STARTING, request_id)[1]
+        application.route_prefix: encode(
+            FORMS.get(application.import_path, llama_envelope)(STARTING, request_id)[1]
         ).decode()
-        for one in applications
-        if one.route_prefix is not None
+        for application in applications
+        if application.route_prefix is not None
     }
     os.environ[proxy_answers.VARIABLE] = json.dumps(bodies)
     callback = proxy_answers.middlewares

@@ -30,8 +30,8 @@ class StopSignals:
         self._is_serving = False
 
     def listen(self) -> None:
-        for one in SIGNALS:
-            signal.signal(one, self._hear)
+        for number in SIGNALS:
+            signal.signal(number, self._hear)
 
     def serving(self) -> None:
         """Gives streams time from now on."""

@@ -22,7 +22,7 @@ class Panel(NamedTuple):
 
 
 def panels() -> list[Panel]:
-    """In reading order, from left to right."""
+    """Returns the panels in reading order, from left to right."""
     return [*_requests(), *_engines(), *_fleet()]
 
 

@@ -22,6 +22,6 @@ def load(folder: Path = MODEL) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFas
 
 
 def load_vision(folder: Path = VISION) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
-    """In float32, so that a picture is seen alike on every machine."""
+    """Loads the model in float32, so that a picture is seen alike on every machine."""
     model = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
     return model, AutoProcessor.from_pretrained(folder)

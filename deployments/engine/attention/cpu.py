@@ -58,9 +58,9 @@ class PaddedRows:
         return bool((self.view.total_len == self.new_len).all())
 
     def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores: -inf for keys that a token must not attend to, else 0.
+        """Returns the mask to add to the scores: -inf for keys that a token must not see, else 0.
 
-        [rows, 1, new_len, context]. It is computed once a step.
+        Its shape is [rows, 1, new_len, context]. It is computed once a step.
         """
         if window is not None and window >= self.context and not len(self.spans):
             window = None
@@ -177,7 +177,7 @@ def plan_cpu_attention(
 
 
 def _spans_of(rows: IntArray, spans: IntArray) -> IntArray:
-    """Of some rows, which are numbered from 0 then."""
+    """Returns the spans of `rows`. They number the rows from 0, in the order of `rows`."""
     if not len(spans):
         return spans
     order = np.argsort(rows)
@@ -222,7 +222,9 @@ def _norm_and_rotate(
 def _has_kernels(storage: Storage) -> bool:
     """Whether our kernels compute attention. For the many heads of a latent they take half a minute
     to compile, and torch is faster."""
-    return is_cpu_bf16(storage.k[0]) and not any(one.has_values_in_keys for one in storage.layout)
+    return is_cpu_bf16(storage.k[0]) and not any(
+        layer.has_values_in_keys for layer in storage.layout
+    )
 
 
 def _has_chunk_kernel(storage: Storage) -> bool:

@@ -70,7 +70,7 @@ def _supports_page_tables() -> bool:
 
 
 class KernelConfig(NamedTuple):
-    """What selects one of the library's kernels."""
+    """The properties that select one of the library's kernels."""
 
     device: torch.device
     dtype: torch.dtype
@@ -97,7 +97,7 @@ class FlashAttention(TritonAttention):
 
     @classmethod
     def from_triton(cls, step: TritonAttention) -> Self:
-        return cls(**{one.name: getattr(step, one.name) for one in fields(step)})
+        return cls(**{entry.name: getattr(step, entry.name) for entry in fields(step)})
 
     def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
         if not self._shares:

@@ -45,7 +45,7 @@ class LatentHeads(nn.Module):
         return keys, keys[..., : self.rank]
 
     def projection(self) -> nn.Linear:
-        """What these heads stand in the place of, with the same weight."""
+        """Returns the linear layer that these heads replace, with the same weight."""
         linear = nn.Linear(self.rank, len(self.weight), bias=False, device="meta")
         linear.weight = nn.Parameter(self.weight, requires_grad=False)
         return linear
@@ -57,6 +57,6 @@ class LatentHeads(nn.Module):
 
 
 def latent_heads(module: nn.Module) -> LatentHeads | None:
-    """Those of an attention module; None: it makes keys and values of each head."""
+    """Returns the heads of an attention module; None: it makes keys and values of each head."""
     heads = getattr(module, PROJECTION, None)
     return heads if isinstance(heads, LatentHeads) else None

@@ -10,7 +10,7 @@ NO_SPANS = np.empty((0, 4), dtype=np.int64)
 
 
 def spans_within(spans: IntArray, window: int | None) -> IntArray:
-    """Those that hold in a layer with this window."""
+    """Returns the spans that hold in a layer with this window."""
     return spans if window is not None else spans[spans[:, 3] == 0]
 
 
@@ -32,11 +32,11 @@ def tile(rows: IntArray, new_len: IntArray, total_len: IntArray, tokens: int) ->
 def tile_spans(
     rows: IntArray, new_len: IntArray, total_len: IntArray, tokens: int, spans: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """As `tile`, of rows with spans, whose tiles begin and end where these do.
+    """Cuts rows with spans as `tile` does. Tiles begin and end where the spans do.
 
-    Returns [tiles, 4]: the row, the tile's first and end among the row's new tokens, and behind
-    which position its tokens see no key (0: each sees those before it). Returns also [tiles], how
-    many keys each tile may see, which descend.
+    Returns [tiles, 4]: the row, the tile's first token and its end among the row's new tokens, and
+    the position from which on its tokens see no key (0: each token sees the keys up to its own).
+    The second array [tiles] says how many keys each tile may see, in descending order.
     """
     parts = []
     for row, new, total in zip(rows, new_len, total_len, strict=True):
@@ -45,7 +45,7 @@ def tile_spans(
             parts += [(row, at, first, 0), (row, first, end, before + end)]
             at = end
         parts.append((row, at, new, 0))
-    part = np.array([one for one in parts if one[1] < one[2]], dtype=np.int64)
+    part = np.array([piece for piece in parts if piece[1] < piece[2]], dtype=np.int64)
     counts = -(-(part[:, 2] - part[:, 1]) // tokens)
     index = np.repeat(np.arange(len(part)), counts)
     nth = np.arange(len(index)) - np.repeat(counts.cumsum() - counts, counts)

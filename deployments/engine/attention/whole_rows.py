@@ -69,7 +69,7 @@ class WholeRows:
 
 
 class CurrentRows:
-    """Those that an encoder computes now. All of its modules share this object."""
+    """The rows that an encoder computes now. All of its modules share this object."""
 
     def __init__(self) -> None:
         self.rows: WholeRows | None = None

@@ -34,13 +34,13 @@ BY_ROWS = "paged_by_rows"  # attribute of a model that is run so: its `ByRows`
 
 @dataclass(frozen=True, slots=True)
 class ByRows:
-    """What a model that is run row by row keeps of a token, and where.
+    """The keys, values and states of a model that is run row by row, and where they are kept.
 
-    layers: of the storage, by what is stored in them.
-    is_by_token: it goes on behind its cache with one token at a time alone.
-    held: modules by their names, with the attributes in which they hold states themselves.
+    layers: the layer of the storage for each entry.
+    is_by_token: behind its cache the model computes no more than one token at a time.
+    held: names of the modules that hold states themselves, each with the attribute that does.
     own_state: the argument that takes a model's own kind of state, in the place of a cache.
-    state_bytes: of all states of one sequence.
+    state_bytes: bytes of all states of one sequence.
     """
 
     layers: Mapping[Entry, int]
@@ -70,8 +70,10 @@ class Stored(Protocol):
 
 
 class _Layer:
-    """What models read of a layer of their cache beside keys, values and states: a model that reads
-    more is refused."""
+    """The attributes that models read of a cache's layer, beside keys, values and states.
+
+    A model that reads more is refused.
+    """
 
     is_initialized = False  # keys and values of images: there are none
 
@@ -134,7 +136,7 @@ class RowCache(Cache):  # type: ignore[misc]
         return self._states.update_recurrent_state(recurrent_states, layer_idx, state_idx)
 
     def get_linear_cache(self, layer_idx: int) -> Tensor | None:
-        """As MiniMax calls its recurrent state."""
+        """Returns the recurrent state, which MiniMax calls so."""
         return self._states.get_recurrent_state(layer_idx)
 
     def set_linear_cache(self, layer_idx: int, linear_cache: Tensor) -> None:
@@ -187,11 +189,11 @@ class PagedRow:
         layer = self._layers[entry]
         view, pages = self._views[self._storage.addressed_as[layer]], self._storage.k[layer]
         dim = pages.shape[-1]
-        view.write(layer, *(_to_pages(one, dim).to(pages.dtype) for one in (k, v)))
+        view.write(layer, *(_to_pages(heads, dim).to(pages.dtype) for heads in (k, v)))
         if k.shape[1] == self._total:  # nothing is before them
             return k, v
         found = view.gather(layer)
-        keys, values = (one[0, : self._total].transpose(0, 1).to(k.dtype) for one in found)
+        keys, values = (tensor[0, : self._total].transpose(0, 1).to(k.dtype) for tensor in found)
         return keys[..., : k.shape[-1]], values[..., : v.shape[-1]]
 
 
@@ -201,12 +203,15 @@ def _to_pages(heads: Tensor, dim: int) -> Tensor:
 
 
 def _cache_type(model: PreTrainedModel) -> type[RowCache]:
-    """Also of the kind of cache that the model's own code has, and asks for."""
+    """Returns the type of a model's caches.
+
+    It is also of the kind of cache that the model's own code has, and asks for.
+    """
     code = sys.modules[type(model).__module__]
     own = [
-        one
-        for one in vars(code).values()
-        if isinstance(one, type) and issubclass(one, Cache) and one.__module__ == code.__name__
+        kind
+        for kind in vars(code).values()
+        if isinstance(kind, type) and issubclass(kind, Cache) and kind.__module__ == code.__name__
     ]
     return type("RowCache", (RowCache, *own), {}) if own else RowCache
 
@@ -223,7 +228,7 @@ class RowTokens(NamedTuple):
 
     @property
     def inputs(self) -> dict[str, Tensor]:
-        """What a model of transformers' takes."""
+        """The tokens as arguments of a model of transformers'."""
         if self.embedded is None:
             return {"input_ids": self.ids[None]}
         return {"inputs_embeds": self.embedded[None]}
@@ -239,7 +244,7 @@ class RowPass:
         self._cache_type = _cache_type(model)
         self._n_layers: int = model.config.get_text_config(decoder=True).num_hidden_layers
         arguments = inspect.signature(type(model).forward).parameters
-        found = next((one for one in CACHE_NAMES if one in arguments), None)
+        found = next((argument for argument in CACHE_NAMES if argument in arguments), None)
         if found is None:
             raise UnsupportedModelError(f"{type(model).__name__} takes no cache")
         self._cache_name = found

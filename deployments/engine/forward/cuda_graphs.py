@@ -70,7 +70,7 @@ class Peers(Protocol):
 
 
 class Alone:
-    """In the place of `Peers`, of a model that no other rank shares."""
+    """The peers of a model that no other rank shares."""
 
     def agree(self, is_done: bool) -> bool:
         return is_done
@@ -83,7 +83,7 @@ ALONE = Alone()
 
 
 class GraphKey(NamedTuple):
-    """What one graph serves."""
+    """The steps that one graph serves."""
 
     tokens: int  # of a step, which is padded to them; as many rows have room
     max_context: int  # tokens of a row
@@ -187,7 +187,10 @@ class StaticInputs:
         return self._tiles[tokens]
 
     def _padding(self, rows: int, tokens: int, n: int) -> IntArray:
-        """What stands behind so many rows and tokens: a row for each token, up to `n` tokens."""
+        """Returns the numbers that pad a step of so many rows and tokens to `n` tokens.
+
+        Each padding token is a row.
+        """
         numbers = np.zeros((5 + len(self._addresses), self.size + 1), dtype=np.int64)
         numbers[3:-2] = NO_SLOT
         numbers[-1, rows:] = np.minimum(tokens + np.arange(self.size + 1 - rows), n)
@@ -279,7 +282,10 @@ class StepGraphs:
         return self._logits[: len(step.logit_indices)]
 
     def _keys(self) -> Iterator[GraphKey]:
-        """Of decodes the largest graph is first: its memory is large enough for all others."""
+        """Yields the keys of all graphs.
+
+        The largest graph of decodes is first: its memory is large enough for all others.
+        """
         for has_adapters in (False, True)[: 1 + (self._adapters is not None)]:
             for has_chunks, sizes in ((False, self._sizes), (True, self._chunk_sizes)):
                 for n in reversed(sizes):

@@ -1,4 +1,4 @@
-"""From token ids to hidden states, by a Hugging Face model or by its fused form.
+"""Computes hidden states of token ids, by a Hugging Face model or by its fused form.
 
 The fused form has the same weights. It multiplies them in fewer and larger operations.
 """
@@ -184,6 +184,6 @@ class FusedDecoder:
         return x
 
     def _layers_now(self) -> RecordedLayers:
-        """Those with adapters if some row of the step in progress has one."""
+        """Returns the layers with adapters if some row of the step in progress has one."""
         has_adapters = self._adapters is not None and self._adapters.rows is not None
         return self._adapted if has_adapters else self._layers

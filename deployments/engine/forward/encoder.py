@@ -126,7 +126,7 @@ def whole_step(rows: list[IntArray], second_at: list[int]) -> StepInputs:
 
 
 def alone(model: PreTrainedModel, row: IntArray, second_at: int, *, takes_types: bool) -> Tensor:
-    """What transformers makes of one text: the output of its layers [tokens, hidden]."""
+    """Returns the output of transformers' layers for one text [tokens, hidden]."""
     arguments = {"input_ids": torch.from_numpy(row)[None].to(model.device)}
     if takes_types:
         types = (np.arange(len(row)) >= (second_at or len(row))).astype(np.int64)

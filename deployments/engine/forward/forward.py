@@ -102,8 +102,10 @@ class Forward:
         self._graphs = None
 
     def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
-        """As `logits`, and beside them the hidden states [states, hidden] behind the last norm that
-        the step asks for."""
+        """Returns the logits as `logits` does, and the hidden states that the step asks for.
+
+        The hidden states [states, hidden] are those behind the last norm.
+        """
         if self._encoder is not None:
             return self._no_states, self._encoder(step)
         if not len(step.hidden_indices):
@@ -171,7 +173,7 @@ class Forward:
     def _static_logits(
         self, token_ids: Tensor, positions: Tensor, indices: Tensor, attention: FusedStepAttention
     ) -> Tensor:
-        """As `_logits`, for a graph; what else decodes with states read is in static memory."""
+        """Computes `_logits` for a graph. Layers with states read their slots in static memory."""
         if self._recurrent is None:
             return self._logits(token_ids, positions, indices, attention)
         with self._recurrent.running_static(len(token_ids)):

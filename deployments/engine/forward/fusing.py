@@ -28,7 +28,7 @@ def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None
         for layer in model.model.layers:
             attention = layer.self_attn
             projections = attention.q_proj, attention.k_proj
-            sizes = (len(one.weight) // attention.head_dim for one in projections)
+            sizes = (len(projection.weight) // attention.head_dim for projection in projections)
             attention.fused_heads = tuple(sizes)
             _concatenate(attention, "qkv_proj", ("q_proj", "k_proj", "v_proj"))
             is_on_cpu = torch.device(device).type == "cpu"

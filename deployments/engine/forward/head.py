@@ -1,4 +1,4 @@
-"""From hidden states to logits: what a model computes behind its layers."""
+"""Computes logits of hidden states: the part of a model behind its layers."""
 
 import copy
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def head(model: PreTrainedModel) -> Head:
 
 
 class PlainHead:
-    """As transformers computes it, which may scale or cap the logits of the last matrix.
+    """The head as transformers computes it: it may scale or cap the logits of the last matrix.
 
     A copy of the model shares all of its modules but the layers. In their place it is given what
     they have computed.
@@ -40,7 +40,7 @@ class PlainHead:
 
 
 class _GivenStates:
-    """In the place of a model's layers: its output is its input."""
+    """The replacement of a model's layers: its output is its input."""
 
     def __init__(self, base: Module) -> None:
         self._base = base
@@ -50,7 +50,7 @@ class _GivenStates:
 
     @property
     def decoder(self) -> "_GivenStates":
-        """Of models whose heads call a part of the layers by this name."""
+        """The same object: some models' heads call a part of the layers by this name."""
         return self
 
     def __getattr__(self, name: str) -> object:
@@ -58,7 +58,7 @@ class _GivenStates:
 
 
 class _Output:
-    """What transformers' layers return, with nothing but the last hidden states."""
+    """The output of transformers' layers, with nothing but the last hidden states."""
 
     def __init__(self, hidden: Tensor) -> None:
         self.last_hidden_state = hidden

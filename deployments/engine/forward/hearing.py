@@ -28,7 +28,7 @@ NOTHING: Attended = {}
 
 
 class CrossAttention(nn.Module):
-    """In the place of a layer's attention to the encoder. Rows attend to sounds of their own."""
+    """The replacement of a layer's attention to the encoder. Each row attends to its own sound."""
 
     def __init__(self, attention: nn.Module, layer: int) -> None:
         super().__init__()
@@ -55,10 +55,11 @@ class CrossAttention(nn.Module):
 
 
 class HeardRows:
-    """What each row of a step hears, which layers are given in the place of the encoder's states.
+    """The sounds that the rows of a step hear. Layers get them in place of the encoder's states.
 
-    Row by row: what a row hears is the same whatever the others are. Rows in `aligned`, which have
-    so many ticks, leave the weights of some `heads`, by layer, in `weights`.
+    Each row is computed by itself, so that its result is the same whatever the others are. The rows
+    in `aligned`, which says how many ticks each has, leave the weights of the `heads` of each layer
+    in `weights`.
     """
 
     def __init__(
@@ -95,7 +96,10 @@ class HeardRows:
 
 
 class Hearing:
-    """Of one model. `prepare` is for any thread, all else for the one that runs the model."""
+    """The sounds of one model's tasks, which it encodes and gives to the decoder's layers.
+
+    `prepare` is for any thread, all else for the one that runs the model.
+    """
 
     def __init__(self, model: PreTrainedModel, max_kept: int) -> None:
         """max_kept: sounds that are remembered, whether or not a task needs them."""
@@ -115,7 +119,7 @@ class Hearing:
 
     @property
     def max_bytes(self) -> int:
-        """Of the sound of one request."""
+        """The most bytes of the sound of one request."""
         n_samples: int = self._extractor.n_samples
         return n_samples * SAMPLE_BYTES
 
@@ -193,7 +197,7 @@ def hears(model: PreTrainedModel) -> bool:
 
 
 def encode(model: PreTrainedModel, features: Tensor) -> CrossStates:
-    """What the decoder's layers attend to. features [bands, frames]"""
+    """Computes the keys and values that the decoder's layers attend to. features [bands, frames]"""
     whole: Any = model
     given = features.to(model.device, model.dtype)
     encoded: Tensor = getattr(whole, SOUND_ENCODER)(given[None]).last_hidden_state[0]
@@ -201,13 +205,13 @@ def encode(model: PreTrainedModel, features: Tensor) -> CrossStates:
 
 
 def longest_features(model: PreTrainedModel) -> Tensor:
-    """Of a sound of which nothing is heard."""
+    """Returns features [bands, frames] of the longest sound, of which nothing is heard."""
     config: Any = model.config
     return torch.zeros(config.num_mel_bins, TICK_FRAMES * config.max_source_positions)
 
 
 def sound_bytes(model: PreTrainedModel) -> int:
-    """Of the states of one sound; 0 for a model that reads text."""
+    """Returns the bytes of the states of one sound; 0 for a model that reads text."""
     if not hears(model):
         return 0
     config: Any = model.config
@@ -217,7 +221,10 @@ def sound_bytes(model: PreTrainedModel) -> int:
 
 
 def alignment_heads(model: PreTrainedModel) -> Mapping[int, Sequence[int]]:
-    """By layer, the heads that attend to where a token is heard. Files of some models name none."""
+    """Maps layers to their heads that attend to where a token is heard.
+
+    Files of some models name none.
+    """
     found: dict[int, list[int]] = defaultdict(list)
     if hears(model):
         for layer, head in getattr(model.generation_config, "alignment_heads", None) or ():

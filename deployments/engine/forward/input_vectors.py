@@ -8,9 +8,12 @@ from torch import Tensor
 
 
 class InputVectors(NamedTuple):
-    """What stands in the place of the embeddings of some tokens: their indices [n], and for each of
-    them its vector [n, hidden]. Behind it may be further ones [n, hidden * (1 + layers)], which are
-    added to what the first layers return (deepstack)."""
+    """The vectors in the place of the embeddings of some tokens.
+
+    indices: [n], of the tokens in the batch.
+    vectors: [n, hidden], or [n, hidden * (1 + layers)]: further vectors are behind each token's
+        first one, and are added to what the first layers return (deepstack).
+    """
 
     indices: Tensor
     vectors: Tensor

@@ -67,7 +67,7 @@ class StepInputs:
         return pages
 
     def table_shape(self, page_size: int) -> tuple[int, int, int]:
-        """Of a page table without pages that no row has tokens in: groups, rows, pages."""
+        """Returns groups, rows and pages of a page table that just holds the longest row."""
         n_pages = -(-int(self.total_len.max()) // page_size)
         return len(self.new_pages), len(self.new_len), n_pages
 
@@ -93,8 +93,10 @@ class StepInputs:
             token_ids[to_device(self.sampled_at, token_ids.device)] = self.sampled_ids
 
     def pack(self) -> IntArray:
-        """In one array [numbers], which `unpack` reads, all columns but the page table. What is on
-        a device is left out."""
+        """Packs the columns into one array [numbers], which `unpack` reads.
+
+        The fields in NOT_SENT are left out, the page table and what is on a device among them.
+        """
         columns: list[IntArray] = [getattr(self, name) for name in COLUMNS]
         shapes = [number for column in columns for number in (column.ndim, *column.shape)]
         return np.concatenate(
@@ -118,4 +120,4 @@ class StepInputs:
 
 
 NOT_SENT = ("page_table", "sampled_ids", "vectors_at", "vectors", "spans", "device_table")
-COLUMNS = tuple(one.name for one in fields(StepInputs) if one.name not in NOT_SENT)
+COLUMNS = tuple(column.name for column in fields(StepInputs) if column.name not in NOT_SENT)

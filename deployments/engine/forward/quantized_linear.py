@@ -157,7 +157,7 @@ class _Scratch(threading.local):
         self._matrices: dict[tuple[int, int], tuple[Tensor, PackedPointer | None]] = {}
 
     def matrix(self, n_out: int, n_in: int) -> tuple[Tensor, PackedPointer | None]:
-        """As `pack_for_onednn`; the last matrix of this size is overwritten."""
+        """Returns what `pack_for_onednn` does. All matrices of one size share their memory."""
         found = self._matrices.get((n_out, n_in))
         if found is None:
             numbers = torch.arange(n_out * n_in).remainder_(251).to(torch.bfloat16)  # exact

@@ -136,7 +136,7 @@ class RecurrentLayers:
 
     @contextmanager
     def running_static(self, n: int) -> Iterator[None]:
-        """As `running`, for `n` decodes with the slots that `load` copies."""
+        """Like `running`, for `n` decodes with the slots that `load` copies."""
         self._parts = [_Rows(slice(None), (n, 1), self._static_slots[:, :n], 1)]
         try:
             yield

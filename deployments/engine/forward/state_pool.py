@@ -19,7 +19,7 @@ class StateReader(Protocol):
 
 
 class NoStates:
-    """Of sequences that have computed nothing."""
+    """The states of sequences that have computed nothing."""
 
     def get(self, key: Key) -> None:
         return None

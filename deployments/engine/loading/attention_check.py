@@ -131,8 +131,8 @@ def read_window(
 
 
 class _OneForAll(TorchFunctionMode):
-    """What a mask looks up by the trial's single token is the same of all other tokens: a model
-    that is told of text alone takes all for text."""
+    """A mode where what a mask looks up by the trial's single token holds for all other tokens: a
+    model that is told of text alone takes all for text."""
 
     def __torch_function__(
         self,
@@ -153,9 +153,9 @@ class _OneForAll(TorchFunctionMode):
 def _keep_mask_function(
     q_length: int, kv_length: int, mask_function: MaskFunction, device: torch.device, **_: object
 ) -> Tensor:
-    """In the place of a mask: one that keeps how it is made.
+    """Makes a tensor that takes the place of a mask, and keeps how the mask is made.
 
-    As an attribute of the tensor, which is all that a model hands on to its attention.
+    It has that as an attribute: the tensor is all that a model hands on to its attention.
     """
     mask = torch.ones(1, 1, q_length, kv_length, dtype=torch.bool, device=device)
     mask.mask_function = mask_function  # type: ignore[attr-defined]
@@ -176,8 +176,8 @@ def _checked_attention(
     is_causal: bool | None = None,
     **others: object,
 ) -> tuple[Tensor, None]:
-    """As `paged_attention`, which has the window from here on. Raises UnsupportedModelError for
-    arguments that are unknown there."""
+    """Attends as `paged_attention` does, which has the window from here on. Raises
+    UnsupportedModelError for arguments that are unknown there."""
     unknown = {name for name, given in others.items() if given is not None} - IGNORED_ARGUMENTS
     if unknown:
         raise UnsupportedModelError(
@@ -200,8 +200,8 @@ AttentionMaskInterface.register(CHECKED_ATTN_IMPLEMENTATION, _keep_mask_function
 
 @torch.inference_mode()
 def find_layout(model: PreTrainedModel) -> Layout:
-    """What each layer stores of a token, found by computing some. Where ranks share the model, all
-    of them must call this together. The model's attention is the engine's afterwards.
+    """Returns what each layer stores of a token, found by computing some. Where ranks share the
+    model, all of them must call this together. The model's attention is the engine's afterwards.
 
     Raises UnsupportedModelError for a model that the engine does not compute as transformers does,
     neither with all rows at once nor row by row.
@@ -227,7 +227,8 @@ def find_layout(model: PreTrainedModel) -> Layout:
 
 
 def _layout_at_once(model: PreTrainedModel) -> Layout:
-    """Of a model that computes all rows of a step at once, with our attention."""
+    """Returns the layout of a model that computes all rows of a step at once, with the engine's
+    attention."""
     check_computable_at_once(model.config)
     trial = Trial(model, "eager")
     store_latents(model)
@@ -246,7 +247,7 @@ def _layout_at_once(model: PreTrainedModel) -> Layout:
 
 
 def _first_positions(model: PreTrainedModel) -> list[int]:
-    """What the position of a first token may be. Some models count on from that of padding."""
+    """Returns positions that a first token may have. Some models count on from that of padding."""
     config = model.config.get_text_config(decoder=True)
     padding: int | None = getattr(config, "pad_token_id", None)
     n_positions: int = getattr(config, "max_position_embeddings", None) or 0
@@ -271,7 +272,7 @@ def _noted_layout(model: PreTrainedModel, attention: TrialAttention) -> Layout:
 
 
 def _layout_by_rows(model: PreTrainedModel) -> Layout:
-    """Of a model that transformers runs row by row, with a cache that is the pages."""
+    """Returns the layout of a model that transformers runs row by row: its cache is the pages."""
     for module in find_mixers(model):
         vars(module).pop("forward", None)  # as it is, for rows one after the other
     trial = Trial(model, attention_of_rows(model))
@@ -305,7 +306,8 @@ def _why_unknown() -> str:
 
 
 def _layout_of_family(model: PreTrainedModel) -> Layout:
-    """Of a model whose layers are known; a fused one can't be run by transformers any more."""
+    """Returns the layout of a model whose layers are known. A fused one can't be run by
+    transformers any more."""
     config = model.config
     head_dim: int = getattr(config, "head_dim", None) or (
         config.hidden_size // config.num_attention_heads

@@ -69,12 +69,12 @@ def _ways(model: PreTrainedModel, attention: str, takes_types: bool) -> Iterator
     if takes(model, POSITIONS):
         for first in first_positions(model):
             yield EncoderWay(is_flat=True, first_position=first, takes_types=takes_types)
-    for one in dict.fromkeys((attention, "eager")):
-        yield EncoderWay(is_flat=False, takes_types=takes_types, attention=one)
+    for implementation in dict.fromkeys((attention, "eager")):
+        yield EncoderWay(is_flat=False, takes_types=takes_types, attention=implementation)
 
 
 def first_positions(model: PreTrainedModel) -> list[int]:
-    """What the position of a first token may be: some models count on from that of padding."""
+    """Returns positions that a first token may have: some models count on from that of padding."""
     padding: int | None = getattr(model.config, "pad_token_id", None)
     longest: int = getattr(model.config, "max_position_embeddings", None) or 0
     is_possible = padding is not None and 0 <= padding < longest - N_TOKENS
@@ -110,8 +110,8 @@ def _rows(model: PreTrainedModel) -> list[IntArray]:
 def _check(found: Tensor, expected: list[Tensor], dtype: torch.dtype) -> None:
     """Raises UnsupportedModelError unless both are the same up to rounding."""
     most = MAX_ROUNDING if dtype is torch.float32 else MAX_ROUNDING_HALF
-    parts = torch.split(found, [len(one) for one in expected])
-    for part, one in zip(parts, expected, strict=True):
-        difference = float((part - one).float().norm() / one.float().norm())
+    parts = torch.split(found, [len(states) for states in expected])
+    for part, states in zip(parts, expected, strict=True):
+        difference = float((part - states).float().norm() / states.float().norm())
         if not difference <= most:
             raise UnsupportedModelError("other hidden states in a batch than alone")

@@ -24,7 +24,7 @@ MAX_ERROR = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.02}  # 
 
 
 class Comparison:
-    """Of one attention module: by its heads' keys and values, and by latents."""
+    """A comparison of one attention module: by its heads' keys and values, and by latents."""
 
     def __init__(self, module: nn.Module, heads: LatentHeads) -> None:
         self.heads = heads
@@ -33,7 +33,7 @@ class Comparison:
         self._results: list[bool] = []
 
     def expand(self, latent: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor]:
-        """In the place of the module's own method."""
+        """Makes keys and values in the place of the module's own method, and notes them."""
         made = self._expand(latent, rotary)
         self._made.append(((latent, rotary), made))
         return made
@@ -127,9 +127,10 @@ def drop_latents(model: PreTrainedModel) -> None:
 
 
 def _heads_of(module: nn.Module) -> LatentHeads | None:
-    """Of a module that has the parts of such attention, and a plain matrix as its projection.
+    """Returns the heads of a module that has the parts of such attention, and a plain matrix as its
+    projection.
 
-    None as well where heads see fewer numbers than a latent has.
+    None for other modules, and where heads see fewer numbers than a latent has.
     """
     sizes = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
     rank, rotary_dim, key_dim, value_dim = (getattr(module, name, 0) for name in sizes)
@@ -150,7 +151,7 @@ def _heads_of(module: nn.Module) -> LatentHeads | None:
 def _causal_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """[1, heads, tokens, value_dim], in float32 between the two products."""
     groups = query.shape[1] // key.shape[1]
-    key, value = (one.repeat_interleave(groups, 1) for one in (key, value))
+    key, value = (tensor.repeat_interleave(groups, 1) for tensor in (key, value))
     scores = (query.float() @ key.float().transpose(2, 3)) * scale
     future = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).triu(1)
     weights = scores.masked_fill(future, float("-inf")).softmax(-1)

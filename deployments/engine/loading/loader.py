@@ -191,7 +191,7 @@ def _fix_rotary_frequencies(model: PreTrainedModel, context_length: int) -> None
         # Frequencies that were fixed before are chosen anew.
         rope_type = getattr(module, "unfixed_rope_type", getattr(module, "rope_type", None))
         by_layer_type = rope_type if isinstance(rope_type, dict) else {None: rope_type}
-        unfixed = [name for name, one in by_layer_type.items() if one in ("dynamic", "longrope")]
+        unfixed = [name for name, kind in by_layer_type.items() if kind in ("dynamic", "longrope")]
         if not unfixed:
             continue
         module.unfixed_rope_type = module.rope_type = rope_type

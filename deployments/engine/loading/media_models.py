@@ -83,13 +83,13 @@ def _text_model(config: PretrainedConfig, family: MediaFamily) -> PreTrainedMode
         decoder = AutoModelForCausalLM.from_config(config)
         return decoder
     text_class = getattr(transformers, family.text_class)
-    fields = {name: one for name, one in config.to_dict().items() if name not in OF_LAYERS}
+    fields = {name: value for name, value in config.to_dict().items() if name not in OF_LAYERS}
     decoder = text_class(text_class.config_class.from_dict({**fields, "num_hidden_layers": 1}))
     return decoder
 
 
 def _rules(processor: Any, family: MediaFamily) -> MediaRules | None:
-    """Of what is encoded."""
+    """Returns the rules of the media that are encoded."""
     try:
         found = rules_of(processor)
     except UnknownProcessorError as error:

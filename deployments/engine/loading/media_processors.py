@@ -40,7 +40,7 @@ def load_processor(path: str, config: PretrainedConfig) -> Any:
 
 
 def _class_name(path: str, config: PretrainedConfig) -> str:
-    """As the model's files name it, or as all models of its type have it."""
+    """Returns the name in the model's files, or the one that all models of its type have."""
     for files in (ProcessorMixin.get_processor_dict, ImageProcessingMixin.get_image_processor_dict):
         with suppress(OSError):
             named, _ = files(path)
@@ -51,12 +51,12 @@ def _class_name(path: str, config: PretrainedConfig) -> str:
 
 def _without_videos(processor: Any) -> Any:
     """The same class for images alone."""
-    parts = [one for one in processor.get_attributes() if one != "video_processor"]
+    parts = [name for name in processor.get_attributes() if name != "video_processor"]
     return type(processor.__name__, (processor,), {"get_attributes": lambda *_: parts})
 
 
 class PixtralProcessor:
-    """In the place of transformers' own: that one's module imports torchvision."""
+    """A stand-in for transformers' own, whose module imports torchvision."""
 
     def __init__(self, image_processor: Any, tokenizer: Any, fields: Mapping[str, Any]) -> None:
         self.image_processor, self.tokenizer = image_processor, tokenizer
@@ -69,7 +69,7 @@ class PixtralProcessor:
 
 
 class SmolVLMProcessor:
-    """In the place of transformers' own: that one can't be made without num2words."""
+    """A stand-in for transformers' own, which can't be made without num2words."""
 
     def __init__(self, image_processor: Any, tokenizer: Any, fields: Mapping[str, Any]) -> None:
         self.image_processor, self.tokenizer = image_processor, tokenizer
@@ -85,7 +85,7 @@ class SmolVLMProcessor:
 StandIn = type[PixtralProcessor] | type[SmolVLMProcessor]
 # By the names that `media.families.registry` knows the classes by.
 STAND_INS: Mapping[str, StandIn] = {
-    one.__name__: one for one in (PixtralProcessor, SmolVLMProcessor)
+    stand_in.__name__: stand_in for stand_in in (PixtralProcessor, SmolVLMProcessor)
 }
 
 

@@ -56,7 +56,7 @@ LABEL_TASKS = frozenset({ModelTask.SCORE, ModelTask.CLASSIFY})
 
 
 def task_of(config: PretrainedConfig, files: SentenceFiles | None) -> ModelTask:
-    """What a model is made for, by its files."""
+    """Returns what a model is made for, by its files."""
     name = (getattr(config, "architectures", None) or [""])[0]
     if name.endswith("ForSequenceClassification"):
         return ModelTask.SCORE if config.num_labels == 1 else ModelTask.CLASSIFY
@@ -143,13 +143,14 @@ def has_vocabulary(model: PreTrainedModel) -> bool:
 
 
 def _is_one_of(names: Mapping[str, str], model: PreTrainedModel) -> bool:
-    """By its name: a mapping to classes would import the modules of all models, for seconds."""
+    """Tells by the name of its class whether a model is one of these: a mapping to classes would
+    import the modules of all models, for seconds."""
     return type(model).__name__ in names.values()
 
 
 def _size(dense: nn.Sequential) -> int:
-    """Numbers of what comes out."""
-    return [one.out_features for one in dense if isinstance(one, nn.Linear)][-1]
+    """Returns the size of the vectors that come out."""
+    return [layer.out_features for layer in dense if isinstance(layer, nn.Linear)][-1]
 
 
 def _kinds(model: PreTrainedModel, task: ModelTask, files: SentenceFiles) -> AnswerKinds:
@@ -180,7 +181,8 @@ def _labels(config: PretrainedConfig) -> tuple[str, ...]:
 
 
 def _activation(config: PretrainedConfig) -> Activation:
-    """As its files say, or as cross-encoders with one label and several have it."""
+    """Returns the activation that its files name, or the one that cross-encoders have with one
+    label and with several."""
     nested: dict[str, str] = getattr(config, "sentence_transformers", None) or {}
     named = nested.get("activation_fn") or getattr(
         config, "sbert_ce_default_activation_function", ""
@@ -208,7 +210,9 @@ def _is_causal(model: PreTrainedModel) -> bool:
         model.set_attn_implementation("eager")
         row = _row(model)
         other = np.concatenate([row[:-1], row[:1]])
-        first, second = (alone(model, one, 0, takes_types=False)[0].float() for one in (row, other))
+        first, second = (
+            alone(model, tokens, 0, takes_types=False)[0].float() for tokens in (row, other)
+        )
         return torch.allclose(first, second, rtol=1e-3, atol=1e-4)
 
 
@@ -258,7 +262,8 @@ def _as_decoder(model: PreTrainedModel, kinds: AnswerKinds) -> PreTrainedModel:
 
 
 def _runner(model: PreTrainedModel, kinds: AnswerKinds) -> Callable[[IntArray], Tensor]:
-    """What transformers makes of a text: logits of its labels, or its last hidden state."""
+    """Returns a function that has transformers compute a text: the logits of its labels, or its
+    last hidden state."""
 
     def run(row: IntArray) -> Tensor:
         if not kinds.labels:

@@ -36,8 +36,8 @@ LATE_INTERACTION_FIELDS = {
     "skiplist_words": [*string.punctuation],
 }
 ACTIVATIONS = {
-    one.__name__: one
-    for one in (nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.Sigmoid, nn.SiLU, nn.LeakyReLU)
+    activation.__name__: activation
+    for activation in (nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.Sigmoid, nn.SiLU, nn.LeakyReLU)
 }
 
 
@@ -55,7 +55,7 @@ class SentenceFiles:
 
 
 def read_sentence_files(path: str) -> SentenceFiles | None:
-    """Those of a directory or a hub id; None: it has no `modules.json`.
+    """Reads the files of a directory or a hub id; None: it has no `modules.json`.
 
     Raises UnsupportedModelError for a module or a pooling that is not known, and for files that
     can't be read.
@@ -68,7 +68,7 @@ def read_sentence_files(path: str) -> SentenceFiles | None:
 
 
 def read_json(path: str, name: str) -> Any | None:
-    """None: there is no such file."""
+    """Reads a file of JSON. None: there is no such file."""
     file = _find(path, name)
     if file is None:
         return None
@@ -168,7 +168,7 @@ def _dense(path: str, folder: str) -> list[nn.Module]:
     linear = nn.Linear(
         config["in_features"], config["out_features"], bias=bool(config.get("bias", True))
     )
-    linear.load_state_dict({key.removeprefix("linear."): one for key, one in weights.items()})
+    linear.load_state_dict({key.removeprefix("linear."): weight for key, weight in weights.items()})
     return [linear.float(), ACTIVATIONS[name]()]
 
 

@@ -58,7 +58,7 @@ def _share_config(module: nn.Module, config: PretrainedConfig) -> None:
 
 
 def speech_rules(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> SpeechRules | None:
-    """None for a model that reads text."""
+    """Returns the rules of a model that transcribes; None for a model that reads text."""
     if not hears(model):
         return None
     config: Any = model.generation_config

@@ -69,7 +69,7 @@ class Trial:
             )
 
     def difference(self, layout: Layout) -> float:
-        """Of all logits of a row, relative; of the worse row."""
+        """Returns the relative difference of all logits of a row; of the worse row."""
         model, n_rows = self._model, len(self.rows)
         n_groups = len(group_layers(layout))
         n_pages = n_groups * n_rows
@@ -115,13 +115,13 @@ def _token_ids(model: PreTrainedModel) -> tuple[IntArray, IntArray]:
 
 
 def _difference(parts: Sequence[Tensor], expected: Tensor) -> float:
-    """Of the logits [tokens, vocab] of a row, relative."""
+    """Returns the relative difference of the logits [tokens, vocab] of a row."""
     return float((torch.cat([*parts]) - expected).norm() / expected.norm())
 
 
 def _centered(logits: Tensor) -> Tensor:
-    """Without what all tokens of the vocabulary have in common, which changes no probability, and
-    without those that are banned."""
+    """Subtracts what all tokens of the vocabulary have in common, which changes no probability.
+    Logits of banned tokens count as 0."""
     logits = logits.float()
     logits = logits.masked_fill(~(logits.abs() < BANNED), 0)
     if logits.shape[-1] == 1:  # a score, and no vocabulary

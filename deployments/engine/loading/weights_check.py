@@ -87,7 +87,9 @@ def _header(file: Path) -> dict[str, Tensor]:
         mapped = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
     except RuntimeError:  # of the older format, which can't be mapped
         mapped = torch.load(file, map_location="meta", weights_only=True)
-    return {name: one.to("meta") for name, one in mapped.items() if isinstance(one, Tensor)}
+    return {
+        name: tensor.to("meta") for name, tensor in mapped.items() if isinstance(tensor, Tensor)
+    }
 
 
 def _made(

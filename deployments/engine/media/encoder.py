@@ -51,7 +51,7 @@ class MediaEncoder:
         self._base.set_attn_implementation(TOWER_ATTENTION)
         self._idle: list[DecoderProcess] = []
         self.placeholder_ids = frozenset(
-            one.placeholder_id for one in (rules.images, rules.audio) if one is not None
+            rule.placeholder_id for rule in (rules.images, rules.audio) if rule is not None
         )
 
     def prepare(self, file: MediumFile) -> Sequence[Inputs]:
@@ -63,7 +63,7 @@ class MediaEncoder:
         if self._family.sound_window is None:
             return [inputs]
         window = self._family.sound_window(self._processor)
-        return [{SOUND_INPUTS: one} for one in torch.split(inputs[SOUND_INPUTS], window, -1)]
+        return [{SOUND_INPUTS: part} for part in torch.split(inputs[SOUND_INPUTS], window, -1)]
 
     def _read_image(self, data: bytes) -> Inputs:
         seen = self._decoded(Job(kind=FileKind.IMAGE, wanted=Wanted.PIXELS), data)
@@ -113,8 +113,8 @@ class MediaEncoder:
         """[ids of the part, hidden], on the model's device. Raises whatever the model raises."""
         weight = next(self._base.parameters())
         placed = {
-            name: one.to(weight.device, weight.dtype if one.is_floating_point() else None)
-            for name, one in inputs.items()
+            name: tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else None)
+            for name, tensor in inputs.items()
         }
         is_sound = SOUND_INPUTS in inputs
         vectors = self._family.sound_vectors if is_sound else self._family.image_vectors
@@ -122,8 +122,10 @@ class MediaEncoder:
         return vectors(self._base, placed)
 
     def encode_largest(self) -> Tensor:
-        """Of an image that no processor leaves larger than what its model takes, or of a sound of a
-        model that sees nothing: as long as what its tower hears at once."""
+        """Encodes an image so large that processors shrink it to what their model takes at most.
+
+        Encodes a sound if the model sees nothing: as long as what its tower hears at once.
+        """
         if self.rules.images is not None:
             largest = Image.new("RGB", (LARGEST_SIDE, LARGEST_SIDE))
             return self.encode(self._processed(largest))
@@ -140,7 +142,7 @@ class MediaEncoder:
 
 
 def _tensors(inputs: Mapping[str, object]) -> Inputs:
-    return {name: one for name, one in inputs.items() if isinstance(one, Tensor)}
+    return {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
 
 
 def media_encoder(model: PreTrainedModel) -> MediaEncoder | None:

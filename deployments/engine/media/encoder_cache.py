@@ -19,7 +19,10 @@ class EncoderCache:
         return found
 
     def put(self, digest: bytes, vectors: Tensor) -> None:
-        """Of a medium that it does not hold. One that is larger than all its room is left out."""
+        """Adds the vectors of a medium that it does not hold.
+
+        Vectors that are larger than all its room are left out.
+        """
         if vectors.nbytes > self._max_bytes:
             return
         self._vectors[digest] = vectors

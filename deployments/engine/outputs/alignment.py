@@ -1,4 +1,4 @@
-"""When the tokens of a transcript are heard, by what they attend to in the sound.
+"""Finds when the tokens of a transcript are heard, by what they attend to in the sound.
 
 Dynamic time warping finds it, as in Whisper's own code and in transformers'.
 """
@@ -17,11 +17,11 @@ Floats = NDArray[np.float32]
 def attention_map(weights: Tensor) -> Tensor:
     """weights [heads, tokens, ticks]. Returns [tokens, ticks]: how much more than others a token
     attends to a tick, the mean of its heads."""
-    return torch.stack([_standardized(one) for one in weights]).mean(0)
+    return torch.stack([_standardized(head) for head in weights]).mean(0)
 
 
 def _standardized(weights: Tensor) -> Tensor:
-    """Of one head: sorted windows take several times the memory of its weights."""
+    """Standardizes one head: sorted windows take several times the memory of its weights."""
     std, mean = torch.std_mean(weights, dim=0, correction=0, keepdim=True)
     scores = ((weights - mean) / std).nan_to_num()  # where all tokens attend equally
     pad = MEDIAN_WIDTH // 2

@@ -33,7 +33,7 @@ class LabelHead:
 
 
 class _GivenStates:
-    """In the place of the layers: they return their inputs, and what is pooled of these."""
+    """A stand-in for the layers: it returns its inputs, and what is pooled of these."""
 
     def __init__(self, base: object) -> None:
         self._base = base
@@ -71,8 +71,8 @@ def find_label_head(model: PreTrainedModel, row: IntArray) -> tuple[LabelHead, P
         expected = model(input_ids=ids).logits
         states = alone(model, row, 0, takes_types=False).float()
         pooled = {Pooling.CLS: states[0], Pooling.MEAN: states.mean(0), Pooling.LAST: states[-1]}
-        for pooling, one in pooled.items():
-            difference = (head(one[None]) - expected).norm() / expected.norm().clamp(min=1e-6)
+        for pooling, vector in pooled.items():
+            difference = (head(vector[None]) - expected).norm() / expected.norm().clamp(min=1e-6)
             if bool(difference <= MAX_DIFFERENCE * (1 if model.dtype is torch.float32 else 50)):
                 return head, pooling
     raise UnsupportedModelError(f"{type(model).__name__} reads more than one pooled vector")

@@ -1,6 +1,6 @@
-"""What a model answers with, and the modules behind its layers that make it.
+"""The answers of a model, and the modules behind its layers that make them.
 
-The loader finds it out and gives it to the model, where the engine finds it.
+The loader finds them out and gives them to the model, where the engine finds them.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class ModelOutputs:
 
 
 def outputs_of(model: PreTrainedModel) -> ModelOutputs:
-    """Of a model that nobody has looked at, those of one that generates."""
+    """Returns the model's outputs: those of a generator where nobody has looked at the model."""
     found: ModelOutputs = getattr(model, OUTPUTS, None) or ModelOutputs()
     kinds = found.kinds
     if kinds.task is ModelTask.GENERATE or kinds.can_generate:

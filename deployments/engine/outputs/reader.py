@@ -40,7 +40,7 @@ class OutputRow:
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
-    """Those of a batch, in its order."""
+    """The rows of a batch whose tasks ask for vectors, in its order."""
 
     rows: Sequence[OutputRow]
 
@@ -58,15 +58,18 @@ class OutputRows:
         )
 
     def hidden_indices(self, offsets: IntArray) -> IntArray:
-        """Of the tokens whose hidden states are needed, in the flat batch; `offsets` [rows] is by
-        how much a row's positions are ahead of its indices."""
-        parts = [np.arange(one.first, one.first + one.n) - offsets[one.row] for one in self.rows]
+        """Returns the indices, in the flat batch, of the tokens whose hidden states are needed.
+        `offsets` [rows] is by how much a row's positions are ahead of its indices."""
+        parts = [
+            np.arange(entry.first, entry.first + entry.n) - offsets[entry.row]
+            for entry in self.rows
+        ]
         return np.concatenate(parts) if parts else NO_TOKENS
 
     def logit_indices(self, offsets: IntArray) -> IntArray:
-        """Of the tokens whose logits are needed."""
-        needed = [one for one in self.rows if one.logit_position >= 0]
-        at = [one.logit_position - offsets[one.row] for one in needed]
+        """Returns the indices, in the flat batch, of the tokens whose logits are needed."""
+        needed = [entry for entry in self.rows if entry.logit_position >= 0]
+        at = [entry.logit_position - offsets[entry.row] for entry in needed]
         return np.array(at, dtype=np.int64)
 
 
@@ -106,7 +109,7 @@ def _output_row(row: int, task: Task, pooled: Pooled, new_len: int) -> OutputRow
 
 @dataclass(frozen=True, slots=True)
 class PendingOutputs:
-    """What a device may be computing still, by row.
+    """The outputs that a device may be computing still, by row.
 
     normalizes: what the model does. Vectors of tokens that are not its own stay as they are.
     """
@@ -140,7 +143,7 @@ class PendingOutputs:
 
 
 class OutputReader:
-    """Of one model. On the thread that runs it."""
+    """The reader of one model's outputs, on the thread that runs the model."""
 
     def __init__(self, outputs: ModelOutputs) -> None:
         self._outputs = outputs
@@ -158,30 +161,30 @@ class OutputReader:
         vectors: dict[int, Tensor] = {}
         pooled: dict[int, Tensor] = {}
         n_logits = begin = 0
-        for one in rows.rows:
-            states, begin = hidden[begin : begin + one.n], begin + one.n
-            if one.logit_position >= 0:
-                vectors[one.row] = _of_logits(one.task, logits[n_logits])
+        for entry in rows.rows:
+            states, begin = hidden[begin : begin + entry.n], begin + entry.n
+            if entry.logit_position >= 0:
+                vectors[entry.row] = _of_logits(entry.task, logits[n_logits])
                 n_logits += 1
-            elif one.pooled.aligns:
-                weights = _attended(one, torch.cat([*heard[one.row]]))
-                if one.is_last:
-                    vectors[one.row] = attention_map(weights[:, _n_before(one.task) :])
+            elif entry.pooled.aligns:
+                weights = _attended(entry, torch.cat([*heard[entry.row]]))
+                if entry.is_last:
+                    vectors[entry.row] = attention_map(weights[:, _n_before(entry.task) :])
                 else:
-                    carried[one.row] = weights
-            elif one.pooled.pooling is Pooling.TOKEN:
-                if one.n:
-                    vectors[one.row] = self._of_tokens(states.float())
-            elif one.pooled.pooling is not None:
-                found = _carried(one, states)
-                if one.is_last:
+                    carried[entry.row] = weights
+            elif entry.pooled.pooling is Pooling.TOKEN:
+                if entry.n:
+                    vectors[entry.row] = self._of_tokens(states.float())
+            elif entry.pooled.pooling is not None:
+                found = _carried(entry, states)
+                if entry.is_last:
                     assert found is not None
-                    pooled[one.row] = _whole(one, found)
+                    pooled[entry.row] = _whole(entry, found)
                 elif found is not None:
-                    carried[one.row] = found
+                    carried[entry.row] = found
         if pooled:
             vectors |= self._of_texts(rows, pooled)
-        params = {one.row: one.task.request.output for one in rows.rows}
+        params = {entry.row: entry.task.request.output for entry in rows.rows}
         kinds = self._outputs.kinds
         return PendingOutputs(
             carried=carried,
@@ -189,7 +192,7 @@ class OutputReader:
             params=params,
             normalizes=kinds.normalizes,
             normalizes_tokens=kinds.normalizes and kinds.pooling is Pooling.TOKEN,
-            rows=[one.row for one in rows.rows],
+            rows=[entry.row for entry in rows.rows],
         )
 
     def _of_tokens(self, states: Tensor) -> Tensor:
@@ -202,19 +205,19 @@ class OutputReader:
         """pooled: by row, [hidden]. Texts that go through the same modules do so together."""
         outputs, found = self._outputs, dict[int, Tensor]()
         headed, dense, bare = list[int](), list[int](), list[int]()
-        for one in rows.rows:
-            if one.row in pooled:
-                params = one.task.request.output
-                has_dense = one.pooled.pooling is outputs.kinds.pooling
+        for entry in rows.rows:
+            if entry.row in pooled:
+                params = entry.task.request.output
+                has_dense = entry.pooled.pooling is outputs.kinds.pooling
                 is_headed = isinstance(params, PoolParams) and params.use_head
-                (headed if is_headed else dense if has_dense else bare).append(one.row)
+                (headed if is_headed else dense if has_dense else bare).append(entry.row)
         if headed:
             assert outputs.head is not None
             logits = outputs.head(torch.stack([pooled[row] for row in headed])).float()
-            found |= {row: one[None] for row, one in zip(headed, logits, strict=True)}
+            found |= {row: scores[None] for row, scores in zip(headed, logits, strict=True)}
         if dense and outputs.dense is not None:
             made = _through(outputs.dense, torch.stack([pooled[row] for row in dense]))
-            found |= {row: one[None] for row, one in zip(dense, made, strict=True)}
+            found |= {row: vector[None] for row, vector in zip(dense, made, strict=True)}
         else:
             bare += dense
         return found | {row: pooled[row][None] for row in bare}

@@ -35,7 +35,7 @@ def find_invalid_output(
 
 
 def pooled_of(request: GenerationRequest, outputs: ModelOutputs) -> Pooled | None:
-    """Of a valid request; None: its answer are tokens."""
+    """Returns the `Pooled` of a valid request; None: its answer is tokens."""
     output = request.output
     if output is None:
         return None

@@ -1,4 +1,4 @@
-"""From pooled numbers to the vectors of an answer: their first numbers, normalised, as bytes."""
+"""Makes the vectors of an answer from pooled numbers: their first numbers, normalised, as bytes."""
 
 from collections.abc import Iterator
 
@@ -51,7 +51,7 @@ def unpack(vectors: Vectors) -> Floats:
 
 
 def split(vectors: Vectors) -> Iterator[Vectors]:
-    """In parts that are small enough for an event, unless a single vector is not."""
+    """Yields parts that are small enough for an event, unless a single vector is not."""
     row_bytes = vectors.size * VECTOR_ITEM_BYTES
     n_each = max(1, MAX_EVENT_BYTES // max(1, row_bytes))
     for first in range(0, vectors.n, n_each):

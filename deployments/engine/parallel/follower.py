@@ -32,7 +32,7 @@ SENT_SIZES = tuple(field.name for field in fields(CacheShape) if field.name != "
 
 
 class Tag(IntEnum):
-    """What a message asks for."""
+    """The kind of a message: what it asks for."""
 
     STOP = STOP
     LAYOUT = 1
@@ -42,7 +42,7 @@ class Tag(IntEnum):
 
 
 def _find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
-    """What rank 0 stores of a token. All ranks find out their own share.
+    """Returns what rank 0 stores of a token. All ranks find out their own share.
 
     Raises UnsupportedModelError as `find_layout` does, RanksLostError.
     """
@@ -65,7 +65,7 @@ def shape_together(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks) -
         shape = cache_shape(model, limits, ranks.world_size, layout)
     sizes = [getattr(shape, name) for name in SENT_SIZES]
     # Which windows there are was decided before the longest sequence was known.
-    sizes += [one.window or 0 for one in shape.layout]
+    sizes += [layer_shape.window or 0 for layer_shape in shape.layout]
     with ranks.in_step(Tag.CACHE_SHAPE, np.array(sizes, dtype=np.int64)):
         return shape
 
@@ -120,7 +120,7 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     sent = _expect(Tag.CACHE_SHAPE, ranks).tolist()
     sizes = dict(zip(SENT_SIZES, sent, strict=False))
     windows = zip(layout, sent[len(SENT_SIZES) :], strict=True)
-    layout = tuple(one._replace(window=window or None) for one, window in windows)
+    layout = tuple(layer_shape._replace(window=window or None) for layer_shape, window in windows)
     shape = CacheShape(layout=layout, **sizes)
     replace_attention(model, shape.max_tokens)
     fuse(model)

@@ -145,7 +145,7 @@ class Ranks:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """In the block no rank is waited for: results have the shapes that they have else, and are
+        """Waits for no rank within the block: results have the shapes that they have else, and are
         made of this rank's tensors alone."""
         self._is_apart = True
         try:

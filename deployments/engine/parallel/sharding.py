@@ -119,7 +119,7 @@ def split_input(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
 
 
 def split_packed_output(whole: Tensor, name: str, ranks: Ranks) -> Tensor:
-    """For two matrices in one parameter: this rank's shard of each."""
+    """Returns this rank's shard of each of the two matrices in one parameter."""
     halves = whole.chunk(2, _output_dim(whole))
     return torch.cat([split_output(half, name, ranks) for half in halves], _output_dim(whole))
 
@@ -173,7 +173,7 @@ def split_input_and_sum_output(module: nn.Module, ranks: Ranks) -> None:
 
 
 def look_up_local_vocab(module: nn.Module, ranks: Ranks) -> None:
-    """For an embedding: the rank that has a token's vector returns it, all others return zeros."""
+    """Has an embedding return a token's vector on the rank that has it, and zeros on all others."""
     start, n = _local_range(module.num_embeddings, ranks)  # type: ignore[arg-type]
 
     def local_ids(_module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:

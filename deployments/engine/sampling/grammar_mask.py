@@ -15,7 +15,9 @@ class GrammarStrategy(BaseSamplingStrategy):
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         grammars = {
-            row: one for row in rows.selected if (one := rows.tasks[row].active_grammar) is not None
+            row: active
+            for row in rows.selected
+            if (active := rows.tasks[row].active_grammar) is not None
         }
         if grammars:
             index = to_device(np.array([*grammars], dtype=np.int64), logits.device)

@@ -38,7 +38,10 @@ class PendingLogprobs:
             del self._all, self._top
 
     def result(self, sampled: Sequence[int | None]) -> dict[int, TokenLogprob]:
-        """By row number: of rows of the group for which a token was sampled. `sampled` [batch]"""
+        """Returns log-probabilities by row number, for rows of the group where a token was sampled.
+
+        sampled: [batch]
+        """
         if self._readback is None:
             return {}
         columns = zip(self._group.rows, self._n, self._readback.tolist(), strict=True)

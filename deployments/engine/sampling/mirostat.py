@@ -74,7 +74,7 @@ def _params(task: Task) -> MirostatParams:
 
 
 def _surprises(logits: Tensor) -> Tensor:
-    """Of each token, in bits. [vocab] float64"""
+    """Returns the surprise of each token, in bits. [vocab] float64"""
     return logits.double().log_softmax(0) / -log(2)
 
 

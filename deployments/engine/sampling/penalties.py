@@ -45,7 +45,7 @@ def _has_penalties(params: SamplingParams) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _RowCounts:
-    """Of one row, as `TokenCounts` has them. All are [tokens]."""
+    """The counts of one row, as `TokenCounts` has them. All are [tokens]."""
 
     ids: IntArray
     counts: NDArray[np.float32]
@@ -69,7 +69,7 @@ def _count_tokens(rows: SamplingRows, row: int) -> _RowCounts:
 
 
 def _first_counted(task: Task, end: int) -> int:
-    """Where the window that ends with the first `end` tokens begins."""
+    """Returns where the window that ends with the first `end` tokens begins."""
     last_n = task.sampling.penalty_last_n
     return task.n_prompt if last_n is None else max(end - last_n, 0) if last_n >= 0 else 0
 
@@ -86,19 +86,23 @@ class _Counted:
 
 
 def _on_device(group: ParamGroup, counts: Sequence[_RowCounts], device: torch.device) -> _Counted:
-    n = [len(one.ids) for one in counts]
+    n = [len(row_counts.ids) for row_counts in counts]
     group_row = np.repeat(np.arange(len(counts)), n)
     index = np.stack(
-        [group_row, np.array(group.rows)[group_row], np.concatenate([one.ids for one in counts])]
+        [
+            group_row,
+            np.array(group.rows)[group_row],
+            np.concatenate([row_counts.ids for row_counts in counts]),
+        ]
     )
-    count = to_device(np.concatenate([one.counts for one in counts]), device)
-    in_prompt = to_device(np.concatenate([one.in_prompt for one in counts]), device)
+    count = to_device(np.concatenate([row_counts.counts for row_counts in counts]), device)
+    in_prompt = to_device(np.concatenate([row_counts.in_prompt for row_counts in counts]), device)
     of_group, row, token_id = to_device(index, device)
     return _Counted(of_group, row, token_id, count, in_prompt)
 
 
 def _with_newest(counted: _Counted, newest: Tensor, group: ParamGroup, unknown: Tensor) -> _Counted:
-    """As if the token `newest` [rows] had been counted too in each of the rows `unknown` [unknown].
+    """Counts the token `newest` [rows] too, in each of the rows `unknown` [unknown].
 
     It gets an entry of its own, beside the one that it may have: both say the same.
     """

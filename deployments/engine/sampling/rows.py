@@ -38,7 +38,9 @@ class ParamGroup:
         self._is_all = len(rows) == len(params)
         self.index = to_device(np.array(rows, dtype=np.int64), device)  # `rows` on the device
         self._columns: dict[str, Tensor] = {}
-        self.seeds = np.array([one.seed & _64_BITS for one in self.params], dtype=np.uint64)
+        self.seeds = np.array(
+            [sampling.seed & _64_BITS for sampling in self.params], dtype=np.uint64
+        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -46,14 +48,14 @@ class ParamGroup:
     def column(self, name: str) -> Tensor:
         """One parameter of these rows, to be broadcast over the vocabulary. [rows, 1] float32"""
         if name not in self._columns:
-            values = [getattr(one, name) for one in self.params]
+            values = [getattr(sampling, name) for sampling in self.params]
             column = torch.tensor(values, dtype=torch.float32)  # infinite where numpy would warn
             column = to_device(column.numpy(), self._device)
             self._columns[name] = column[:, None]
         return self._columns[name]
 
     def take(self, logits: Tensor) -> Tensor:
-        """What is these rows' [rows, ...], of all [batch, ...]. Logits may be changed in place, and
+        """Returns these rows [rows, ...] of all [batch, ...]. Logits may be changed in place, and
         must be `put` back."""
         return logits if self._is_all else logits[self.index]
 
@@ -120,7 +122,7 @@ class SamplingRows:
         return self._cache.selected
 
     def without_tasks(self) -> "SamplingRows":
-        """What the next step can use of these rows."""
+        """Returns what the next step can use of these rows."""
         rest = copy(self)
         rest.tasks, rest.newest_ids = (), None
         return rest
@@ -151,7 +153,7 @@ class SamplingRows:
         return self.group(predicate, *names).rows
 
     def group(self, predicate: Predicate, *names: str) -> ParamGroup:
-        """As `where`, with the rows' parameters."""
+        """Like `where`, with the rows' parameters."""
         found = self._cache.groups.get(predicate)
         if found is None:
             is_used = not names or self.has_non_default(*names)

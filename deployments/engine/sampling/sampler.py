@@ -86,8 +86,8 @@ class PendingSamples:
             return [Sample(token_id) for token_id in ids]
         self.surprises.observe(ids)
         logprobs: dict[int, TokenLogprob] = {}
-        for one in self.logprobs:
-            logprobs |= one.result(ids)
+        for pending in self.logprobs:
+            logprobs |= pending.result(ids)
         return [
             Sample(None, is_all_banned=bool(facts[1][row]))
             if token_id is None
@@ -141,7 +141,7 @@ class SamplingPipeline(BaseSamplingStrategy):
         n_ahead: NDArray[np.int64] | None = None,
         newest_ids: Tensor | None = None,
     ) -> PendingSamples:
-        """As `sample`, without waiting for the device.
+        """Like `sample`, without waiting for the device.
 
         `n_ahead` [tasks]: so many tokens stand between a task's last known token and the sampled
         one: drafted ones, for tasks that `can_draft`; or one at most, for tasks that

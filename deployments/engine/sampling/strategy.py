@@ -1,4 +1,4 @@
-"""What a sampling strategy is: it changes the logits of those selected rows that ask for it."""
+"""The base of sampling strategies: each changes the logits of selected rows that ask for it."""
 
 from abc import ABC, abstractmethod
 

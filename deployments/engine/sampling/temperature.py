@@ -35,7 +35,7 @@ def _has_temperature(params: SamplingParams) -> bool:
 
 
 def _dynamic(logits: Tensor, params: SamplingParams) -> float:
-    """Between the ends of the range, by the entropy's share of the largest possible one."""
+    """Returns a temperature in the range, by the entropy's share of the largest possible one."""
     entropy = torch.special.entr(logits.double().softmax(0)).sum()
     largest = logits.isfinite().sum().double().log().clamp(min=1e-9)  # of one token it is 0
     share = float((entropy / largest).clamp(max=1))

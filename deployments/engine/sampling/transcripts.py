@@ -14,8 +14,8 @@ from deployments.wire import SamplingParams
 
 
 class TranscriptStrategy(BaseSamplingStrategy):
-    """As in section 3 of Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak
-    Supervision", and the rules of the authors' own decoder."""
+    """Bans tokens by section 3 of Radford et al. 2022, "Robust Speech Recognition via Large-Scale
+    Weak Supervision", and by the rules of the authors' own decoder."""
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         for row in rows.where(_is_transcript, "transcript"):

@@ -74,8 +74,8 @@ def _nucleus(logits: Tensor, top_p: Tensor, min_keep: Tensor, reach: int) -> Ten
 
 
 def _keep_first_ties(logits: Tensor, least: Tensor, n_kept: Tensor) -> None:
-    """Of the tokens whose logit is `least` [rows, 1], where that is finite, the first `n_kept`
-    [rows, 1] are kept and the others banned."""
+    """Keeps the first `n_kept` [rows, 1] of the tokens whose logit is `least` [rows, 1], where that
+    is finite, and bans the others."""
     row, token_id = ((logits == least) & least.isfinite()).nonzero(as_tuple=True)
     first = torch.searchsorted(row, torch.arange(len(logits)))
     beyond = torch.arange(len(row)) - first[row] >= n_kept[row, 0]

@@ -32,7 +32,7 @@ class _Parked:
 
     @property
     def is_loaded(self) -> bool:
-        return bool(self.loads) and all(one.done() for one in self.loads)
+        return bool(self.loads) and all(load.done() for load in self.loads)
 
 
 class AdapterGate:
@@ -62,7 +62,7 @@ class AdapterGate:
     @property
     def has_loaded(self) -> bool:
         """Whether some of the parked tasks wait for a slot alone."""
-        return any(one.is_loaded for one in self._parked.values())
+        return any(parked.is_loaded for parked in self._parked.values())
 
     def admits(self, task: Task, running: Sequence[Task]) -> bool:
         """Whether the task has its adapters in a slot, and may run. Else it is to be parked."""
@@ -114,7 +114,7 @@ class AdapterGate:
     ) -> tuple[list[Task], list[tuple[Task, TokenEvent]]]:
         """Tasks that are parked no more: those that may be tried again, and those whose adapters
         can't be served."""
-        for key in [key for key, one in self._ready.items() if _have_ended(one)]:
+        for key in [key for key, parked in self._ready.items() if _have_ended(parked)]:
             del self._ready[key]
         n_idle = self._n_slots - len(self._in_use(running)) - len(self._ready)
         released: list[Task] = []
@@ -138,23 +138,23 @@ class AdapterGate:
         return 0 if self._slots is None else self._slots.n_slots
 
     def _in_order(self) -> list[Key]:
-        """Of what is parked, by the order of the first tasks."""
+        """Returns the keys of parked tasks, by the order of the first task of each."""
         return sorted(
-            self._parked, key=lambda key: min(one.order for one in self._parked[key].tasks)
+            self._parked, key=lambda key: min(task.order for task in self._parked[key].tasks)
         )
 
     def _begin_loads(self) -> None:
-        """For the first ones. There are slots for no more."""
+        """Begins to load the adapters of the first ones. There are slots for no more."""
         assert self._loader is not None
         for key in self._in_order()[: self._n_slots]:
             parked = self._parked[key]
             if not parked.loads:
                 parked.loads = [self._loader.load(adapter) for adapter in key]
-                for one in parked.loads:
-                    one.add_done_callback(lambda _: self._wake())
+                for load in parked.loads:
+                    load.add_done_callback(lambda _: self._wake())
 
     def _failure(self, key: Key) -> TokenEvent | None:
-        """Of loaded adapters."""
+        """Returns the failure of loaded adapters, if there is one."""
         assert self._slots is not None
         for load in self._parked[key].loads:
             if isinstance(error := load.exception(), AdapterError):
@@ -165,7 +165,7 @@ class AdapterGate:
         ranks = sum(load.result().rank for load in self._parked[key].loads)
         if ranks > self._slots.max_rank:
             message = (
-                f"{', '.join(one.label for one in key)}: together they have rank {ranks}, "
+                f"{', '.join(adapter.label for adapter in key)}: together they have rank {ranks}, "
                 f"and max_lora_rank is {self._slots.max_rank}"
             )
             return TokenEvent.failed(message, ErrorKind.INVALID_REQUEST)
@@ -180,12 +180,12 @@ class AdapterGate:
         """False if that failed, of which `take_loaded` tells when the task is parked."""
         assert self._slots is not None
         loads = self._ready.pop(key).loads
-        for before in [one for one, place in self._installed.items() if place == slot]:
+        for before in [held for held, place in self._installed.items() if place == slot]:
             del self._installed[before]
         adapters = zip(loads, key, strict=True)
         try:
             self._slots.install(
-                slot, [(load.result().matrices, one.scale) for load, one in adapters]
+                slot, [(load.result().matrices, adapter.scale) for load, adapter in adapters]
             )
         except Exception as error:  # a device without memory, say; whoever has a slot goes on
             failed: Future[LoadedAdapter] = Future()
@@ -201,7 +201,7 @@ class AdapterGate:
             return False
         if slot not in in_use or len(in_use) < self._n_slots:
             return True
-        n_waiting = sum(one.is_loaded for one in self._parked.values())
+        n_waiting = sum(parked.is_loaded for parked in self._parked.values())
         held = [place for place in self._installed.values() if place in in_use]
         return slot not in held[:n_waiting]
 

@@ -12,9 +12,9 @@ from kv.cache import KVCache
 
 
 class CheckpointBorders:
-    """Where a task's checkpoints are: behind the prompt's last page that another prompt may share,
-    before messages, where others with the same beginning went on differently, and every so many
-    tokens."""
+    """The places of a task's checkpoints: behind the prompt's last page that another prompt may
+    share, before messages, where others with the same beginning went on differently, and every so
+    many tokens."""
 
     def __init__(self, cache: KVCache, min_step: int) -> None:
         """`min_step` tokens lie between two checkpoints of a long sequence."""
@@ -29,7 +29,7 @@ class CheckpointBorders:
             return
         hashes = task.usable_pages(self._page_size)[: (task.n_tokens - 1) // self._page_size]
         task.branches.add(self._cache.find(hashes) * self._page_size)
-        for other in [one for one in running if one.n_uncomputed > 1]:
+        for other in [candidate for candidate in running if candidate.n_uncomputed > 1]:
             common = _n_common(hashes, other.hash_pages(self._page_size)) * self._page_size
             if common > other.n_computed:
                 other.branches.add(common)
@@ -41,7 +41,9 @@ class CheckpointBorders:
             return None
         every = (n_before // self._step + 1) * self._step
         borders = (*task.branches, *self._of_prompt(task), every)
-        return min((one for one in borders if n_before < one < task.n_tokens), default=None)
+        return min(
+            (border for border in borders if n_before < border < task.n_tokens), default=None
+        )
 
     def commit(self, task: Task) -> None:
         """Keeps the state behind the task's computed tokens, if they end at a border."""

@@ -90,7 +90,7 @@ class Committer:
         task.free_sound()
 
     def forget(self, task: Task) -> None:
-        """Of a task that has ended while it waited, after it was preempted."""
+        """Forgets a task that has ended while it waited, after it was preempted."""
         self._held.pop(task, None)
 
     def _finish_not_finite(self, task: Task) -> None:
@@ -99,7 +99,7 @@ class Committer:
         self.finish(task, NOT_FINITE)
 
     def _take_vectors(self, batch: Batch, result: StepResult) -> None:
-        """Of the rows that are still there; those that are not finite end."""
+        """Takes the vectors of rows that are still there; those that are not finite end."""
         for row, chunk in result.pooled.items():
             task = batch.tasks[row]
             if task.has_ended or row in result.stale_rows:
@@ -110,7 +110,7 @@ class Committer:
                 task.pooled.add(chunk)
 
     def take_back(self, task: Task) -> None:
-        """As if the step in progress had never been for the task. It is computed again."""
+        """Undoes the step in progress for the task. It is computed again."""
         self._cache.retract(task.id, task.n_computed)
         task.rewind()
 

@@ -37,8 +37,8 @@ class SecondsBySize:
         self._observed.setdefault(size, deque(maxlen=MAX_OBSERVED)).append(seconds)
 
     def of(self, size: int) -> float | None:
-        """Of the largest known size up to this one: what was never tried shall be."""
-        known = [one for one in self._observed if one <= size and self.knows(one)]
+        """Returns seconds of the largest known size up to this: what was never tried shall be."""
+        known = [tried for tried in self._observed if tried <= size and self.knows(tried)]
         if not known:
             return None
         observed = sorted(self._observed[max(known)])

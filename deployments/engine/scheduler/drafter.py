@@ -17,7 +17,7 @@ class Drafter(Protocol):
     """Writes drafted tokens behind the known ones of tasks. One thread uses it."""
 
     def start(self) -> None:
-        """To be called first, on that thread. Raises whatever fails."""
+        """Prepares to draft. To be called first, on that thread. Raises whatever fails."""
         ...
 
     def can_draft(self, n_rows: int) -> bool:

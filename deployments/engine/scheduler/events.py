@@ -37,7 +37,7 @@ def token_event(
     sample: Sample | None,
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None,
 ) -> TokenEvent:
-    """What a task's readers learn when its last known token was computed.
+    """Returns what a task's readers learn when its last known token was computed.
 
     `sample` is what was sampled behind that token, and belongs to the task already; None when no
     token may follow. Says with it how many tokens were drafted since the last event.

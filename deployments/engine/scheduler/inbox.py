@@ -1,4 +1,4 @@
-"""What other threads tell the scheduler: tasks to run, tasks to end, and the rest."""
+"""The messages of other threads to the scheduler: tasks to run, tasks to end, and the rest."""
 
 import queue
 import threading
@@ -19,8 +19,8 @@ class EndThinking(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """Of tasks: `name` is the id of a task or of a request. `is_complete`: its reader has all that
-    it wants, so that it counts as none that was aborted.
+    """The end of tasks: `name` is the id of a task or of a request. `is_complete`: its reader has
+    all that it wants, so that it counts as none that was aborted.
     """
 
     name: str

@@ -75,7 +75,9 @@ class MediaStage:
         self._n_left, self.is_behind = self._max_ids, False
         self._wanted = set()
         self._held = {
-            one.medium.digest: len(one.vectors) for task in running for one in task.media_vectors
+            placed.medium.digest: len(placed.vectors)
+            for task in running
+            for placed in task.media_vectors
         }
         for nth, task in enumerate([task for task in running if _has_media_left(task)]):
             # The first one gets what it needs in any case, so that some task goes on.
@@ -96,7 +98,7 @@ class MediaStage:
         task.n_readable = media[0].first if media else sys.maxsize
 
     def counts(self) -> dict[str, int]:
-        """As `EngineStats` has them."""
+        """Returns the fields of `EngineStats` that count media."""
         return {"media_encoded": self.n_encoded, "media_cache_hits": self.n_hits}
 
     def stop(self) -> None:
@@ -119,9 +121,9 @@ class MediaStage:
         task.media_vectors = tuple(held)
 
     def _vectors(self, task: Task, medium: Medium) -> MediaVectors | None:
-        for one in task.media_vectors:
-            if one.medium == medium:
-                return one
+        for placed in task.media_vectors:
+            if placed.medium == medium:
+                return placed
         has_room = sum(self._held.values()) < STEPS_AHEAD * self._max_ids
         if not (has_room or self._is_entitled or medium.digest in self._held):
             return None
@@ -146,7 +148,7 @@ class MediaStage:
         return MediaVectors(medium, places, vectors, spans, in_windows)
 
     def _encoded(self, task: Task, digest: bytes) -> Tensor | None:
-        """None: they will be there later."""
+        """Returns the vectors of a medium. None: they will be there later."""
         self._wanted.add(digest)
         decoding = self._decoding.get(digest)
         if decoding is None:
@@ -196,7 +198,7 @@ class MediaStage:
         raise _MediumError(failure)
 
     def _forget_unwanted(self) -> None:
-        """What was decoded for tasks that have ended."""
+        """Forgets what was decoded for tasks that have ended."""
         for digest in self._decoding.keys() - self._wanted:
             self._forget(digest)
 
@@ -206,7 +208,7 @@ class MediaStage:
 
 
 def _file(task: Task, digest: bytes) -> MediumFile:
-    digests = [one.digest for one in task.request.content.media]
+    digests = [medium.digest for medium in task.request.content.media]
     return task.request.media[digests.index(digest)]
 
 

@@ -175,7 +175,7 @@ class ModelDrafter:
 
 
 class GuessedTokens:
-    """Of one task, in one step."""
+    """The tokens that are guessed for one task, in one step."""
 
     def __init__(self, n_wanted: int) -> None:
         self.n_wanted = n_wanted
@@ -216,7 +216,7 @@ class Passes:
         return max_tokens - left
 
     def wait(self) -> None:
-        """Until the last pass is computed: a GPU may be at it."""
+        """Waits until the last pass is computed: a GPU may be at it."""
         if self._logits.is_cuda:
             torch.cuda.current_stream(self._logits.device).synchronize()
 

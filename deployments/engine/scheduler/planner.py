@@ -52,7 +52,7 @@ class Planner:
         return Batch([*rows], [*rows.values()])
 
     def plan_next(self, tasks: Sequence[Task], budget: int) -> Batch:
-        """As `plan`, of the step after the one in progress, which is counted as done.
+        """Like `plan`, for the step after the one in progress, which is counted as done.
 
         It has no rows where one would be drafted for, or another one preempted.
         """
@@ -166,7 +166,8 @@ class Planner:
         return whole if whole > 0 or to_pages else n
 
     def _note_coming(self, coming: dict[bytes, Task], task: Task, n: int) -> None:
-        """What the first one of several tasks computes is not computed by the others."""
+        """Notes the pages that a task fills. What the first one of several tasks computes is not
+        computed by the others."""
         for page_hash in self._coming(task, n):
             coming.setdefault(page_hash, task)
 
@@ -213,8 +214,8 @@ class Planner:
 
 
 def one_to_encode(tasks: Sequence[Task]) -> Sequence[Task]:
-    """Without tasks whose sounds the model has not heard yet, but for the first of these: hearing
-    takes as long as a large chunk of a prompt does."""
+    """Leaves out tasks whose sounds the model has not heard yet, but for the first of these:
+    hearing takes as long as a large chunk of a prompt does."""
     if not tasks or tasks[0].sound is None:  # all have a sound, or none
         return tasks
     new = [task for task in tasks if task.sound is not None and task.sound.states is None]

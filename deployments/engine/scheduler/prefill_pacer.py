@@ -24,7 +24,7 @@ REFRESH_STEPS = 64  # after which a step has no prompt, to time it
 
 
 class PrefillPacer:
-    """Without a target prompts may have all of a step."""
+    """The pace of prompts beside streams. Without a target they may have all of a step."""
 
     def __init__(self, target_s: float | None, min_tokens: int) -> None:
         """`target_s` is the longest that a step should take, in seconds. `min_tokens` tokens of
@@ -70,7 +70,7 @@ class PrefillPacer:
 
 
 class TextShare:
-    """What texts whose answers are vectors get of steps with streams.
+    """The share that texts whose answers are vectors get of steps with streams.
 
     The first token of a chunk costs far more than the next ones, and steps with as many tokens each
     do not say how much. So the share grows until a step takes too long beside one without prompts.
@@ -85,8 +85,8 @@ class TextShare:
         self._share, self._growth = 0.0, FIRST_GROWTH
 
     def max_tokens(self, n_decodes: int, *, has_prompts: bool) -> int:
-        """0 where a step without prompts is to be timed, which one with prompts of others is not
-        in any case."""
+        """Returns how many tokens of such texts a step may have: 0 where a step without prompts is
+        to be timed, which one with prompts of others is not in any case."""
         if not self._alone:
             return MIN_POOLED_TOKENS if has_prompts else 0
         if self._since_alone >= REFRESH_STEPS and not has_prompts:
@@ -115,7 +115,8 @@ class TextShare:
             self._share = max(self._share, offered / alone) * self._growth
 
     def _seconds_alone(self, n_decodes: int) -> float:
-        """Of a step without prompts, and not too many where none of so many rows was timed."""
+        """Returns the seconds of a step without prompts, and not too many where none of so many
+        rows was timed."""
         # The first ones say too little to keep what was found: of one number of rows nothing says
         # what one more takes.
         if self._n_new >= REFIT_STEPS or (self._n_new and len(self._alone) <= REFIT_STEPS):

@@ -10,7 +10,7 @@ WINDOW_S = 60
 
 @dataclass(slots=True)
 class _Second:
-    """What ended in one second of the clock."""
+    """The steps that ended in one second of the clock."""
 
     number: int
     tokens: int = 0
@@ -37,8 +37,8 @@ class Throughput:
         self._past[-1].seconds += seconds
 
     def per_second(self) -> float:
-        """0 without tokens in the last minute."""
+        """Returns tokens a second; 0 without tokens in the last minute."""
         oldest = self._clock() - WINDOW_S
-        recent = [one for one in tuple(self._past) if one.number > oldest]
-        seconds = sum(one.seconds for one in recent)
-        return sum(one.tokens for one in recent) / seconds if seconds else 0.0
+        recent = [second for second in tuple(self._past) if second.number > oldest]
+        seconds = sum(second.seconds for second in recent)
+        return sum(second.tokens for second in recent) / seconds if seconds else 0.0

@@ -81,7 +81,7 @@ class WaitingRoom:
         client, n = held.most_common(1)[0]
         if n <= share or (task := self._first(running, lambda one: held[one] < share)) is None:
             return None
-        newest = next(one for one in reversed(running) if one.request.client == client)
+        newest = next(other for other in reversed(running) if other.request.client == client)
         blocked, room = self._owed_blocked, self._room_beside(self._spare(running))
         is_blocked = blocked is not None and blocked.is_still(task, room, self._cache)
         if is_blocked or task.request.priority > newest.request.priority:

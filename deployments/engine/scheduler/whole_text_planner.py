@@ -12,7 +12,7 @@ from kv.cache import KVCache
 
 
 class StepPlanner(Protocol):
-    """What the scheduler and the launcher ask for; `planner.Planner` says what is what."""
+    """The methods that the scheduler and the launcher call; `planner.Planner` says what is what."""
 
     def plan(self, tasks: Sequence[Task], budget: int) -> Batch: ...
 

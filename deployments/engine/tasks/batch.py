@@ -1,4 +1,4 @@
-"""What a step computes: rows of (task, n tokens). The scheduler makes it, the runner reads it."""
+"""The work of a step: rows of (task, n tokens). The scheduler makes it, the runner reads it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ class Batch:
         return Batch([self.tasks[row] for row in left], [self.new_len[row] for row in left])
 
     def n_scored(self) -> dict[int, int]:
-        """By row, how many of its positions have a next token of the prompt whose log-probability
-        is asked for and not known. Rows without such positions are left out."""
+        """Maps each row to how many of its positions have a next token of the prompt whose
+        log-probability is asked for and not known. Rows without such positions are left out."""
         rows = [
             row
             for row, task in enumerate(self.tasks)

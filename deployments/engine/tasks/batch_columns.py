@@ -38,14 +38,14 @@ def token_ids(batch: Batch) -> IntArray:
 def scored_indices(
     batch: Batch, n_scored: Mapping[int, int], offsets: IntArray
 ) -> Iterator[IntArray]:
-    """Where the positions to score are in the flat batch, row by row."""
+    """Yields where the positions to score are in the flat batch, row by row."""
     for row, n in n_scored.items():
         first = len(batch.tasks[row].prompt_logprobs)
         yield np.arange(first, first + n) - offsets[row]
 
 
 def bidirectional_spans(batch: Batch) -> IntArray:
-    """As `StepInputs.spans`."""
+    """Returns the spans of the batch, as `StepInputs.spans` has them."""
     spans = [
         (row, max(begin - task.n_scheduled, 0), end - task.n_scheduled, medium.in_windows)
         for row, (task, n) in enumerate(zip(batch.tasks, batch.new_len, strict=True))
@@ -57,7 +57,7 @@ def bidirectional_spans(batch: Batch) -> IntArray:
 
 
 def media_vectors(batch: Batch, offsets: IntArray) -> tuple[list[IntArray], list[Tensor]]:
-    """Where tokens of media are in the flat batch, and their vectors, medium by medium."""
+    """Returns where tokens of media are in the flat batch, and their vectors, medium by medium."""
     indices, vectors = [], []
     for row, (task, n) in enumerate(zip(batch.tasks, batch.new_len, strict=True)):
         first = task.n_scheduled
@@ -70,8 +70,8 @@ def media_vectors(batch: Batch, offsets: IntArray) -> tuple[list[IntArray], list
 
 
 def rotary_positions(batch: Batch, positions: IntArray) -> IntArray:
-    """What the rotary embedding goes by, for `positions` [tokens] of tokens in their rows. [3,
-    tokens], or [tokens] where all stand behind the images of their rows."""
+    """Returns what the rotary embedding goes by, for `positions` [tokens] of tokens in their rows.
+    [3, tokens], or [tokens] where all stand behind the images of their rows."""
     grids = [task.grid for task in batch.tasks]
     shifts = [0 if grid is None else grid.shift for grid in grids]
     rotary: IntArray = positions + np.repeat(shifts, batch.new_len)

@@ -1,5 +1,5 @@
-"""What is drafted for one sequence: what it said before or what a draft model says, then what its
-grammar leaves it to say.
+"""The drafts of one sequence: what it said before or what a draft model says, then what its grammar
+leaves it to say.
 
 A guess that the grammar forbids is dropped, with all behind it. Text that must come next may be
 spelled in other tokens by the model, so such a draft is a guess as well.

@@ -28,8 +28,8 @@ class FreeText:
         self._state: ScanState = scanner.start
 
     def read(self, token_ids: Sequence[int]) -> list[int] | None:
-        """Reads the next tokens. What the grammar begins with, in any tokens, if a trigger is in
-        the first one of them and all others follow; None if there is no trigger in any.
+        """Reads the next tokens. Returns what the grammar begins with, in any tokens, if a trigger
+        is in the first one of them and all others follow; None if there is no trigger in any.
         """
         for index, token_id in enumerate(token_ids):
             found = self._scanner.read(self._state, token_id)
@@ -39,7 +39,7 @@ class FreeText:
         return None
 
     def peek(self, token_ids: Sequence[int]) -> list[int] | None:
-        """What `read` returns, without reading."""
+        """Returns what `read` returns, without reading."""
         state = self._state
         try:
             return self.read(token_ids)
@@ -52,7 +52,7 @@ class FreeText:
 
 
 class FreeTexts:
-    """Those of one model. It has no lock of its own."""
+    """The free texts of one model. It has no lock of its own."""
 
     def __init__(self, source: Tokenizer, tokenizer: "LLTokenizer") -> None:
         self._texts = TokenTexts(source)

@@ -25,8 +25,8 @@ def compute_mask(matcher: "LLMatcher", mask: Bitmask, banned: Sequence[int]) -> 
 def follow(
     matcher: "LLMatcher", guess: Sequence[int], n_max: int, n_forced: int
 ) -> tuple[list[int], int]:
-    """Of the guessed next tokens those in front of the first one that can't follow, `n_max` at
-    most; then up to `n_forced` tokens of text that must come next. And how many were guessed."""
+    """Returns the guessed next tokens in front of the first one that can't follow, `n_max` at most;
+    then up to `n_forced` tokens of text that must come next. And how many were guessed."""
     ahead = matcher.deep_copy()
     n = ahead.try_consume_tokens([*guess[:n_max]])
     forced: list[int] = []
@@ -48,14 +48,15 @@ class DraftMasks:
         self.computed: Future[None] | None = None
 
     def compute(self) -> None:
-        """On a thread of the worker. Behind a token that ends the sentence no token may follow."""
+        """Computes the masks, on a thread of the worker. Behind a token that ends the sentence no
+        token may follow."""
         for token_id, mask in zip(self._drafted, self._masks, strict=True):
             if not self._matcher.consume_token(token_id) or self._matcher.is_stopped():
                 return
             compute_mask(self._matcher, mask, self._banned)
 
     def behind(self, n_drafted: int) -> Bitmask:
-        """Behind the first `n_drafted` of the tokens. [vocab / 32]"""
+        """Returns the mask behind the first `n_drafted` of the tokens. [vocab / 32]"""
         assert self.computed is not None
         self.computed.result()
         mask: Bitmask = self._masks[n_drafted - 1]

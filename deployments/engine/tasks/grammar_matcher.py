@@ -48,7 +48,7 @@ class CompiledGrammar:
 
 
 class Grammar:
-    """Where one sequence is in its grammar.
+    """The place of one sequence in its grammar.
 
     What takes long is done on another thread, between steps that the sequence has no part in.
 
@@ -109,7 +109,7 @@ class Grammar:
 
     @property
     def begun(self) -> "list[Future[None]]":
-        """What other threads do for it, or have done for its next token."""
+        """The work that other threads do for it, or have done for its next token."""
         ahead = None if self._ahead is None else self._ahead.computed
         begun = (self.masked, self._advanced, ahead)
         return [future for future in begun if future is not None]
@@ -130,7 +130,7 @@ class Grammar:
         self.masked = masked
 
     def compute_mask(self) -> None:
-        """On a thread of the worker."""
+        """Computes the mask, on a thread of the worker."""
         mask = np.zeros(self.worker.n_words, dtype=np.uint32)
         before = time.thread_time()
         compute_mask(self.matcher, mask, self._banned_ends)
@@ -147,18 +147,19 @@ class Grammar:
         return self.has_begun and not self.is_slow
 
     def draft(self, guess: Sequence[int], n_max: int, n_forced: int) -> tuple[list[int], int]:
-        """As `grammar_drafts.follow`, of as many tokens as have masks in the time of a slow one."""
+        """Like `grammar_drafts.follow`, for as many tokens as have masks in the time of a slow
+        one."""
         n_max = min(n_max, int(SLOW_MASK_S / max(self._mask_cost, 1e-6)))
         drafted: list[int] = []
         n_guessed = 0
         with self._failing_alone():
             drafted, n_guessed = follow(self.matcher, guess, n_max, n_forced)
-        ends = (i for i, one in enumerate(drafted) if one in self._banned_ends)
+        ends = (i for i, token_id in enumerate(drafted) if token_id in self._banned_ends)
         n = next(ends, len(drafted))
         return drafted[:n], min(n_guessed, n)
 
     def look_ahead(self, drafted: Sequence[int]) -> DraftMasks:
-        """For a step with these drafted tokens."""
+        """Makes the masks of a step with these drafted tokens."""
         self._ahead = DraftMasks(self.matcher, drafted, self.worker.n_words, self._banned_ends)
         return self._ahead
 
@@ -221,7 +222,8 @@ class Grammar:
             self._follow(begun)
 
     def _begun_by(self, token_ids: Sequence[int]) -> list[int]:
-        """What the grammar reads of the next tokens: what is no longer free, in any tokens."""
+        """Returns what the grammar reads of the next tokens: what is no longer free, in any
+        tokens."""
         self._refused.clear()
         if self._free is None:
             return [*token_ids]
@@ -298,7 +300,9 @@ class GrammarCompiler:
             raise _unsupported("this engine has no llguidance") from failure
         except ValueError as failure:
             raise _unsupported(f"it can't hold this model's tokens: {failure}") from failure
-        banned_ends = [one for one in tokenizer.eos_tokens if one not in end_token_ids]
+        banned_ends = [
+            token_id for token_id in tokenizer.eos_tokens if token_id not in end_token_ids
+        ]
         grammar = Grammar(self._compiled(request.grammar, tokenizer), worker, banned_ends, free)
         if grammar.matcher.is_error():
             raise _refused(error_of(grammar.matcher))
@@ -343,7 +347,7 @@ class GrammarCompiler:
         return compiled
 
     def _forget(self, text: str) -> None:
-        """So that the next one tries again: it was no fault of the grammar."""
+        """Forgets a grammar, so that the next one tries again: it was no fault of the grammar."""
         with self._lock:
             self._held.pop(text, None)
             self._recent.pop(text, None)

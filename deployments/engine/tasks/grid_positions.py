@@ -28,22 +28,22 @@ class GridPositions:
         return n_tokens
 
     def within(self, first: int, end: int) -> IntArray:
-        """Of the tokens `first` to `end` (excluded). [3, tokens]"""
+        """Returns the positions of the tokens `first` to `end` (excluded). [3, tokens]"""
         later = np.arange(max(first, self.end), end) + self.shift
         return np.concatenate([self.table[:, first:end], np.tile(later, (3, 1))], axis=1)
 
 
 def grid_positions(media: Sequence[Medium]) -> GridPositions | None:
-    """None where no medium has lines."""
+    """Returns the positions of a sequence with these media; None where no medium has lines."""
     parts: list[IntArray] = []
     at = shift = 0
-    for one in media:
-        if not one.columns:
+    for medium in media:
+        if not medium.columns:
             continue
-        start, places = one.first + shift, np.arange(one.end - one.first)
-        lines, columns = places // one.columns, places % one.columns
-        parts.append(np.tile(np.arange(at, one.first) + shift, (3, 1)))
+        start, places = medium.first + shift, np.arange(medium.end - medium.first)
+        lines, columns = places // medium.columns, places % medium.columns
+        parts.append(np.tile(np.arange(at, medium.first) + shift, (3, 1)))
         parts.append(np.stack([np.zeros_like(places), lines, columns]) + start)
-        longer = max(len(places) // one.columns, one.columns)
-        at, shift = one.end, shift + longer - len(places)
+        longer = max(len(places) // medium.columns, medium.columns)
+        at, shift = medium.end, shift + longer - len(places)
     return GridPositions(np.concatenate(parts, axis=1), shift) if parts else None

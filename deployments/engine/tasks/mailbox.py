@@ -11,8 +11,8 @@ from deployments.wire import TokenEvent, merge
 
 
 class Mailbox(Protocol):
-    """Where one sequence's events go. `put` is called on `loop`, or on the engine's thread where
-    `loop` is None."""
+    """The place that one sequence's events go to. `put` is called on `loop`, or on the engine's
+    thread where `loop` is None."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None: ...
@@ -56,7 +56,7 @@ class LoopMailbox:
 
 
 class NullMailbox:
-    """Where the events of a sequence go that nobody reads."""
+    """The mailbox of a sequence whose events nobody reads."""
 
     loop = None
 

@@ -38,7 +38,7 @@ class Trust:
 
 @dataclass(slots=True)
 class NgramIndex(Trust):
-    """Of one sequence."""
+    """The n-grams of one sequence."""
 
     # By n-gram, the position behind its last occurrence.
     ends: dict[int, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a text whose answer is a vector has come to so far, chunk by chunk."""
+"""The results so far of a text whose answer is a vector, chunk by chunk."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ NEED_ALL_TOKENS = frozenset({Pooling.CLS, Pooling.MEAN, Pooling.TOKEN})
 
 @dataclass(frozen=True, slots=True)
 class PooledChunk:
-    """What a step has added to a text.
+    """The results that a step has added to a text.
 
     carried: for the text's next chunk, [hidden]: the sum of its hidden states so far, or the first
         one; of a transcript to align, what its tokens so far attend to [heads, tokens, ticks].
@@ -27,7 +27,10 @@ class PooledChunk:
 
 @dataclass(slots=True)
 class Pooled:
-    """Of one task. `pooling` None: the answer is made of logits, or of attention if it `aligns`."""
+    """The results of one task so far.
+
+    pooling: None where the answer is made of logits, or of attention if it `aligns`.
+    """
 
     pooling: Pooling | None
     aligns: bool = False

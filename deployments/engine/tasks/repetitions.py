@@ -14,7 +14,7 @@ _BASE = np.uint64(0x9E6C63D0876A9A47)  # odd: no power of it is 0
 
 
 class Repetitions:
-    """Of one sequence of up to `capacity` tokens. `breakers` are token ids."""
+    """The repetitions in a sequence of up to `capacity` tokens. `breakers` are token ids."""
 
     def __init__(self, capacity: int, breakers: Sequence[int]) -> None:
         self._breakers = np.unique(np.array(breakers, dtype=np.int64))
@@ -65,7 +65,7 @@ class Repetitions:
 
 
 def match_lengths(tokens: IntArray) -> IntArray:
-    """For each token but the last: how many tokens up to it equal those up to the last one.
+    """Counts for each token but the last how many tokens up to it equal those up to the last one.
 
     A binary search over polynomial hashes modulo 2**64, for all of them at once.
     """

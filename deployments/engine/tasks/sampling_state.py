@@ -1,4 +1,4 @@
-"""What sampling strategies remember of one task between steps. It is a function of its tokens."""
+"""The state of one task that sampling strategies keep between steps: a function of its tokens."""
 
 from dataclasses import dataclass
 
@@ -33,6 +33,6 @@ class SamplingState:
         self.committed_mu = self.mirostat_mu
 
     def rewind(self) -> None:
-        """As if the step in progress had never been. What follows from tokens is found anew."""
+        """Undoes the step in progress. What follows from tokens is found anew."""
         self.mirostat_mu = self.committed_mu
         self.token_counts = self.repetitions = self.thinking = None

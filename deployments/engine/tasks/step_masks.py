@@ -13,11 +13,11 @@ def begin_masks(drafted: Mapping[Grammar, Sequence[int]]) -> None:
     """Begins to compute, on other threads, which tokens may follow each grammar's known ones, and
     which may follow its drafted ones. All must be of one model."""
     looking = [grammar.look_ahead(tokens) for grammar, tokens in drafted.items() if tokens]
-    unmasked = [one for one in drafted if one.has_begun and one.masked is None]
+    unmasked = [active for active in drafted if active.has_begun and active.masked is None]
     for grammar in unmasked:
         grammar.prepare()  # begins it where it takes long
     unmasked = [grammar for grammar in unmasked if grammar.masked is None]
-    jobs = [grammar.compute_mask for grammar in unmasked] + [one.compute for one in looking]
+    jobs = [grammar.compute_mask for grammar in unmasked] + [masks.compute for masks in looking]
     if jobs:
         begun = next(iter(drafted)).worker.begin(jobs)
         for grammar, masked in zip(unmasked, begun, strict=False):
@@ -28,7 +28,9 @@ def begin_masks(drafted: Mapping[Grammar, Sequence[int]]) -> None:
 
 def begin_row_masks(batch: Batch, rows: Sequence[int]) -> None:
     tasks = [batch.tasks[row] for row in rows]
-    begin_masks({one: task.drafted for task in tasks if (one := task.active_grammar) is not None})
+    begin_masks(
+        {grammar: task.drafted for task in tasks if (grammar := task.active_grammar) is not None}
+    )
 
 
 def find_late_rows(batch: Batch, sampled_rows: Sequence[int]) -> frozenset[int]:
@@ -43,7 +45,7 @@ def find_late_rows(batch: Batch, sampled_rows: Sequence[int]) -> frozenset[int]:
 
 
 def late_masks(grammars: Sequence[Grammar]) -> set[Grammar]:
-    """Those whose masks are not there at the end of a short wait for all."""
+    """Returns the grammars whose masks are not there at the end of a short wait for all."""
     wait([future for grammar in grammars for future in grammar.begun], MASK_GRACE_S)
     late = {grammar for grammar in grammars if grammar.is_busy}
     for grammar in late:

@@ -77,8 +77,8 @@ class Task:
 
     @property
     def adapters(self) -> tuple[Adapter, ...]:
-        """Those that change anything."""
-        return tuple(one for one in self.request.content.adapters if one.scale)
+        """The adapters that change anything."""
+        return tuple(adapter for adapter in self.request.content.adapters if adapter.scale)
 
     @property
     def n_scheduled(self) -> int:
@@ -139,7 +139,7 @@ class Task:
         return TokenEvent(prompt_tokens=computed, cached_tokens=cached)
 
     def count_cached(self, cached: int) -> int:
-        """Of `cached` tokens those of the prompt that it did not compute itself."""
+        """Returns how many of `cached` tokens are of the prompt and not computed by itself."""
         return min(cached, self.max_cached, self.n_prompt)
 
     @property
@@ -180,12 +180,12 @@ class Task:
         return "every token is banned" if self.is_stalled else ""
 
     def free_sound(self) -> None:
-        """It runs no more, or not now."""
+        """Frees what was computed of its sound: the task runs no more, or not now."""
         if self.sound is not None:
             self.sound.states = None
 
     def rewind(self) -> None:
-        """As if the step in progress had never been."""
+        """Undoes the step in progress."""
         self.n_drafted = 0
         self.sampling_state.rewind()
 

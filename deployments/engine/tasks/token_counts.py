@@ -11,7 +11,8 @@ INITIAL_CAPACITY = 64  # different tokens
 
 
 class TokenCounts:
-    """Of a sequence's `tokens`, an array that is filled in place. A prompt need not be counted."""
+    """The counts of a sequence's `tokens`, an array that is filled in place. A prompt need not be
+    counted."""
 
     def __init__(self, tokens: IntArray, n_prompt: int = 0) -> None:
         prompt_ids = np.unique(tokens[:n_prompt])
@@ -46,8 +47,8 @@ class TokenCounts:
     def peek(self, first: int, end: int) -> NDArray[np.float32]:
         """The counts, also of tokens that are new among `ids`, as if the window had been moved."""
         before_first, before_end = self._window or (first, first)
-        added = [self._index_of(one) for one in self._tokens[before_end:end].tolist()]
-        left = [self._index_of(one) for one in self._tokens[before_first:first].tolist()]
+        added = [self._index_of(token_id) for token_id in self._tokens[before_end:end].tolist()]
+        left = [self._index_of(token_id) for token_id in self._tokens[before_first:first].tolist()]
         counts = self.counts.copy()
         np.add.at(counts, np.array(added, dtype=np.int64), 1)
         np.subtract.at(counts, np.array(left, dtype=np.int64), 1)

@@ -139,10 +139,10 @@ class CardCache:
         return status.name
 
     def _remember(self, model: str | None, name: str) -> None:
-        """Of the name and of the model's own name, for NAME_TTL_S."""
-        for one in {model, name}:
-            self._names.pop(one, None)
-            self._names[one] = name, self._clock() + NAME_TTL_S
+        """Remembers for NAME_TTL_S that both names mean the model whose own name is `name`."""
+        for key in {model, name}:
+            self._names.pop(key, None)
+            self._names[key] = name, self._clock() + NAME_TTL_S
         while len(self._names) > MAX_NAMES:
             del self._names[next(iter(self._names))]
 

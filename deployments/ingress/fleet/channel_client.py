@@ -95,9 +95,9 @@ class ChannelClients:
 
 
 class _State(Enum):
-    """Of a channel. It goes from one to a later one only.
+    """The state of a channel. It changes to a later one only.
 
-    OPENING: the replica has not answered yet. Who joins waits for it.
+    OPENING: the replica has not answered yet. Sequences that join wait for its answer.
     OPEN: updates can be sent.
     DRAINING: no update can be sent any more. The channel goes on while its sequences do.
     ENDED: nothing more is read.
@@ -196,7 +196,7 @@ class ChannelClient:
         if stream in self._joining:
             self._joining.remove(stream)
         if stream.has_pieces:
-            self._uploading = deque(one for one in self._uploading if one[0] is not stream)
+            self._uploading = deque(upload for upload in self._uploading if upload[0] is not stream)
 
     def _remove(self, stream: ChannelStream) -> bool:
         """Whether it was there."""
@@ -216,7 +216,7 @@ class ChannelClient:
 
     async def _open_and_read(self) -> None:
         pieces = self._next_piece()
-        update = encode_update([one.message for one in self._next_joins(pieces)], (), pieces)
+        update = encode_update([stream.message for stream in self._next_joins(pieces)], (), pieces)
         model = await self._handles.model(self._model)
         opening = model.options(stream=True, method_name="open_channel")
         bursts = opening.remote(self._pin, self._name, update)
@@ -259,7 +259,7 @@ class ChannelClient:
         for stream in self._leaving:
             stream.abort()
         lost = [*self._streams.values()]
-        unsent = [one for one in self._waiting if one.join.number not in self._streams]
+        unsent = [queued for queued in self._waiting if queued.join.number not in self._streams]
         if isinstance(failure, ReplicaSilentError):
             for stream in lost:
                 stream.is_taken = True  # perhaps, and that is why it is silent
@@ -275,10 +275,10 @@ class ChannelClient:
 
     def _next_joins(self, pieces: list[Piece]) -> list[ChannelStream]:
         """The sequences that go with the next message, beside pieces."""
-        weights = (request_weight(one.message.request) for one in self._joining)
+        weights = (request_weight(stream.message.request) for stream in self._joining)
         n = count_fitting(weights, pieces)
         joining, self._joining = self._joining[:n], self._joining[n:]
-        self._streams.update((one.join.number, one) for one in joining)
+        self._streams.update((stream.join.number, stream) for stream in joining)
         return joining
 
     def _next_piece(self) -> list[Piece]:
@@ -310,14 +310,16 @@ class ChannelClient:
     async def _send_update(
         self, joining: list[ChannelStream], leaving: list[ChannelStream], pieces: list[Piece]
     ) -> None:
-        joins = [one.message for one in joining]
-        leaves = [Leave(one.join.number, one.is_complete) for one in leaving]
+        joins = [joiner.message for joiner in joining]
+        leaves = [Leave(leaver.join.number, leaver.is_complete) for leaver in leaving]
         update = encode_update(joins, leaves, pieces)
         try:
             is_known = await self._call_update(update, UPDATE_TIMEOUT_S)
         except Exception as failure:
             log.warning("a channel to %s could not be updated: %r", self._model, failure)
-            uploading = [self._streams[one.number] for one in pieces if one.number in self._streams]
+            uploading = [
+                self._streams[piece.number] for piece in pieces if piece.number in self._streams
+            ]
             self._update_failed([*joining, *uploading], leaving, failure)
             return
         if is_known:
@@ -336,12 +338,18 @@ class ChannelClient:
         return is_known
 
     async def _send_heartbeats(self) -> None:
-        """Without them the replica takes this ingress for dead. They do not wait for each other."""
+        """Sends heartbeats, without which the replica takes this ingress for dead.
+
+        They do not wait for each other.
+        """
         while True:
             await asyncio.gather(self._send_heartbeat(), asyncio.sleep(HEARTBEAT_S))
 
     async def _send_heartbeat(self) -> None:
-        """Also while it drains: a replica that was unavailable may be reached again."""
+        """Sends a heartbeat, also while the channel drains.
+
+        A replica that was unavailable may be reached again.
+        """
         if not self._streams or self._state not in (_State.OPEN, _State.DRAINING):
             return
         try:
@@ -366,7 +374,7 @@ class ChannelClient:
     def _channel_unknown(self, joining: list[ChannelStream]) -> None:
         """The call reached a replica without this channel: the right one stops, or ended it."""
         self._drain()
-        unknown = [one for one in joining if self._remove(one)]
+        unknown = [joiner for joiner in joining if self._remove(joiner)]
         waiting, self._joining, self._uploading = self._waiting, [], deque()
         for stream in waiting:
             self._remove(stream)

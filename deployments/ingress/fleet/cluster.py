@@ -79,7 +79,7 @@ class Cluster(Engine, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What a request may name: a model, or an adapter of it."""
+    """A model, or an adapter of it, that a request may name."""
 
     status: ModelStatus
     adapter: ServedAdapter | None = None
@@ -105,7 +105,10 @@ def served_models(statuses: Iterable[ModelStatus]) -> list[ServedModel]:
 
 
 def find_model(statuses: Sequence[ModelStatus], name: str | None) -> ModelStatus:
-    """By name or alias, or by an adapter of it; the default one for None. Raises Refused."""
+    """Returns the model of this name or alias, or with this adapter; the default one for None.
+
+    Raises Refused.
+    """
     return find_served(statuses, name).status
 
 
@@ -126,7 +129,10 @@ def find_served(statuses: Sequence[ModelStatus], name: str | None) -> ServedMode
 
 
 async def inspect_model(cluster: Cluster, name: str | None) -> tuple[ModelStatus, ModelCard]:
-    """For who wants to look at a model, and neither to have it loaded nor to wait for it."""
+    """Returns a model and its card. It neither has the model loaded nor waits for it.
+
+    Raises Refused.
+    """
     status = find_model(await cluster.statuses(), name)
     card = await card_if_up(cluster, status)
     if card is None:
@@ -139,9 +145,12 @@ async def inspect_model(cluster: Cluster, name: str | None) -> tuple[ModelStatus
 async def cards_of(
     cluster: Cluster, models: Iterable[ServedModel]
 ) -> Mapping[str, ModelCard | None]:
-    """As `card_if_up`, by the names of their models: adapters have the card of their model."""
-    statuses = {one.status.name: one.status for one in models}
-    cards = await asyncio.gather(*(card_if_up(cluster, one) for one in statuses.values()))
+    """Maps the names of the models to what `card_if_up` returns for them.
+
+    Adapters have the card of their model.
+    """
+    statuses = {model.status.name: model.status for model in models}
+    cards = await asyncio.gather(*(card_if_up(cluster, status) for status in statuses.values()))
     return dict(zip(statuses, cards, strict=True))
 
 

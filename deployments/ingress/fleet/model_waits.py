@@ -24,7 +24,7 @@ WaitKey = tuple[str | None, int | None]  # a model, and how often operators may 
 
 @dataclass(slots=True, eq=False)
 class _ModelWait:
-    """What all requests that wait for one model share.
+    """A wait for one model, which all requests that wait for it share.
 
     Its lease at the router is that of `lessee`. A later wait has another one: it may begin before
     the router knows that this one has ended.

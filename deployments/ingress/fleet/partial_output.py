@@ -1,5 +1,6 @@
-"""What a request has so far: tokens, from which another replica continues, or parts of vectors,
-which begin anew.
+"""The output of a request so far: tokens, or parts of vectors.
+
+Another replica continues from the tokens. Vectors begin anew.
 """
 
 from dataclasses import replace

@@ -13,8 +13,9 @@ JITTER_S = 0.05  # spreads the streams that lost one replica at the same time
 
 
 class Retries:
-    """Of one request. `patience_s` bounds each time without a replica. After an attempt that
-    produced tokens, time and attempts are counted anew.
+    """The retries of one request. `patience_s` bounds each time without a replica.
+
+    After an attempt that produced tokens, time and attempts are counted anew.
     """
 
     def __init__(

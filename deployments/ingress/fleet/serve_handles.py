@@ -93,7 +93,9 @@ class ServeHandles:
         found = status.applications.get(application)
         if found is None or found.status is not ApplicationStatus.DEPLOY_FAILED:
             return None
-        messages = [one.message for one in found.deployments.values() if one.message]
+        messages = [
+            deployment.message for deployment in found.deployments.values() if deployment.message
+        ]
         return last_error(messages[0] if messages else found.message)
 
     async def complete(self, model: str, request_id: str) -> None:
@@ -136,7 +138,10 @@ class ServeHandles:
 async def _answers(
     handle: DeploymentHandle, timeout_s: float, method: str, *args: object
 ) -> list[object]:
-    """Also exceptions. Ray's own collection gives none where one replica is late."""
+    """Returns the answers that came in time, also exceptions.
+
+    Ray's own collection gives none where one replica is late.
+    """
     with cancelled_elsewhere():
         responses = handle.broadcast(method, *args)
         async with asyncio.timeout(timeout_s):
@@ -145,9 +150,9 @@ async def _answers(
         if not asked:
             return []
         done, late = await asyncio.wait(asked, timeout=timeout_s)
-        for one in late:
-            one.cancel()
-        return [one.exception() or one.result() for one in asked if one in done]
+        for task in late:
+            task.cancel()
+        return [answer.exception() or answer.result() for answer in asked if answer in done]
 
 
 async def call_result(response: DeploymentResponse) -> Any:

@@ -12,9 +12,10 @@ from deployments.wire import TokenEvent
 
 
 class SingleStream:
-    """Until its replica sent something the call may wait for a replica. It is not lost then,
-    however long that takes. Its replica says nothing before it has computed something: it counts as
-    taken from the first.
+    """A call for one sequence, which may wait for a replica until its replica sent something.
+
+    It is not lost then, however long that takes. Its replica says nothing before it has computed
+    something: it counts as taken from the first.
     """
 
     is_taken = True
@@ -71,7 +72,10 @@ class SingleStream:
             self._end()
 
     async def _complete(self) -> None:
-        """What is cancelled counts as aborted: the replica is told before that it is complete."""
+        """Tells the replica that the request is complete, before the call is cancelled.
+
+        What is cancelled counts as aborted.
+        """
         try:
             await self._handles.complete(self._model, self._request_id)
         finally:

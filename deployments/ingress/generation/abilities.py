@@ -1,4 +1,4 @@
-"""What a model can answer, and the refusals of what it can't: each says what it can do."""
+"""The abilities of models, and refusals of what one can't do: each says what it can do."""
 
 from deployments.media_rules import MediaKind
 from deployments.outputs import AnswerKinds, ModelTask, Pooling
@@ -58,12 +58,12 @@ def transcribes(card: ModelCard) -> bool:
 
 
 def modalities_of(card: ModelCard) -> list[str]:
-    """What it takes, as the lists of models say."""
+    """Returns the modalities that the model takes, as the lists of models say them."""
     return ["audio"] if card.speech is not None else ["text", *map(str, media_kinds(card))]
 
 
 def tasks_of(card: ModelCard) -> list[str]:
-    """What the lists of models say of it."""
+    """Returns the tasks of the model, as the lists of models say them."""
     kinds = card.answers
     tasks = {
         "generate": generates(card),

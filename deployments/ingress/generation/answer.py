@@ -115,7 +115,7 @@ class Answer:
         folded = [fold(choices[choice]) for choice in sorted(choices)]
         await self._builder.finish(folded, self._deltas.usage)
         work = partial(self._builder.format_response, folded, self._deltas.usage)
-        n_scored = sum(len(one.prompt_logprobs or ()) for one in folded)
+        n_scored = sum(len(whole.prompt_logprobs or ()) for whole in folded)
         body = await asyncio.to_thread(work) if n_scored > MAX_SCORED_ON_LOOP else work()
         self._guard.mark_ok()
         return body
@@ -203,12 +203,12 @@ class Probe:
 
 
 def body_headers(builder: ResponseBuilder[Any]) -> Headers:
-    """Of an answer that is no stream, without its length."""
+    """Returns the headers of an answer that is no stream, without its length."""
     return [(b"content-type", builder.content_type)]
 
 
 def earliest(*intervals_s: float | None) -> float | None:
-    return min((one for one in intervals_s if one is not None), default=None)
+    return min((interval_s for interval_s in intervals_s if interval_s is not None), default=None)
 
 
 async def run_while_connected(work: Coroutine[object, object, None], receive: Receive) -> None:

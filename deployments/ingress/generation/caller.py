@@ -35,13 +35,13 @@ class Caller:
         return digest_of("adapted", self.session, content.root().hex())
 
     def salt(self, own: str) -> str:
-        """What the request's cached prefixes are salted with, where `own` is what it asks for."""
+        """Returns the salt of the request's cached prefixes; `own` is the one that it asks for."""
         return digest_of("prefix", self.owner, own) if self.owner else own
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """What is known of who sent a request. For a response builder `headers` have its id, too.
+    """The sender of a request. For a response builder `headers` have the request's id, too.
 
     owner, client: as `owner_of` and `connection_of` say.
     hold: is told of bytes before they are read from a store for the request. Raises Refused.

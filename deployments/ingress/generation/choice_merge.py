@@ -152,13 +152,13 @@ class ChoiceMerge:
 def _most_active(generations: Sequence[Generation]) -> int:
     if generations[0].request.output is None:
         return MAX_ACTIVE_CHOICES
-    n_tokens = sum(len(one.request.prompt_ids) for one in generations) // len(generations)
+    n_tokens = sum(len(choice.request.prompt_ids) for choice in generations) // len(generations)
     return max(MIN_ACTIVE_TEXTS, min(MAX_ACTIVE_CHOICES, MAX_ACTIVE_TOKENS // max(n_tokens, 1)))
 
 
 def _share_much(generations: Sequence[Generation]) -> bool:
     """Whether they are prompts for labels, as questions about one text are."""
-    first, *others = (one.request for one in generations[:2])
+    first, *others = (generation.request for generation in generations[:2])
     if not others or not isinstance(first.output, LabelParams):
         return False
     prompts = first.prompt_ids[:MIN_SHARED_TOKENS], others[0].prompt_ids[:MIN_SHARED_TOKENS]

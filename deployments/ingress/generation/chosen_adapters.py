@@ -9,8 +9,9 @@ LoraScales = Sequence[tuple[int, float]]  # ids and scales
 
 
 def chosen_adapters(card: ModelCard, lora: LoraScales | None) -> Scales:
-    """In the order of their ids, without those of scale 0, which are as good as none. Raises
-    Refused.
+    """Returns the adapters and scales of a request, in the order of the adapters' ids.
+
+    Adapters of scale 0 are left out: they are as good as none. Raises Refused.
     """
     asked = card.adapters
     if lora is None:
@@ -20,7 +21,7 @@ def chosen_adapters(card: ModelCard, lora: LoraScales | None) -> Scales:
         message = f"`lora` cannot be combined with a `model` that names an adapter ({base})"
         raise refused(message, "lora")
     scales: dict[int, float] = {}
-    known = {one.id for one in asked.table.adapters}
+    known = {served.id for served in asked.table.adapters}
     for index, (adapter, scale) in enumerate(lora):
         param = f"lora[{index}].id"
         if adapter not in known:
@@ -28,7 +29,9 @@ def chosen_adapters(card: ModelCard, lora: LoraScales | None) -> Scales:
         if adapter in scales:
             raise refused(f"`{param}`: the adapter {adapter} has a scale already", param)
         scales[adapter] = scale
-    chosen = [(one, scales[one.id]) for one in asked.table.adapters if scales.get(one.id)]
+    chosen = [
+        (served, scales[served.id]) for served in asked.table.adapters if scales.get(served.id)
+    ]
     if len(chosen) > MAX_CHOSEN:
         raise refused(f"`lora` must give at most {MAX_CHOSEN} adapters a scale but 0", "lora")
     return chosen

@@ -19,7 +19,7 @@ class Deadline:
         self._end = None if timeout_s is None else now + timeout_s - waited_s
 
     async def batch(self, deltas: Deltas, silence_s: float | None) -> list[ChoiceDelta]:
-        """As `deltas.batch`. Raises Refused also after the deadline."""
+        """Returns the deltas of `deltas.batch`. Raises Refused also after the deadline."""
         if self._end is None:
             return await deltas.batch(silence_s)
         left = self._left(self._end)

@@ -1,4 +1,4 @@
-"""What an ingress needs of whatever computes: the card of a model, and the tokens of a sequence."""
+"""The interface of whatever computes: the card of a model, and the tokens of a sequence."""
 
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol

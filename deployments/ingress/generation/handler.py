@@ -112,7 +112,10 @@ class ProtocolHandler(Generic[RequestT]):
         )
 
     def _is_delayed(self, preparing: asyncio.Task[Answer]) -> bool:
-        """Only while the model is waited for: an invalid request gets its own status."""
+        """Whether the answer is delayed: only while the model is waited for.
+
+        An invalid request gets its own status.
+        """
         return not (self._has_card or preparing.done())
 
     def _delayed(self, preparing: asyncio.Task[Answer], silence_s: float) -> DelayedAnswer:
@@ -131,7 +134,7 @@ class ProtocolHandler(Generic[RequestT]):
         return Prepared(generations, partial(self._engine.generate, card))
 
     async def _prepare_again(self) -> Prepared:
-        """For the model that the name means now. Raises Refused."""
+        """Prepares the request for the model that the name means now. Raises Refused."""
         return await self._prepared(await self._engine.card(self._request.model))
 
     async def _prepare(self, card: ModelCard) -> Sequence[Generation]:

@@ -164,9 +164,10 @@ class MediaReader:
         )
         async with self._decoding.turn(client):
             pieces = await self._run(partial(self._decode, source, job, data))
-        hold(sum(len(one.medium.data) for one in pieces if one.medium and one.medium.data != data))
-        hold(sum(sys.getsizeof(one.text) for one in pieces if one.text))
-        if kind is FileKind.DOCUMENT and not any(one.text or one.medium for one in pieces):
+        media = [piece.medium for piece in pieces if piece.medium is not None]
+        hold(sum(len(medium.data) for medium in media if medium.data != data))
+        hold(sum(sys.getsizeof(piece.text) for piece in pieces if piece.text))
+        if kind is FileKind.DOCUMENT and not any(piece.text or piece.medium for piece in pieces):
             if _is_told(source, card):
                 return [Piece("[Here is a document without text.]", None)]
             _refuse(source, f"has no text, and the model {card.name!r} reads only text")
@@ -182,7 +183,7 @@ class MediaReader:
             self._idle.append(process)
 
     async def _run(self, work: Callable[[], ValueT]) -> ValueT:
-        """In a thread. Decoders end when there was nothing to do for a while.
+        """Runs `work` in a thread. Decoders end when there was nothing to do for a while.
 
         A thread can't be stopped: where the client has left, its turn lasts until the thread ends.
         """
@@ -217,7 +218,7 @@ def _n_media(pieces: Sequence[Piece]) -> int:
 
 
 def _n_bytes(source: Source) -> int:
-    """About how many the file has, in base64."""
+    """Estimates the bytes of the file from its base64."""
     return (len(source.data) + len(source.url)) // 4 * 3
 
 

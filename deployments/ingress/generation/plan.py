@@ -29,7 +29,7 @@ N_SEEDS = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class ContextError(RequestError):
-    """With the numbers from which clients see how much of a prompt to cut."""
+    """An error with the numbers from which clients see how much of a prompt to cut."""
 
     n_prompt_tokens: int = 0
     n_ctx: int = 0
@@ -99,7 +99,7 @@ class Plan:
             stop_token_ids=self.stop_token_ids,
             ignore_eos=self.ignore_eos,
             content=replace(content, media=prompt.places) if prompt.places else content,
-            media=tuple(MediumFile(kind=one.kind, data=one.data) for one in prompt.media),
+            media=tuple(MediumFile(kind=medium.kind, data=medium.data) for medium in prompt.media),
             grammar=prompt.grammar,
             triggers=self._triggers(prompt),
             prompt_logprobs=self.prompt_logprobs if choice == 0 else None,
@@ -126,7 +126,10 @@ class Plan:
         )
 
     def _check_length(self, prompt_tokens: int) -> None:
-        """Before the ids are copied: of what is too long there may be millions."""
+        """Checks the length before the ids are copied.
+
+        There may be millions of what is too long.
+        """
         if not prompt_tokens:
             message = f"`{self.prompt_param}` comes to a prompt of no tokens"
             raise refused(message, self.prompt_param)

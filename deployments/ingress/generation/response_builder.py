@@ -1,4 +1,4 @@
-"""What a protocol brings: its requests as generations, and the bytes of its answers."""
+"""The parts that a protocol brings: its requests as generations, the bytes of its answers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -55,10 +55,12 @@ class Usage:
     """The token counts of an answer so far; final when its generations have ended."""
 
     def __init__(self, generations: Sequence[Generation]) -> None:
-        self._counts_prompt = [one.counts_prompt for one in generations]
+        self._counts_prompt = [generation.counts_prompt for generation in generations]
         self._last = [TextDelta()] * len(generations)
         self.prompt_tokens = sum(
-            len(one.request.prompt_ids) for one in generations if one.counts_prompt
+            len(generation.request.prompt_ids)
+            for generation in generations
+            if generation.counts_prompt
         )
         self.output_tokens = 0
         self.thought_tokens = 0  # of the output tokens

@@ -13,7 +13,7 @@ MAX_LENGTH = 1000  # bytes of the header, and characters of the line
 
 def warnings_of(generations: Iterable[Generation]) -> list[str]:
     """The warnings of all choices, each once."""
-    return list(dict.fromkeys(text for one in generations for text in one.warnings))
+    return list(dict.fromkeys(text for generation in generations for text in generation.warnings))
 
 
 def log_warnings(request_id: str, warnings: Sequence[str]) -> None:
@@ -28,4 +28,4 @@ def warning_headers(warnings: Sequence[str]) -> list[tuple[bytes, bytes]]:
 def _joined(warnings: Sequence[str]) -> str:
     """One short line of visible ASCII: they quote the request."""
     text = "; ".join(warnings)[:MAX_LENGTH].encode("ascii", "backslashreplace").decode()
-    return "".join(one if one.isprintable() else "?" for one in text)
+    return "".join(character if character.isprintable() else "?" for character in text)

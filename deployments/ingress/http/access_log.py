@@ -17,7 +17,7 @@ PROBE = "probe"  # and where only a machine wants to know whether the server liv
 
 
 def note_tokens(scope: Scope, prompt_tokens: int, output_tokens: int) -> None:
-    """What the answer to this request has used so far."""
+    """Notes the tokens that the answer to this request has used so far."""
     scope.get("state", {})[TOKENS] = prompt_tokens, output_tokens
 
 

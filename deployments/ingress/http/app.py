@@ -70,7 +70,7 @@ def folder_app(
     settings: IngressSettings,
     public: PublicFolder,
 ) -> ASGIApp:
-    """As `protocol_app`, for routes of files: a slash at the end of a path matters to them."""
+    """Like `protocol_app`, for routes of files: a slash at the end of a path matters to them."""
     return FullPaths(_bounded(routes, envelope, settings, public))
 
 
@@ -137,8 +137,12 @@ class DirectPosts:
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], envelope: ErrorFormat) -> None:
         self.app = app
         self.envelope = envelope
-        posts = (one for one in routes if isinstance(one, Route) and "POST" in (one.methods or ()))
-        self._posts = {one.path: one.endpoint for one in posts if not one.param_convertors}
+        posts = (
+            route
+            for route in routes
+            if isinstance(route, Route) and "POST" in (route.methods or ())
+        )
+        self._posts = {post.path: post.endpoint for post in posts if not post.param_convertors}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         posted = scope["type"] == "http" and scope["method"] == "POST"
@@ -286,7 +290,7 @@ def exception_handlers(envelope: ErrorFormat) -> Mapping[type[Exception], Handle
         return error_response(error, envelope, request_id_of(request), headers)
 
     async def on_left(request: Request, failure: Exception) -> Response:
-        """For the log: there is nobody to answer."""
+        """Returns a status for the log: there is nobody to answer."""
         return Response(status_code=CLIENT_LEFT)
 
     async def on_failure(request: Request, failure: Exception) -> Response:

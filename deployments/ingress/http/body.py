@@ -25,7 +25,7 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 async def read_command(request: Request, settings: IngressSettings) -> bytearray:
-    """As `read_body`, where a body holds only names."""
+    """Reads a body that holds only names, as `read_body` does."""
     limit = min(settings.body_limit, COMMAND_LIMIT)
     return await read_body(request, replace(settings, body_limit=limit))
 
@@ -110,7 +110,7 @@ def _check_values(value: object, text: str) -> None:
     while level:
         if escaped:
             _check_strings(level)
-        if depth == DEPTH_LIMIT and any(isinstance(one, (dict, list)) for one in level):
+        if depth == DEPTH_LIMIT and any(isinstance(item, (dict, list)) for item in level):
             raise _too_deep()
         level, depth = _held_by(level), depth + 1
 

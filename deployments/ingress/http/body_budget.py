@@ -20,7 +20,7 @@ FREE_BYTES = 64 << 10
 
 
 class BodyAccount:
-    """What one request holds of the budget, until all that work on it have closed it."""
+    """The bytes of the budget that one request holds, until all that work on it have closed it."""
 
     def __init__(self, shares: FairShare, client: Callable[[], str]) -> None:
         self._shares = shares

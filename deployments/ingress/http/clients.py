@@ -11,9 +11,9 @@ NAMED = "name:"  # no digest begins so
 
 
 def owner_of(http: Request) -> str:
-    """Of the API key that a request came with: "name:" and its name, or else a digest of it. "" for
-    all where no keys are set.
+    """Returns the owner of the API key that a request came with.
 
+    It is "name:" and the key's name, or else a digest of the key; "" for all where no keys are set.
     What a request leaves behind belongs to it: stored responses and chats, kept streams, cached
     prefixes.
     """

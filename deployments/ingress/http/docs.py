@@ -30,7 +30,7 @@ def docs_routes(about: Documentation, document: Callable[[], object]) -> list[Ro
 
 
 def _hash(element: str) -> str:
-    """What a browser compares with the text of the page's one <script> or <style>."""
+    """Returns the hash by which a browser knows the text of the page's one <script> or <style>."""
     [text] = re.findall(f"<{element}>(.*?)</{element}>", PAGE, re.DOTALL)
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 

@@ -9,7 +9,7 @@ from deployments.wire import ErrorKind, RequestError
 
 
 class HostCheck:
-    """For servers without keys. Programs that send no Host header are no pages."""
+    """A check of the Host header for servers without keys. Programs that send none are no pages."""
 
     def __init__(self, app: ASGIApp, names: HostNames, envelope: ErrorFormat) -> None:
         self._app = app

@@ -105,7 +105,9 @@ def openapi(
 ) -> object:
     """The document as JSON. `keys` says that paths outside `public` need one."""
     documented = [
-        _documented(one) for one in routes if isinstance(one, Route) and one.include_in_schema
+        _documented(candidate)
+        for candidate in routes
+        if isinstance(candidate, Route) and candidate.include_in_schema
     ]
     references, schemas = _schemas(documented)
     paths: dict[str, dict[str, object]] = {}
@@ -192,7 +194,10 @@ def _parameters(route: DocumentedRoute) -> list[object]:
 def _responses(
     route: DocumentedRoute, method: str, envelope: ErrorFormat, locked: bool
 ) -> Mapping[str, object]:
-    content = {one: {"schema": {} if one in (JSON, EVENTS) else TEXT} for one in route.media_types}
+    content = {
+        media_type: {"schema": {} if media_type in (JSON, EVENTS) else TEXT}
+        for media_type in route.media_types
+    }
     kinds = set(ErrorKind) - RARE_ERRORS | route.refusals
     if method in METHODS_WITHOUT_BODY:
         kinds -= BODY_ERRORS
@@ -230,12 +235,15 @@ def _sample(envelope: ErrorFormat, kind: ErrorKind, param: str | None = None) ->
 
 
 def _schema_of(examples: Sequence[object]) -> Schema:
-    """What all of them are: objects of the same form, or plain values."""
+    """Returns the schema of all examples: objects of the same form, or plain values."""
     objects = [example for example in examples if isinstance(example, Mapping)]
     if len(objects) < len(examples):
         types = sorted({TYPES[type(example)] for example in examples})
         return {"type": types[0] if len(types) == 1 else types}
-    names = dict.fromkeys(name for one in objects for name in one)
-    properties = {name: _schema_of([one[name] for one in objects if name in one]) for name in names}
-    required = [name for name in names if all(name in one for one in objects)]
+    names = dict.fromkeys(name for mapping in objects for name in mapping)
+    properties = {
+        name: _schema_of([mapping[name] for mapping in objects if name in mapping])
+        for name in names
+    }
+    required = [name for name in names if all(name in mapping for mapping in objects)]
     return {"type": "object", "properties": properties, "required": required}

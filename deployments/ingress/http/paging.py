@@ -23,7 +23,7 @@ def index_after(ids: Sequence[str], query: QueryParams, cursor: str) -> int:
     """
     if cursor not in query:
         return 0
-    found = [index for index, one in enumerate(ids, 1) if one == query[cursor]]
+    found = [index for index, item_id in enumerate(ids, 1) if item_id == query[cursor]]
     if not found:
         raise refused(f"`{cursor}` must be the id of an item of the list", cursor)
     return found[-1]

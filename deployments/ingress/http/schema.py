@@ -1,4 +1,4 @@
-"""What the schemas of all protocols share: strictness, limits and types."""
+"""The shared parts of all protocols' schemas: strictness, limits and types."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -85,7 +85,7 @@ StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 def without_nulls(value: Value) -> Value | dict[str, object]:
-    """Without null fields: clients send back answers that SDKs printed with nulls."""
+    """Leaves out null fields: clients send back answers that SDKs printed with nulls."""
     if not isinstance(value, dict):
         return value
     return {name: inner for name, inner in value.items() if inner is not None}

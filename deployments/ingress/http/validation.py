@@ -87,7 +87,7 @@ def _progress(path: Path) -> tuple[int, list[int]]:
 
 
 def _any_of(forms: Sequence[str]) -> str:
-    """What one field may be: "must be a string, an integer or a list"."""
+    """Joins what one field may be: "must be a string, an integer or a list"."""
     values = [form.removeprefix(MUST_BE) for form in forms if form.startswith(MUST_BE)]
     if len(values) < len(forms):
         return " or ".join(forms)
@@ -171,4 +171,4 @@ def _received(detail: ErrorDetails) -> str:
 
 
 def _among(value: object, allowed: Sequence[object]) -> bool:
-    return any(type(value) is type(one) and value == one for one in allowed)
+    return any(type(value) is type(candidate) and value == candidate for candidate in allowed)

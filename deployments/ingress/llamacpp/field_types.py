@@ -60,7 +60,7 @@ class LoraFields(Strict):
 
     @property
     def lora_scales(self) -> list[tuple[int, float]] | None:
-        return None if self.lora is None else [(one.id, one.scale) for one in self.lora]
+        return None if self.lora is None else [(entry.id, entry.scale) for entry in self.lora]
 
 
 def ping_interval_s(asked: int | None, default: float) -> float | None:

@@ -49,7 +49,9 @@ def sampler_order(samplers: str | Sequence[str]) -> tuple[str, ...]:
     spelled_out = {**ALIASES, **{name: name for name in DEFAULT_SAMPLERS}}
     names = SAMPLER_LETTERS if isinstance(samplers, str) else spelled_out
     order = tuple(
-        _named(one, names) for one in samplers[: MAX_SAMPLERS + 1] if one not in INFILL_SAMPLER
+        _named(sampler, names)
+        for sampler in samplers[: MAX_SAMPLERS + 1]
+        if sampler not in INFILL_SAMPLER
     )
     if len(order) > MAX_SAMPLERS:
         raise refused(f"`samplers` has more than {MAX_SAMPLERS} samplers", "samplers")

@@ -41,7 +41,7 @@ class TimedText:
 
 
 def progress(text: Timed, delta: TextDelta, processed: int, prompt_tokens: int) -> dict[str, float]:
-    """How many of the prompt's tokens are computed."""
+    """Returns how many of the prompt's tokens are computed."""
     return {
         "total": prompt_tokens,
         "cache": delta.cached_tokens,
@@ -51,8 +51,9 @@ def progress(text: Timed, delta: TextDelta, processed: int, prompt_tokens: int) 
 
 
 def timings(text: Timed, delta: TextDelta, prompt_tokens: int) -> dict[str, float]:
-    """Up to `delta`. The prompt's time includes waiting; the first token belongs to it. What was
-    drafted is told where anything was.
+    """Returns the timings up to `delta`; those of drafts where anything was drafted.
+
+    The prompt's time includes waiting; the first token belongs to it.
     """
     computed = max(prompt_tokens - delta.cached_tokens, 0)
     steps = max(delta.output_tokens - 1, 0)

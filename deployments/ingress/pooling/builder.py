@@ -103,7 +103,7 @@ class PooledBuilder(ResponseBuilder[RequestT]):
         if len(vectors) < len(choices):
             raise RuntimeError("the engine gave a text no vectors")
         work = partial(self.format_body, vectors, usage)
-        if sum(len(one.data) for one in vectors) > OFF_LOOP_BYTES:
+        if sum(len(vector.data) for vector in vectors) > OFF_LOOP_BYTES:
             self._body = await asyncio.to_thread(work)
         else:
             self._body = work()

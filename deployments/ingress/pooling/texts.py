@@ -22,7 +22,7 @@ Text = str | Sequence[int | str]  # ids are taken as they are, strings among the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """What a request lets go of a text that is too long.
+    """The limits to which a request lets texts that are too long be cut.
 
     limit: -1 for the model's own; None: a whole that is too long is refused.
     per_text: as a Cut's.
@@ -145,7 +145,7 @@ def max_input_tokens(card: ModelCard) -> int:
 
 
 def named_prompt(card: ModelCard, name: str | None, param: str) -> str:
-    """What goes before a text: the model's prompt of this name, or its default one."""
+    """Returns the text before an input: the model's prompt of this name, or its default one."""
     prompts = dict(card.answers.prompts)
     if name is None:
         return prompts.get(card.answers.default_prompt, "")

@@ -27,10 +27,10 @@ def health_route(cluster: Cluster, path: str) -> Route:
         states = {status.state for status in statuses}
         if states & UP_STATES:
             return JSONResponse(HEALTHY)
-        if any(_loads_on_request(one) for one in statuses if one.source != DEMO_SOURCE):
+        if any(_loads_on_request(model) for model in statuses if model.source != DEMO_SOURCE):
             return JSONResponse(UNLOADED)
         status = "loading" if ModelState.LOADING in states else "error"
-        return _unhealthy(status, "; ".join(_describe(one) for one in statuses))
+        return _unhealthy(status, "; ".join(_describe(model) for model in statuses))
 
     return Route(path, health)
 

@@ -61,7 +61,7 @@ def _command_route(
 
 
 async def reload_if_asked(cluster: Cluster, request: Request) -> None:
-    """For lists of models: `?reload=1` reads their sources again. Raises Refused."""
+    """Reads the sources of a list of models again for `?reload=1`. Raises Refused."""
     if switch(request, "reload"):
         await cluster.reload()
 

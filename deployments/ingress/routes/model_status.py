@@ -29,7 +29,7 @@ def status_object(status: ModelStatus) -> Mapping[str, object]:
 def status_events(before: Sequence[ModelStatus], now: Sequence[ModelStatus]) -> Iterator[bytes]:
     """Server-sent events for all that differs."""
     known = {status.name: status_object(status) for status in before}
-    coming = {one.name for one in before if one.state is ModelState.DOWNLOADING}
+    coming = {model.name for model in before if model.state is ModelState.DOWNLOADING}
     for status in now:
         fields = status_object(status)
         if known.pop(status.name, None) != fields:
@@ -47,7 +47,7 @@ def status_events(before: Sequence[ModelStatus], now: Sequence[ModelStatus]) -> 
 
 def _listed(statuses: Sequence[ModelStatus]) -> set[str]:
     """The names in a list of models: those of their adapters, too."""
-    adapters = (one.name for status in statuses for one in status.adapters.adapters)
+    adapters = (adapter.name for status in statuses for adapter in status.adapters.adapters)
     return {status.name for status in statuses}.union(adapters)
 
 

@@ -60,7 +60,7 @@ class TokenizerRequest(Protocol):
     def model(self) -> str | None: ...
     @property
     def is_heavy(self) -> bool:
-        """As an ApiRequest's."""
+        """Whether it takes long to prepare, however short its body is."""
 
 
 BodyT = TypeVar("BodyT", bound=TokenizerRequest)
@@ -148,7 +148,7 @@ class Service:
         )
 
     def _keeper(self, request: Request) -> Callable[[Answer | DelayedAnswer], ASGIApp] | None:
-        """As that of `streams`."""
+        """Returns the keeper of `streams`; None without streams or where no headers ask for it."""
         if self.streams is None or CONVERSATION_ID not in request.headers:
             return None
         client = connection_of(request, sees_peers=self.settings.sees_peers)
@@ -196,7 +196,10 @@ class Service:
     async def _parsed(
         self, http: Request, connection: str, parse: Callable[[object], ValueT]
     ) -> tuple[BodyWork, ValueT]:
-        """What `parse` makes of the body's JSON, neither of which is held any longer."""
+        """Returns the work on the body, and what `parse` makes of its JSON.
+
+        Neither the body nor its JSON is held any longer.
+        """
         body = await read_body(http, self.settings)
         work = BodyWork(self.off_loop, len(body), connection)
         return work, await work.run(lambda: parse(parse_json(body)))
@@ -244,7 +247,10 @@ async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def hold_of(http: Request, work: BodyWork) -> Callable[[int], None]:
-    """As a Sender's: what is recalled counts for the budget of bodies, and for the work on it."""
+    """Returns a Sender's `hold`.
+
+    Bytes that are recalled count for the budget of bodies, and for the work on the request.
+    """
     account = account_of(http)
 
     def hold(n_bytes: int) -> None:

@@ -13,7 +13,10 @@ logger = logging.getLogger(__name__)
 
 
 class FollowedStream:
-    """From an offset on. The stream outlives it. A reader counts here, wherever its stream is."""
+    """An answer with the bytes of a stream from an offset on. The stream outlives it.
+
+    A reader counts here, wherever its stream is.
+    """
 
     def __init__(self, streams: ResumableStreams, key: StreamKey, client: str, offset: int) -> None:
         self._streams = streams

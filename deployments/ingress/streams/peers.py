@@ -40,7 +40,10 @@ class StreamPeers(Protocol):
         ...
 
     def read(self, holder: str, key: StreamKey, offset: int) -> AsyncGenerator[StreamPart, None]:
-        """From an offset to the end. Raises HolderLostError, and Refused as a ReplayBuffer does."""
+        """Reads a stream from an offset to the end.
+
+        Raises HolderLostError, and Refused as a ReplayBuffer does.
+        """
         ...
 
 

@@ -67,7 +67,10 @@ class ReplayBuffer:
             raise refused("Stream offset lost, please restart", "from")
 
     async def read(self, offset: int) -> AsyncGenerator[bytes, None]:
-        """From `offset` to the end, in pieces. Raises Refused for lost bytes and failed streams."""
+        """Yields the bytes from `offset` to the end, in pieces.
+
+        Raises Refused for lost bytes and failed streams.
+        """
         while offset < self.total or not self.is_done:
             self.check(offset)
             if offset < self.total:
@@ -81,8 +84,9 @@ class ReplayBuffer:
             raise Refused(self._failure)
 
     async def part(self, offset: int, wait_s: float, max_bytes: int) -> StreamPart:
-        """What comes from `offset` on, once there is any, at the end, or after `wait_s`. Raises
-        Refused for lost bytes and failed streams.
+        """Returns the bytes from `offset` on, once there are any, at the end, or after `wait_s`.
+
+        Raises Refused for lost bytes and failed streams.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):

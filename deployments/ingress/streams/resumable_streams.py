@@ -101,7 +101,7 @@ class ResumableStreams:
         return self._kept.get(key)
 
     def states(self, owner: str, names: Sequence[str], holder: str = "") -> list[StreamState]:
-        """Of those that are kept here."""
+        """Returns the states of the streams that are kept here."""
         found = (self._kept.get((owner, name)) for name in dict.fromkeys(names))
         return [kept.state(holder) for kept in found if kept is not None]
 
@@ -110,7 +110,7 @@ class ResumableStreams:
         states = self.states(owner, names)
         if self.peers is not None:
             states += await self.peers.find(owner, names)
-        newest = {state.name: state for state in sorted(states, key=lambda one: one.began)}
+        newest = {state.name: state for state in sorted(states, key=lambda stream: stream.began)}
         return [newest[name] for name in dict.fromkeys(names) if name in newest]
 
     async def stop_elsewhere(self, key: StreamKey) -> None:

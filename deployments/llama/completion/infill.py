@@ -41,7 +41,7 @@ def parse_infill(body: object) -> InfillRequest:
 def infill_prompts(
     request: InfillRequest, card: ModelCard, tokenizer: TextTokenizer, media: PromptMedia
 ) -> list[Prompt]:
-    extra = [(one.filename or "filename", one.text) for one in request.input_extra]
+    extra = [(file.filename or "filename", file.text) for file in request.input_extra]
     context = card.context_length
     begun: Sequence[int] = ()
     if request.prompt:

@@ -22,7 +22,7 @@ def completion_probabilities(
         return {**token, **score}
 
     def tops(top: Sequence[tuple[int, float]]) -> list[dict[str, object]]:
-        return [scored(*one) for one in top if not sampled or one[1] > -inf]
+        return [scored(*pair) for pair in top if not sampled or pair[1] > -inf]
 
     tokens = (entry.token for entry in entries)
     return [

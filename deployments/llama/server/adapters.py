@@ -25,7 +25,7 @@ class DefaultScales(RootModel[list[LoraScale]]):
 def adapter_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
     async def list_adapters(request: Request) -> Response:
         model = find_model(await cluster.statuses(), request.query_params.get("model"))
-        return JSONResponse([_listed(one) for one in model.adapters.adapters])
+        return JSONResponse([_listed(adapter) for adapter in model.adapters.adapters])
 
     async def scale_adapters(request: Request) -> Response:
         scales = _scales(parse_json(await read_command(request, settings)))
@@ -56,11 +56,11 @@ def _scales(value: object) -> list[tuple[int, float]]:
     if len(value) > MAX_LORA_SCALES:
         raise refused(f"The body must have at most {MAX_LORA_SCALES} scales")
     scales: dict[int, float] = {}
-    for index, one in enumerate(value):
+    for index, entry in enumerate(value):
         path = f"[{index}]"
-        if not isinstance(one, dict):
+        if not isinstance(entry, dict):
             raise refused(f"`{path}` must be an object", path)
-        scale = parse(LoraScale, one, path)
+        scale = parse(LoraScale, entry, path)
         if scale.id in scales:
             raise refused(f"`{path}.id`: the adapter {scale.id} has a scale already", f"{path}.id")
         scales[scale.id] = scale.scale

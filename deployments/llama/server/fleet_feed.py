@@ -99,7 +99,7 @@ class FleetFeed:
             await asyncio.sleep(max(0.0, began + POLL_INTERVAL_S - time.monotonic()))
 
     async def _read(self) -> bytes:
-        asked = (self._cluster.broadcast(one, one, "latencies") for one in INGRESSES)
+        asked = (self._cluster.broadcast(ingress, ingress, "latencies") for ingress in INGRESSES)
         fleet, answers = await asyncio.gather(self._cluster.fleet(), asyncio.gather(*asked))
         latencies = {
             replica: by_model

@@ -1,4 +1,4 @@
-"""What the fleet page shows, from readings of all counters: sums, rates and quantiles.
+"""The numbers of the fleet page, from readings of all counters: sums, rates and quantiles.
 
 Pure: it is given readings, and calls nobody. A counter counts from the first reading of the window
 that has it, so that a replica that comes, goes or starts over adds nothing that it did before.
@@ -41,9 +41,9 @@ class Reading:
         """Tokens generated, by replica; of all models for None."""
         for status, replicas in self.fleet.models:
             if model in (None, status.name):
-                for one in replicas:
-                    if one.report is not None:
-                        yield one.replica_id, (float(one.report.tokens_generated),)
+                for replica in replicas:
+                    if replica.report is not None:
+                        yield replica.replica_id, (float(replica.report.tokens_generated),)
 
     def waits(self, field: str, model: str | None) -> Iterable[tuple[str, Counts]]:
         """Counts of a field of Latencies, by ingress replica and model; of all models for None."""
@@ -54,7 +54,7 @@ class Reading:
 
 
 class Readings:
-    """Those of the last LATENCY_WINDOW_S, the newest one last."""
+    """The readings of the last LATENCY_WINDOW_S, the newest one last."""
 
     def __init__(self) -> None:
         self._readings: deque[Reading] = deque()
@@ -73,11 +73,11 @@ class Readings:
                 "status": status_object(status),
                 **_sums(replicas),
                 **self._rates(status.name),
-                "replicas": [_replica(one) for one in replicas],
+                "replicas": [_replica(replica) for replica in replicas],
             }
             for status, replicas in last.fleet.models
         ]
-        everyone = [one for _, replicas in last.fleet.models for one in replicas]
+        everyone = [replica for _, replicas in last.fleet.models for replica in replicas]
         return {
             "time": round(last.time, 3),
             "uptime_s": round(max(0.0, last.time - last.fleet.started_at), 3),
@@ -89,9 +89,13 @@ class Readings:
         }
 
     def _rates(self, model: str | None) -> Mapping[str, object]:
-        recent = [one for one in self._readings if one.at >= self._readings[-1].at - RATE_WINDOW_S]
+        recent = [
+            reading
+            for reading in self._readings
+            if reading.at >= self._readings[-1].at - RATE_WINDOW_S
+        ]
         span = recent[-1].at - recent[0].at
-        tokens = _added([one.tokens(model) for one in recent])
+        tokens = _added([reading.tokens(model) for reading in recent])
         return {
             "tokens_per_second": round(tokens[0] / span, 3) if tokens and span else None,
             "time_to_first_token_s": self._quantiles("first_token", model),
@@ -99,15 +103,17 @@ class Readings:
         }
 
     def _quantiles(self, field: str, model: str | None) -> Mapping[str, float] | None:
-        counts = _added([one.waits(field, model) for one in self._readings])
+        counts = _added([reading.waits(field, model) for reading in self._readings])
         if not counts or not counts[-1]:
             return None
         return {name: quantile(counts, share) for name, share in QUANTILES.items()}
 
 
 def quantile(counts: Sequence[float], share: float) -> float:
-    """As Prometheus estimates it from a histogram of FAST_BUCKETS: within a bucket the values are
-    taken to be spread evenly, and those above the last bound to be equal to it.
+    """Estimates a quantile from a histogram of FAST_BUCKETS, as Prometheus does.
+
+    Within a bucket the values are taken to be spread evenly, and those above the last bound to be
+    equal to it.
     """
     rank, lower, below = share * counts[-1], 0.0, 0.0
     for upper, count in zip(FAST_BUCKETS, counts, strict=False):
@@ -119,7 +125,7 @@ def quantile(counts: Sequence[float], share: float) -> float:
 
 
 def _added(readings: Iterable[Iterable[tuple[str, Counts]]]) -> list[float]:
-    """What all counters rose by from their first reading to their last; empty without any."""
+    """Adds up the rises of all counters from first to last reading; empty without any counters."""
     first: dict[str, Counts] = {}
     last: dict[str, Counts] = {}
     for reading in readings:
@@ -136,7 +142,7 @@ def _added(readings: Iterable[Iterable[tuple[str, Counts]]]) -> list[float]:
 
 
 def _sums(replicas: Iterable[ReplicaStatus]) -> Mapping[str, int]:
-    reports = [one.report for one in replicas if one.report is not None]
+    reports = [replica.report for replica in replicas if replica.report is not None]
     return {name: sum(map(count, reports)) for name, count in SUMS.items()}
 
 

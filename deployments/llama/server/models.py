@@ -43,9 +43,9 @@ def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
         described = await model_objects(cluster, models)
         return JSONResponse(
             {
-                "models": [_ollama(*one) for one in zip(models, described, strict=True)],
+                "models": [_ollama(*pair) for pair in zip(models, described, strict=True)],
                 "object": "list",
-                "data": [_openai(*one) for one in zip(models, described, strict=True)],
+                "data": [_openai(*pair) for pair in zip(models, described, strict=True)],
             }
         )
 

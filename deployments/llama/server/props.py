@@ -51,7 +51,7 @@ Messages = Sequence[Mapping[str, object]]
 def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
     async def props(request: Request) -> Response:
         name = request.query_params.get("model")
-        named = [one for one in await cluster.statuses() if one.source != DEMO_SOURCE]
+        named = [status for status in await cluster.statuses() if status.source != DEMO_SOURCE]
         if name is None and len(named) > 1:
             return JSONResponse(ROUTER)
         model, card = await inspect_model(cluster, name)
@@ -106,7 +106,7 @@ def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Map
 
 
 def _answers(card: ModelCard) -> Mapping[str, object]:
-    """What the model can be asked for, and what of it a request may name."""
+    """Returns the model's tasks, and what of them a request may name."""
     kinds = card.answers
     return {
         "tasks": tasks_of(card),

@@ -25,12 +25,12 @@ async def replicas_of(cluster: Cluster, model: ModelStatus) -> Replicas:
         cluster.broadcast(model.application, MODEL_DEPLOYMENT, "stats"),
         cluster.broadcast(model.application, MODEL_DEPLOYMENT, "settings"),
     )
-    limits = [one.limits for one in settings if isinstance(one, ModelSettings)]
+    limits = [answer.limits for answer in settings if isinstance(answer, ModelSettings)]
     found = [numbers for _, numbers in cast(list[tuple[str, Stats]], stats)]
     # An engine that sleeps, or is none of ours, does not say how many it runs.
-    running = max((int(one.get("max_running", 0)) for one in found), default=0)
+    running = max((int(counts.get("max_running", 0)) for counts in found), default=0)
     return Replicas(
         stats=found,
-        slots_each=running or max((one.max_running for one in limits), default=0),
-        speculates=any(one.draft_tokens > 0 for one in limits),
+        slots_each=running or max((limit.max_running for limit in limits), default=0),
+        speculates=any(limit.draft_tokens > 0 for limit in limits),
     )

@@ -70,7 +70,7 @@ class ServerRoutes:
 
     async def stats(self, request: Request) -> Response:
         """Statistics of all replicas together, and of each."""
-        up = [one for one in (await self._cluster.fleet()).models if one[0].state in UP_STATES]
+        up = [pair for pair in (await self._cluster.fleet()).models if pair[0].state in UP_STATES]
         answers = await asyncio.gather(
             *(self._cluster.broadcast(m.application, MODEL_DEPLOYMENT, "stats") for m, _ in up)
         )
@@ -108,7 +108,7 @@ class ServerRoutes:
     async def list_models(self, request: Request) -> Response:
         """Dynamo's two lists of names of loaded models; chat models have a template."""
         statuses = await self._cluster.statuses()
-        found = await asyncio.gather(*(card_if_up(self._cluster, one) for one in statuses))
+        found = await asyncio.gather(*(card_if_up(self._cluster, status) for status in statuses))
         cards = [card for card in found if card is not None]
         return JSONResponse(
             {
@@ -137,8 +137,11 @@ class PageLookup:
 def _known(
     replica_id: str, model: ModelStatus, replicas: Iterable[ReplicaStatus]
 ) -> Mapping[str, object]:
-    """What identifies a replica. The router may not have heard of a new one yet."""
-    known = next((one for one in replicas if one.replica_id == replica_id), None)
+    """Returns the fields that identify a replica.
+
+    The router may not have heard of a new one yet.
+    """
+    known = next((replica for replica in replicas if replica.replica_id == replica_id), None)
     node, state = ("", ReplicaState.STARTING) if known is None else (known.node, known.state)
     return {"model": model.name, "replica": replica_id, "node": node, "state": state.value}
 

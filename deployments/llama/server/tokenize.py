@@ -103,7 +103,11 @@ def tokenize(
     check_ids(ids, card, "content")
     if not request.with_pieces:
         return {"tokens": ids}
-    return {"tokens": [{"id": one, "piece": piece(tokenizer.token_bytes(one))} for one in ids]}
+    return {
+        "tokens": [
+            {"id": token_id, "piece": piece(tokenizer.token_bytes(token_id))} for token_id in ids
+        ]
+    }
 
 
 def piece(raw: bytes) -> str | list[int]:

@@ -58,7 +58,7 @@ def tokenize_as_vllm(
         "count": len(ids),
         "max_model_len": card.context_length,
         "tokens": ids,
-        "token_strs": [tokenizer.token_name(one) for one in ids] if wants_texts else None,
+        "token_strs": [tokenizer.token_name(token_id) for token_id in ids] if wants_texts else None,
     }
 
 
@@ -97,7 +97,7 @@ def tokenizer_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route
 
 
 def _info(card: ModelCard, tokenizer: TextTokenizer) -> object:
-    """As a tokenizer_config.json has it."""
+    """Returns the fields of the tokenizer, as a tokenizer_config.json has them."""
     return {
         "tokenizer_class": TOKENIZER_CLASS,
         "model_max_length": card.context_length,

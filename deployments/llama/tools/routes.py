@@ -115,7 +115,10 @@ class BuiltInTools:
             return {"error": str(failure)}
 
     def _context(self, request: Request) -> ToolContext:
-        """From the headers only: the params come from the model and do not change it."""
+        """Returns the context from the headers only.
+
+        The params come from the model and do not change it.
+        """
         headers = request.headers
         if "x-tool-runtime" in headers:
             raise refused("`x-tool-runtime`: this server has no other runtimes", "x-tool-runtime")

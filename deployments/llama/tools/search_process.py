@@ -44,7 +44,10 @@ def _exchanged(line: bytes, jobs: BinaryIO, answers: BinaryIO) -> Answer:
 
 
 def answer_of(asked: dict[str, Any]) -> Answer:
-    """What `search` asks for. Also for what fails, as a tool answers it."""
+    """Returns the answer that `search` asks for.
+
+    A failure is an answer, too, in the form that a tool gives it.
+    """
     tool = SEARCHES[asked["name"]]
     cwd: Path = tuple(asked["cwd"])
     context = ToolContext(folder=Folder(asked["root"]), cwd=cwd)

@@ -14,7 +14,10 @@ class Params(Strict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """Where a tool runs: relative paths begin at `cwd`. `as_base64` returns files as bytes."""
+    """The place where a tool runs: relative paths begin at `cwd`.
+
+    `as_base64` returns files as bytes.
+    """
 
     folder: Folder
     cwd: Path = ()

@@ -19,7 +19,7 @@ class UnknownProcessorError(ValueError):
 
 
 def image_fields(processor: Described, framed: str = "") -> KindFields:
-    """Of a family whose template writes the placeholder itself."""
+    """Returns the fields of a family whose template writes the placeholder itself."""
     token: str = processor.image_token
     return kind_fields(token, token, processor.image_token_id, framed)
 

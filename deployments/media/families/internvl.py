@@ -57,5 +57,5 @@ def internvl_rules(processor: Described) -> MediaRules:
 def _canvases(fewest: int, most: int) -> tuple[tuple[int, int], ...]:
     sides = range(1, most + 1)
     found = ((columns, rows) for columns in sides for rows in sides)
-    fitting = (one for one in found if fewest <= one[0] * one[1] <= most)
-    return tuple(sorted(fitting, key=lambda one: one[0] * one[1]))
+    fitting = (canvas for canvas in found if fewest <= canvas[0] * canvas[1] <= most)
+    return tuple(sorted(fitting, key=lambda canvas: canvas[0] * canvas[1]))

@@ -42,8 +42,10 @@ class TileImageRules(ImageRules):
         enlarging = [scale for scale in scales if scale >= 1]
         pick = min if enlarging and not self.takes_largest else max
         best = pick(enlarging or scales)
-        fitting = [one for one, scale in zip(self.canvases, scales, strict=True) if scale == best]
-        return min(fitting, key=lambda one: one[0] * one[1])  # the first of equals
+        fitting = [
+            canvas for canvas, scale in zip(self.canvases, scales, strict=True) if scale == best
+        ]
+        return min(fitting, key=lambda canvas: canvas[0] * canvas[1])  # the first of equals
 
 
 def _divided(dividend: int, divisor: int) -> float:
@@ -74,10 +76,13 @@ def llama4_rules(processor: Described) -> MediaRules:
 
 
 def _canvases(most: int) -> tuple[tuple[int, int], ...]:
-    """Those of one ratio stand together, the ratios as they first occur."""
+    """Returns the canvases of up to `most` tiles.
+
+    Those of one ratio stand together, and the ratios in the order in which they first occur.
+    """
     by_ratio: dict[float, list[tuple[int, int]]] = {}
     for tiles in range(most, 0, -1):
-        for rows in (one for one in range(1, tiles + 1) if tiles % one == 0):
+        for rows in (divisor for divisor in range(1, tiles + 1) if tiles % divisor == 0):
             columns = tiles // rows
             by_ratio.setdefault(rows / columns, []).append((rows, columns))
-    return tuple(one for canvases in by_ratio.values() for one in canvases)
+    return tuple(canvas for canvases in by_ratio.values() for canvas in canvases)

@@ -53,8 +53,10 @@ class TiledImageRules(ImageRules):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneVisionImageRules(TiledImageRules):
-    """With more patches than fill `max_tiles` tiles, an image is scaled down to these. Each image
-    is as if it were the only one: what comes later in a conversation changes nothing before it.
+    """An image with more patches than fill `max_tiles` tiles is scaled down to these.
+
+    Each image is expanded as if it were the only one: what comes later in a conversation changes
+    nothing before it.
     """
 
     max_tiles: int

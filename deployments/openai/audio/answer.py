@@ -57,7 +57,7 @@ class TranscriptAnswer:
             return
         try:
             async with asyncio.timeout(timeout_s):
-                heard = [one async for one in self._transcriber.windows()]
+                heard = [window async for window in self._transcriber.windows()]
         except TimeoutError:
             raise _late(timeout_s) from None
         body = format_body(self._transcriber, heard)
@@ -83,13 +83,13 @@ class TranscriptAnswer:
     async def _send_windows(self, send: Send) -> None:
         heard: list[Heard] = []
         async with aclosing(self._kept_alive()) as events:
-            async for one in events:
-                if one is None:
+            async for event in events:
+                if event is None:
                     await _send(send, KEEP_ALIVE)
                     continue
                 is_first = not whole_text(heard)
-                heard.append(one)
-                if frames := format_delta(one, is_first=is_first):
+                heard.append(event)
+                if frames := format_delta(event, is_first=is_first):
                     await _send(send, frames)
         await _send(send, format_done(self._transcriber, whole_text(heard)))
         self._guard.mark_ok()

@@ -13,7 +13,7 @@ TYPES["vtt"] = b"text/vtt; charset=utf-8"
 
 
 def media_types(*, streams: bool) -> Sequence[str]:
-    """Of all answers."""
+    """Returns the media types of all answers. `streams` adds that of events."""
     names = (kind.decode().partition(";")[0] for kind in TYPES.values())
     return [*dict.fromkeys(names), *([EVENTS] if streams else [])]
 
@@ -33,7 +33,7 @@ def format_body(transcriber: Transcriber, heard: Sequence[Heard]) -> bytes:
 
 
 def whole_text(heard: Sequence[Heard]) -> str:
-    return "".join(text for one in heard for _, text in one.segments).strip()
+    return "".join(text for entry in heard for _, text in entry.segments).strip()
 
 
 def format_delta(heard: Heard, *, is_first: bool) -> bytes:
@@ -80,36 +80,36 @@ def _verbose(transcriber: Transcriber, heard: Sequence[Heard]) -> Mapping[str, o
 
 
 def _segments(transcriber: Transcriber, heard: Sequence[Heard]) -> Sequence[object]:
-    every = [(one, *part) for one in heard for part in one.segments]
+    every = [(entry, *part) for entry in heard for part in entry.segments]
     rate = transcriber.rules.sampling_rate
     return [
         {
             "id": number,
-            "seek": one.window.first * 100 // rate,
+            "seek": entry.window.first * 100 // rate,
             "start": round(segment.start, 2),
             "end": round(segment.end, 2),
             "text": text,
             "tokens": [*segment.ids],
-            "temperature": one.window.temperature,
-            "avg_logprob": one.window.logprob,
-            "compression_ratio": one.window.compression,
-            "no_speech_prob": one.window.no_speech,
+            "temperature": entry.window.temperature,
+            "avg_logprob": entry.window.logprob,
+            "compression_ratio": entry.window.compression,
+            "no_speech_prob": entry.window.no_speech,
         }
-        for number, (one, segment, text) in enumerate(every)
+        for number, (entry, segment, text) in enumerate(every)
     ]
 
 
 def _words(heard: Sequence[Heard]) -> Sequence[object]:
     return [
         {"word": word.text.strip(), "start": round(word.start, 2), "end": round(word.end, 2)}
-        for one in heard
-        for word in one.words
+        for entry in heard
+        for word in entry.words
         if word.text.strip()
     ]
 
 
 def _subtitles(heard: Sequence[Heard], point: str, *, numbered: bool) -> list[str]:
-    every = [part for one in heard for part in one.segments]
+    every = [part for entry in heard for part in entry.segments]
     clock = _clock(point)
     return [
         (f"{number}\n" if numbered else "") + f"{_span(segment, clock)}\n{_cue(text)}\n\n"

@@ -86,13 +86,13 @@ class TranscriptionRequest(TranslationRequest):
 
 
 class TranslationForm(TranslationRequest):
-    """With the file, which is no text."""
+    """A translation request with its file, which is not text."""
 
     file: bytes
 
 
 class TranscriptionForm(TranscriptionRequest):
-    """With the file, which is no text."""
+    """A transcription request with its file, which is not text."""
 
     file: bytes
 

@@ -1,4 +1,4 @@
-"""What a window's tokens say: segments between times, and where the next window begins.
+"""The segments between the times in a window's tokens, and the start of the next window.
 
 The rules are those of Whisper's own decoder.
 """
@@ -29,8 +29,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What was said of one window. n_samples: of the sound that it had. ticks: when each id is
-    heard, where that is asked for."""
+    """The transcript of one window.
+
+    n_samples: the number of samples of sound that it had.
+    ticks: the tick at which each id is heard, where that is asked for.
+    """
 
     first: int  # sample of the sound
     n_samples: int
@@ -57,7 +60,7 @@ class Window:
 
 
 def seconds(window: Window, tick: float, rules: SpeechRules) -> float:
-    """Of the whole sound, at most the window's end."""
+    """Returns the time of a tick in the whole sound, at most the window's end."""
     at = window.first + min(tick * rules.tick, window.n_samples)
     return at / rules.sampling_rate
 

@@ -101,7 +101,7 @@ class SpokenChatBuilder(ResponseBuilder[SpokenRequest]):
         return plan.generations()
 
     def _prompt(self, sound: str, card: ModelCard, tokenizer: TextTokenizer) -> Prompt:
-        """Of a form of its own, where the model was trained on one."""
+        """Returns a prompt of a form of its own if the model was trained on one, else a chat."""
         form = card.media.audio.transcript_form if card.media and card.media.audio else ""
         if form and not self._asked.is_translation and not self._asked.prompt:
             language = f"lang:{self._asked.spoken}" if self._asked.spoken else ""
@@ -142,7 +142,7 @@ class SpokenChatBuilder(ResponseBuilder[SpokenRequest]):
         return encode({"text": text, "usage": _usage(usage)})
 
     def _said(self, delta: TextDelta) -> str:
-        """Without thoughts. A prompt of a form of its own has no parser."""
+        """Returns the text without thoughts. A prompt of a form of its own has no parser."""
         if not self._has_parser:
             return delta.text
         return "".join(piece.text for piece in delta.pieces if isinstance(piece, Content))
@@ -158,7 +158,7 @@ def _instruction(asked: TranslationRequest) -> str:
 
 
 def _named(refusal: Refused, path: str) -> Refused:
-    """By the field that a form has in the place of messages."""
+    """Returns the refusal with the field that a form has in the place of messages."""
     error = refusal.error
     if error.param != MESSAGES:
         return refusal

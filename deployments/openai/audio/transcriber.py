@@ -71,7 +71,7 @@ def check_aligns(asked: TranslationRequest, card: ModelCard, rules: SpeechRules)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Transcriber:
-    """Of one request. `language` is known when the first window was heard."""
+    """The transcriber of one request. `language` is known when the first window was heard."""
 
     engine: Engine
     card: ModelCard
@@ -107,12 +107,12 @@ class Transcriber:
         while first < self._n_samples and (not first or self._n_samples - first > shortest):
             window = await self._window(first)
             segments, n_samples = cut(window, self.rules)
-            texts = [(one, self._text(one.ids)) for one in segments]
-            spoken = [(one, text) for one, text in texts if text.strip()]
+            texts = [(segment, self._text(segment.ids)) for segment in segments]
+            spoken = [(segment, text) for segment, text in texts if text.strip()]
             words: list[Word] = []
             if self.asked.has_words and spoken:
                 window = await self._aligned(window)
-                words = [word for one, _ in spoken for word in self._words(window, one)]
+                words = [word for segment, _ in spoken for word in self._words(window, segment)]
             yield Heard(window, spoken, words)
             first += n_samples
 
@@ -143,7 +143,7 @@ class Transcriber:
         return self.samples[begin : begin + n_bytes]
 
     async def _aligned(self, window: Window) -> Window:
-        """With when its tokens are heard: the model reads them once more."""
+        """Returns the window with the ticks of its tokens: the model reads them once more."""
         prompt = self._prompt(is_first=window.first == 0)
         request = replace(
             self._request(self._data(window.first), (*prompt, *window.ids)),
@@ -189,7 +189,7 @@ class Transcriber:
         total = 0.0
         async for event in self._events(request):
             ids += event.token_ids
-            total += sum(one.logprob for one in event.logprobs or ())
+            total += sum(token.logprob for token in event.logprobs or ())
             self.cached_tokens += event.cached_tokens if event.finish_reason else 0
         self.prompt_tokens += len(prompt)
         self.output_tokens += len(ids)

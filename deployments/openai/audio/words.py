@@ -33,7 +33,7 @@ class Word:
 def words_of(
     window: Window, segment: Segment, rules: SpeechRules, language: str | None, decode: Decode
 ) -> list[Word]:
-    """Of a window that is aligned."""
+    """Returns the words of a segment, whose window must be aligned."""
     at = [n for n, id in enumerate(segment.ids, segment.first) if id < rules.transcript.end]
     words: list[Word] = []
     for text, begin, end in _whole_characters([window.ids[n] for n in at], decode):

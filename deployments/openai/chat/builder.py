@@ -84,9 +84,12 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
             tells_progress=bool(request.return_progress and request.stream),
         )
         generations = self._headers.salted(planned).generations()
-        self._texts = [TimedText(one.text) for one in generations]
+        self._texts = [TimedText(generation.text) for generation in generations]
         self._final_timings = {}
-        return [replace(one, text=text) for one, text in zip(generations, self._texts, strict=True)]
+        return [
+            replace(generation, text=text)
+            for generation, text in zip(generations, self._texts, strict=True)
+        ]
 
     def check_size(self, generations: Sequence[Generation]) -> None:
         self._scores.hold(generations)

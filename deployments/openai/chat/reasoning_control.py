@@ -42,7 +42,7 @@ def reasoning_control_route(
         command = parse(ReasoningControl, parse_json(body))
         statuses = await cluster.statuses()
         models = statuses if command.model is None else [find_model(statuses, command.model)]
-        holders = [(one, one) for one in INGRESSES]
+        holders = [(ingress, ingress) for ingress in INGRESSES]
         runners = [(m.application, MODEL_DEPLOYMENT) for m in models if m.state in UP_STATES]
         names = [m.name for m in models]
         is_noted = await _end_thoughts(cluster, holders, command.id, names)

@@ -173,7 +173,7 @@ class ToolMessage(Strict):
     name: str | None = None
 
     def sources(self, path: str) -> list[Source]:
-        return [replace(one, from_tool=True) for one in _sources(self.content, path)]
+        return [replace(source, from_tool=True) for source in _sources(self.content, path)]
 
 
 def _known_role(message: object) -> object:

@@ -30,14 +30,16 @@ class Logprobs:
     def legacy(self, tokens: Sequence[TokenAtOffset]) -> dict[str, list[object]]:
         return {
             "tokens": [self._name(token_id) for token_id, _, _ in tokens],
-            "token_logprobs": [one and finite(one.logprob) for _, _, one in tokens],
-            "top_logprobs": [one and self._top(one) for _, _, one in tokens],
+            "token_logprobs": [token and finite(token.logprob) for _, _, token in tokens],
+            "top_logprobs": [token and self._top(token) for _, _, token in tokens],
             "text_offset": [offset for _, offset, _ in tokens],
         }
 
     def prompt(self, logprobs: PromptLogprobs, alternatives: int) -> list[object]:
         """vLLM's list of one object a token; the first token has none."""
-        return [one and self._ranked(one) for one in _with_alternatives(logprobs, alternatives)]
+        return [
+            token and self._ranked(token) for token in _with_alternatives(logprobs, alternatives)
+        ]
 
     def _entry(self, token: TokenLogprob) -> object:
         top = [self._token(token_id, logprob) for token_id, logprob in token.top]
@@ -49,14 +51,20 @@ class Logprobs:
         return {"id": token_id, **token} if self._with_ids else token
 
     def _top(self, token: TokenLogprob) -> dict[str, float]:
-        """By text, with the sampled token. Of tokens with the same text the likeliest counts."""
+        """Maps the texts of the alternatives and of the sampled token to log-probabilities.
+
+        Of tokens with the same text the likeliest counts.
+        """
         named: dict[str, float] = {}
         for token_id, logprob in (*token.top, (token.token_id, token.logprob)):
             named.setdefault(self._name(token_id), finite(logprob))
         return named
 
     def _ranked(self, token: TokenLogprob) -> dict[str, object]:
-        """By id, with the prompt's own token. Its rank is known only among the likeliest."""
+        """Maps the ids of the alternatives and of the prompt's own token to objects.
+
+        The rank of the prompt's own token is known only among the likeliest.
+        """
         ranked: dict[str, object] = {}
         for rank, (token_id, logprob) in enumerate(token.top, start=1):
             ranked[str(token_id)] = {**self._decoded(token_id, logprob), "rank": rank}
@@ -88,9 +96,9 @@ def prompt_tokens_at_offsets(
 def _with_alternatives(
     logprobs: PromptLogprobs, alternatives: int
 ) -> Iterator[TokenLogprob | None]:
-    """With as many alternatives as one field requests: another may request more."""
-    for one in logprobs:
-        yield one and replace(one, top=one.top[:alternatives])
+    """Yields tokens with as many alternatives as one field requests: another may request more."""
+    for token in logprobs:
+        yield token and replace(token, top=token.top[:alternatives])
 
 
 def finite(logprob: float) -> float:

@@ -1,4 +1,4 @@
-"""What NvExt adds to an answer: Dynamo's annotations and its `nvext` object."""
+"""The additions of NvExt to an answer: Dynamo's annotations and its `nvext` object."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What log-probabilities of prompts take: a short request may have them in each of its choices."""
+"""The bytes of prompts' log-probabilities: a short request may have them in each of its choices."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,7 +22,7 @@ class PromptScores:
         """Raises Refused."""
         n_bytes = sum(
             len(request.prompt_ids) * (1 + request.prompt_logprobs) * TOKEN_BYTES
-            for request in (one.request for one in generations)
+            for request in (generation.request for generation in generations)
             if request.prompt_logprobs is not None
         )
         if n_bytes > self._n_held:

@@ -168,7 +168,9 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
 
     def _output_tokens(self, choice: int, delta: TextDelta) -> list[TokenAtOffset]:
         start = len(self._echo(choice))
-        return [(one.token.token_id, start + one.offset, one.token) for one in delta.logprobs]
+        return [
+            (entry.token.token_id, start + entry.offset, entry.token) for entry in delta.logprobs
+        ]
 
     def _prompt_tokens(self, choice: int, delta: TextDelta) -> list[TokenAtOffset]:
         if not self._request.echoes_logprobs:
@@ -187,7 +189,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
 
 
 def _mean_logprob(choice: TextDelta) -> float:
-    logprobs = [one.token.logprob for one in choice.logprobs]
+    logprobs = [entry.token.logprob for entry in choice.logprobs]
     return sum(logprobs) / len(logprobs) if logprobs else 0.0
 
 

@@ -13,7 +13,7 @@ from deployments.wire import ModelCard, refused
 def completion_prompts(
     request: CompletionRequest, card: ModelCard, tokenizer: TextTokenizer
 ) -> list[Prompt]:
-    """In the order of the request. Raises Refused."""
+    """Returns the prompts in the order of the request. Raises Refused."""
     structure = request.structure
     grammar = "" if structure is None else structure.write()
     param = "" if structure is None else structure.param

@@ -64,8 +64,8 @@ class CompletionRequest(VllmFields):
         """One entry for each prompt, for all four forms of `prompt`."""
         if isinstance(self.prompt, str):
             return [self.prompt]
-        ids = [one for one in self.prompt if isinstance(one, int)]
-        return [ids] if ids else [one for one in self.prompt if not isinstance(one, int)]
+        ids = [token_id for token_id in self.prompt if isinstance(token_id, int)]
+        return [ids] if ids else [prompt for prompt in self.prompt if not isinstance(prompt, int)]
 
     @property
     def is_heavy(self) -> bool:

@@ -50,7 +50,7 @@ GivenItems = list[Item | ReferenceItem] | None
 
 @dataclass(frozen=True, slots=True)
 class ConversationEndpoints:
-    """Without a store they are all refused."""
+    """The endpoints of conversations. Without a store all requests are refused."""
 
     service: Service
     store: DatabaseStore | None
@@ -108,7 +108,7 @@ class ConversationEndpoints:
         item_id: str = request.path_params["item_id"]
 
         def choose(listed: Sequence[tuple[str, int]]) -> Sequence[int]:
-            return [index for index, (one, _) in enumerate(listed) if one == item_id]
+            return [index for index, (listed_id, _) in enumerate(listed) if listed_id == item_id]
 
         found = await self._read(
             request, lambda kept: kept.conversations.items(owner, name, choose)
@@ -135,7 +135,7 @@ class ConversationEndpoints:
         return work, await work.run(lambda: parse(schema, parse_json(body)))
 
     async def _items(self, request: Request, work: BodyWork, given: GivenItems) -> list[StoredItem]:
-        """As they are to be stored; what they refer to is copied."""
+        """Returns the items as they are to be stored. What they refer to is copied."""
         paths = with_paths(given)
         wanted = Wanted(ids=referred_ids(paths))
         recalled = Recalled()

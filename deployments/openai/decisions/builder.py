@@ -35,7 +35,7 @@ class DecisionBuilder(PooledBuilder[DecisionRequest | SystemOneRequest]):
         return encoder.encode(request.about, request.asked)
 
     def format_body(self, vectors: Sequence[Vectors], usage: Usage) -> bytes:
-        readings = [read(one) for one in vectors]
+        readings = [read(output) for output in vectors]
         if isinstance(self._request, DecisionRequest):
             return encode(self._decisions(self._request, readings, usage))
         return encode(self._systemone(self._request, readings, usage))
@@ -81,12 +81,12 @@ class DecisionBuilder(PooledBuilder[DecisionRequest | SystemOneRequest]):
 
 
 def _answer(question: schema.AnyQuestion, reading: Reading) -> dict[str, object]:
-    """In the form of /v1/decisions."""
+    """Returns the answer in the form of /v1/decisions."""
     match question:
         case schema.Predicate():
             return {"type": "predicate", "probability": reading.probabilities[0]}
         case schema.Choice():
-            values = [one.value for one in question.choices]
+            values = [choice.value for choice in question.choices]
             return {
                 "type": "choice",
                 "choice": values[reading.best],
@@ -109,7 +109,7 @@ def _answer(question: schema.AnyQuestion, reading: Reading) -> dict[str, object]
 
 
 def _typed_answer(question: systemone.AnyQuestion, reading: Reading) -> dict[str, object]:
-    """In the form of /v1/systemone."""
+    """Returns the answer in the form of /v1/systemone."""
     names = [option.name for option in question.options]
     answer: dict[str, object] = {"type": question.type, "confidence": reading.confidence}
     match question:

@@ -34,11 +34,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the model thinks of a question.
+    """The model's answer to a question.
 
-    probabilities: of the options, 1 in all.
-    mass: what they have together, of all tokens. Where it is low the model wanted to say something
-        else.
+    probabilities: those of the options, 1 in all.
+    mass: the probability of the options' labels together, among all tokens. Where it is low the
+        model wanted to say something else.
     """
 
     probabilities: Sequence[float]
@@ -55,7 +55,7 @@ class Reading:
     @property
     def expected(self) -> float:
         """The mean of the options' indices."""
-        return sum(index * one for index, one in enumerate(self.probabilities))
+        return sum(index * probability for index, probability in enumerate(self.probabilities))
 
 
 def read(vectors: Vectors) -> Reading:
@@ -101,7 +101,7 @@ class QuestionEncoder:
         return self._tokenizer.render_texts(messages, self._template_kwargs)
 
     def _labels_at(self, end: str, question: Question) -> dict[str, int]:
-        """As many labels as there are options, with their tokens."""
+        """Returns as many labels as there are options, with their tokens. Raises Refused."""
         n, tail = len(question.options), self._tail(end)
         if (tail, n) not in self._labels:
             self._labels[tail, n] = dict(islice(self._found(tail), n))
@@ -115,7 +115,7 @@ class QuestionEncoder:
         return labels
 
     def _tail(self, end: str) -> str:
-        """What a prompt has behind its last mark: no token reaches across that."""
+        """Returns the text behind the last mark of a prompt: no token reaches across the mark."""
         marks = [str(token["content"]) for token in self._tokenizer.added_tokens.values()]
         starts = (end.rfind(mark) + len(mark) for mark in marks if mark in end)
         return end[max(starts, default=0) :]

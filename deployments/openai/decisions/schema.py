@@ -153,14 +153,14 @@ class Choice(QuestionFields):
     @property
     def options(self) -> list[Option]:
         return [
-            Option(one.value if isinstance(one.value, str) else json.dumps(one.value),
-                   one.description or "")
-            for one in self.choices
+            Option(choice.value if isinstance(choice.value, str) else json.dumps(choice.value),
+                   choice.description or "")
+            for choice in self.choices
         ]  # fmt: skip
 
     @model_validator(mode="after")
     def _choices_differ(self) -> Self:
-        if len({(type(one.value), one.value) for one in self.choices}) < len(self.choices):
+        if len({(type(choice.value), choice.value) for choice in self.choices}) < len(self.choices):
             raise ValueError("must be choices that differ")
         return self
 
@@ -176,7 +176,7 @@ class Score(QuestionFields):
 
     @property
     def options(self) -> list[Option]:
-        return [Option(one.label, one.description or "") for one in self.levels]
+        return [Option(level.label, level.description or "") for level in self.levels]
 
 
 AnyQuestion = Annotated[Predicate | Choice | Score, Field(discriminator="type")]
@@ -213,7 +213,7 @@ class DecisionRequest(LoraFields):
 
     @property
     def asked(self) -> list[Question]:
-        return [one.question(f"questions[{i}]") for i, one in enumerate(self.questions)]
+        return [question.question(f"questions[{i}]") for i, question in enumerate(self.questions)]
 
     @model_validator(mode="after")
     def _outputs_have_calls(self) -> Self:

@@ -113,8 +113,8 @@ class SystemOneRequest(LoraFields):
     @property
     def asked(self) -> list[Question]:
         return [
-            Question(one.text, one.options, f"questions.{name}")
-            for name, one in self.questions.items()
+            Question(question.text, question.options, f"questions.{name}")
+            for name, question in self.questions.items()
         ]
 
     @model_validator(mode="after")

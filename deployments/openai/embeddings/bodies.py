@@ -28,7 +28,7 @@ COHERE = b'{"id":%b,"response_type":"embeddings_by_type","embeddings":{%b},"text
 
 
 class Answered(NamedTuple):
-    """What an answer is made of; `vectors` are in the order of the texts."""
+    """The parts of an answer; `vectors` are in the order of the texts."""
 
     id: str
     card: ModelCard
@@ -56,7 +56,7 @@ def _list(answered: Answered, form: bytes, write: Callable[[Vectors], bytes]) ->
 
 
 def _each(answered: Answered, form: bytes, write: Callable[[Vectors], bytes]) -> bytes:
-    items = (form % (index, write(one)) for index, one in enumerate(answered.vectors))
+    items = (form % (index, write(output)) for index, output in enumerate(answered.vectors))
     return b"[%b]" % b",".join(items)
 
 
@@ -69,9 +69,12 @@ def _base64(vectors: Vectors) -> bytes:
 
 
 def _pooled(request: PoolingRequest, card: ModelCard) -> Callable[[Vectors], bytes]:
-    """Of a text: a list of numbers, a list of them for each token, or the base64 of them all."""
+    """Returns the function that writes the answer of a text.
+
+    It writes a list of numbers, a list of them for each token, or the base64 of them all.
+    """
     if request.task == "classify":
-        return lambda one: encode(probabilities(one.data, card, request.use_activation))
+        return lambda output: encode(probabilities(output.data, card, request.use_activation))
     if request.as_base64:
         return _base64
     is_of_tokens = (request.named_pooling or card.answers.pooling) is Pooling.TOKEN
@@ -82,7 +85,7 @@ def _cohere(request: CohereEmbedRequest, answered: Answered) -> bytes:
     writers: dict[str, Callable[[bytes], bytes]] = {"float": json_of_row, "base64": base64_of}
     lists = [
         b"%b:[%b]"
-        % (encode_text(kind), b",".join(writers[kind](one.data) for one in answered.vectors))
+        % (encode_text(kind), b",".join(writers[kind](output.data) for output in answered.vectors))
         for kind in request.types
     ]
     version, billed = {"version": "2"}, {"input_tokens": answered.n_tokens}

@@ -43,13 +43,13 @@ class EmbeddingBuilder(PooledBuilder[EmbeddingFields]):
             raise refused(message, name)
 
     def check_size(self, generations: Sequence[Generation]) -> None:
-        """What the vectors and their text will take counts for the client's share of bytes."""
+        """Counts the vectors and their text for the client's share of bytes. Raises Refused."""
         request, kinds = self._request, self._card.answers
         if asks_for_logits(request):
             return
         n_vectors = len(generations)
         if (request.named_pooling or kinds.pooling) is Pooling.TOKEN:
-            n_vectors = sum(len(one.request.prompt_ids) for one in generations)
+            n_vectors = sum(len(generation.request.prompt_ids) for generation in generations)
         form = BASE64_BYTES_PER_NUMBER if request.as_base64 else JSON_BYTES_PER_NUMBER
         self.hold(n_vectors * (request.size or kinds.embedding_size), form)
 

@@ -72,11 +72,11 @@ class EmbeddingFields(PooledFields, ABC):
 
     @abstractmethod
     def norm(self, kinds: AnswerKinds) -> int | None:
-        """As PoolParams'."""
+        """Returns the norm of the vectors as `PoolParams.normalize` has it."""
 
     @abstractmethod
     def prompt(self, card: ModelCard) -> str:
-        """What goes before each text. Raises Refused."""
+        """Returns the prompt that goes before each text. Raises Refused."""
 
     @model_validator(mode="after")
     def _is_bounded(self) -> Self:
@@ -217,10 +217,10 @@ class NativeRequest(PromptFields):
         content = self.content
         if isinstance(content, str | PromptObject):
             return [_native(content)]
-        mixed = [one for one in content if isinstance(one, str | int)]
-        if any(isinstance(one, int) for one in mixed):
+        mixed = [part for part in content if isinstance(part, str | int)]
+        if any(isinstance(part, int) for part in mixed):
             return [mixed]
-        return [_native(one) for one in content if not isinstance(one, int)]
+        return [_native(text) for text in content if not isinstance(text, int)]
 
     def norm(self, kinds: AnswerKinds) -> int | None:
         if self.embd_normalize is not None:
@@ -231,7 +231,7 @@ class NativeRequest(PromptFields):
     @model_validator(mode="after")
     def _is_one_list_or_many(self) -> Self:
         content = self.content if isinstance(self.content, list) else []
-        kinds = {type(one) for one in content}
+        kinds = {type(part) for part in content}
         if int in kinds and kinds - {int, str}:
             message = "`content`: a list of ids may hold strings, and no lists or objects"
             raise refused(message, "content")
@@ -324,12 +324,15 @@ def _listed(inputs: str | list[str] | list[int] | list[list[int]]) -> list[Text]
     """One entry for each text, for all four forms."""
     if isinstance(inputs, str):
         return [inputs]
-    ids = [one for one in inputs if isinstance(one, int)]
-    return [ids] if ids else [one for one in inputs if not isinstance(one, int)]
+    ids = [token_id for token_id in inputs if isinstance(token_id, int)]
+    return [ids] if ids else [text for text in inputs if not isinstance(text, int)]
 
 
 def parse_embeddings(body: object) -> EmbeddingsRequest | NativeRequest:
-    """With `content` in the place of `input` it is llama-server's own form, as there."""
+    """Parses OpenAI's form, or llama-server's own.
+
+    A body with `content` in the place of `input` is in llama-server's form, as it is there.
+    """
     if isinstance(body, dict) and "content" in body and "input" not in body:
         return parse_native(body)
     return parse(EmbeddingsRequest, refuse_unsupported(body, NEUTRAL))

@@ -31,8 +31,8 @@ Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
 def _only_citations(annotations: list[JsonValue]) -> list[JsonValue]:
-    for one in annotations:
-        kind = one.get("type") if isinstance(one, dict) else None
+    for annotation in annotations:
+        kind = annotation.get("type") if isinstance(annotation, dict) else None
         if kind not in CITATIONS:
             raise ValueError(f"may only be of the types {', '.join(CITATIONS)}")
     return annotations

@@ -75,7 +75,7 @@ class FilePart(Hinted):
 
 
 class InputImage(Strict):
-    """As Responses have it."""
+    """An image in the form of Responses."""
 
     type: Literal["input_image"]
     image_url: Annotated[str, Field(min_length=1)]
@@ -93,7 +93,7 @@ class InputImage(Strict):
 
 
 class InputFile(Strict):
-    """As Responses have it. `detail` says how well the images of the pages are seen."""
+    """A file in the form of Responses. `detail` says how well the images of the pages are seen."""
 
     type: Literal["input_file"]
     file_data: Base64 | None = None
@@ -121,7 +121,7 @@ class InputFile(Strict):
 
 
 class ResponsesAudio(Strict):
-    """As Responses have it."""
+    """A sound in the form of Responses."""
 
     type: Literal["input_audio"]
     input_audio: InputAudio

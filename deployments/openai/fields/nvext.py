@@ -83,7 +83,7 @@ class NvExt(Strict):
 
     @property
     def priority(self) -> int | None:
-        """In the terms of the request's `priority`, where the lowest runs first."""
+        """The priority in the terms of the request's `priority`, where the lowest runs first."""
         given = self.agent_hints.priority if self.agent_hints is not None else None
         return None if given is None else -given
 

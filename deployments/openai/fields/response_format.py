@@ -39,7 +39,7 @@ class JsonObjectFormat(Strict):
 
 
 class NamedSchema(Strict):
-    """Without `strict` parts of the schema that are not supported are left out."""
+    """A named JSON Schema. Without `strict`, its parts that are not supported are left out."""
 
     name: Name
     description: str | None = None

@@ -108,7 +108,7 @@ def with_llamacpp_fields(
 ) -> SamplingParams:
     """The parameters, with those that llama-server's fields set. Raises Refused."""
     named = {theirs: getattr(fields, ours) for ours, theirs in LLAMACPP.items()}
-    changes: dict[str, object] = {name: one for name, one in named.items() if one is not None}
+    changes: dict[str, object] = {name: value for name, value in named.items() if value is not None}
     if fields.top_n_sigma is not None:
         changes["top_n_sigma"] = max(fields.top_n_sigma, 0.0)
     if fields.dry_multiplier is not None:

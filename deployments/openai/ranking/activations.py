@@ -9,7 +9,10 @@ from deployments.wire import ModelCard
 
 
 def probabilities(data: bytes, card: ModelCard, use_activation: bool | None) -> list[float]:
-    """As the model's files say; with `use_activation` True in any case, with False not at all."""
+    """Activates the logits of a classification head as the model's files say.
+
+    With `use_activation` True they are activated in any case, with False not at all.
+    """
     logits = numbers(data)
     return activated(logits, activation_of(card, len(logits), use_activation))
 
@@ -26,7 +29,7 @@ def activation_of(card: ModelCard, n_logits: int, use_activation: bool | None) -
 def activated(logits: Sequence[float], activation: Activation) -> list[float]:
     match activation:
         case Activation.SIGMOID:
-            return [sigmoid(one) for one in logits]
+            return [sigmoid(logit) for logit in logits]
         case Activation.SOFTMAX:
             return softmax(logits)
     return list(logits)
@@ -34,12 +37,12 @@ def activated(logits: Sequence[float], activation: Activation) -> list[float]:
 
 def softmax(logits: Sequence[float]) -> list[float]:
     top = max(logits)
-    weights = [math.exp(one - top) for one in logits]
+    weights = [math.exp(logit - top) for logit in logits]
     total = sum(weights)
-    return [one / total for one in weights]
+    return [weight / total for weight in weights]
 
 
 def sigmoid(logit: float) -> float:
-    """Without an overflow on either side."""
+    """Computes the sigmoid without an overflow on either side."""
     small = math.exp(-abs(logit))
     return 1 / (1 + small) if logit >= 0 else small / (1 + small)

@@ -42,7 +42,7 @@ class RankingBuilder(PooledBuilder[AnyRanking]):
             return
         n_vectors = len(generations)
         if kinds.pooling is Pooling.TOKEN:
-            n_vectors = sum(len(one.request.prompt_ids) for one in generations)
+            n_vectors = sum(len(generation.request.prompt_ids) for generation in generations)
         self.hold(n_vectors * kinds.embedding_size, FLOAT64_BYTES)
 
     def texts(

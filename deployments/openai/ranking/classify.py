@@ -35,8 +35,8 @@ class ClassifyRequest(PooledFields):
     def texts(self) -> list[Text]:
         if isinstance(self.input, str):
             return [self.input]
-        ids = [one for one in self.input if isinstance(one, int)]
-        return [ids] if ids else [one for one in self.input if not isinstance(one, int)]
+        ids = [token_id for token_id in self.input if isinstance(token_id, int)]
+        return [ids] if ids else [text for text in self.input if not isinstance(text, int)]
 
     @property
     def n_texts(self) -> int:
@@ -70,7 +70,7 @@ class ClassifyBuilder(PooledBuilder[ClassifyRequest]):
         ]
 
     def format_body(self, vectors: Sequence[Vectors], usage: Usage) -> bytes:
-        data = [self._classified(index, one) for index, one in enumerate(vectors)]
+        data = [self._classified(index, output) for index, output in enumerate(vectors)]
         tokens = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
         return encode(
             {

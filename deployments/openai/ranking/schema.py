@@ -79,11 +79,16 @@ class RerankRequest(RankingFields):
 
     @property
     def texts(self) -> list[str]:
-        return [one if isinstance(one, str) else one.text for one in self.documents]
+        return [
+            document if isinstance(document, str) else document.text for document in self.documents
+        ]
 
     @property
     def whole_documents(self) -> list[dict[str, JsonValue]]:
-        return [{"text": one} if isinstance(one, str) else one.whole for one in self.documents]
+        return [
+            {"text": document} if isinstance(document, str) else document.whole
+            for document in self.documents
+        ]
 
     @property
     def pairs(self) -> Pairs:
@@ -107,7 +112,7 @@ class CohereRerankRequest(RerankRequest):
 
 
 class TextsRerankRequest(TeiFields):
-    """That of Text Embeddings Inference, which llama-server has too."""
+    """The request of Text Embeddings Inference, which llama-server has too."""
 
     query: str
     texts: Texts
@@ -215,7 +220,7 @@ def _one_to_many(
 
 
 def parse_rerank(body: object) -> RerankRequest | TextsRerankRequest:
-    """With `texts` in the place of `documents` it is the form of Text Embeddings Inference."""
+    """Parses either form: Text Embeddings Inference has `texts` in the place of `documents`."""
     if isinstance(body, dict) and "texts" in body and "documents" not in body:
         return parse(TextsRerankRequest, refuse_unsupported(body, NEUTRAL))
     neutral = {**NEUTRAL, "max_chunks_per_doc": (), "rank_fields": ([], ["text"])}

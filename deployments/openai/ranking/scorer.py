@@ -57,7 +57,7 @@ class Scorer(ABC):
         """Raises Refused."""
 
     def check_repeated(self) -> None:
-        """Of pairs that are read together. Raises Refused."""
+        """Checks how much text pairs that are read together repeat. Raises Refused."""
         pairs, (first, second) = self._pairs, self._pairs.params
         of_all, firsts = len(pairs.instruction or ""), [*map(len, pairs.firsts)]
         n_characters = sum(of_all + firsts[of_pair] for of_pair, _ in pairs.order) - sum(firsts)
@@ -65,7 +65,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def scores(self, vectors: Sequence[Vectors], use_activation: bool | None) -> list[float]:
-        """In the order of the pairs. `vectors` are in the order of the texts."""
+        """Returns the scores in the order of the pairs. `vectors` are in the order of the texts."""
 
     def _framed(self, output: OutputParams) -> list[PooledText]:
         """Each pair in the model's template, of which only the second text is ever cut."""
@@ -108,7 +108,7 @@ class HeadScorer(Scorer):
 
     def scores(self, vectors: Sequence[Vectors], use_activation: bool | None) -> list[float]:
         activation = activation_of(self._card, 1, use_activation)
-        return [activated(numbers(one.data)[:1], activation)[0] for one in vectors]
+        return [activated(numbers(output.data)[:1], activation)[0] for output in vectors]
 
 
 class YesNoScorer(Scorer):
@@ -119,8 +119,8 @@ class YesNoScorer(Scorer):
         return self._framed(LabelParams(token_ids=self._card.answers.score_token_ids))
 
     def scores(self, vectors: Sequence[Vectors], use_activation: bool | None) -> list[float]:
-        odds = [yes - no for yes, no in (numbers(one.data)[:2] for one in vectors)]
-        return odds if use_activation is False else [sigmoid(one) for one in odds]
+        odds = [yes - no for yes, no in (numbers(output.data)[:2] for output in vectors)]
+        return odds if use_activation is False else [sigmoid(logit) for logit in odds]
 
 
 class VectorScorer(Scorer):
@@ -147,7 +147,7 @@ class VectorScorer(Scorer):
         ]
 
     def scores(self, vectors: Sequence[Vectors], use_activation: bool | None) -> list[float]:
-        firsts = [_matrix(one) for one in vectors[: len(self._pairs.firsts)]]
+        firsts = [_matrix(output) for output in vectors[: len(self._pairs.firsts)]]
         seconds = vectors[len(firsts) :]
         return [
             float((firsts[first] @ _matrix(seconds[second]).T).max(axis=1).mean())
@@ -156,7 +156,7 @@ class VectorScorer(Scorer):
 
 
 def scorer_of(card: ModelCard) -> type[Scorer]:
-    """Of a card that passes `check_ranks`."""
+    """Returns the scorer of a model whose card passes `check_ranks`."""
     if card.answers.score_token_ids:
         return YesNoScorer
     return HeadScorer if card.answers.task is ModelTask.SCORE else VectorScorer

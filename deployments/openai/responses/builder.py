@@ -129,7 +129,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         return created + self._events.response("response.in_progress", begun)
 
     def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
-        events = self._output.add(delta.pieces, [self._entry(one) for one in delta.logprobs])
+        events = self._output.add(delta.pieces, [self._entry(entry) for entry in delta.logprobs])
         if delta.finish_reason is None:
             return events
         self._is_cut = delta.finish_reason is FinishReason.LENGTH
@@ -160,7 +160,7 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
             self._end = self._ended(usage, is_stored=False)
 
     async def _keep(self) -> bool:
-        items = (StoredItem(str(one["id"]), encode(one)) for one in self._output.values())
+        items = (StoredItem(str(item["id"]), encode(item)) for item in self._output.values())
         new = NewResponse(
             id=self._object.id,
             body=self._end if self._stored else None,

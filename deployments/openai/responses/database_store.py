@@ -105,7 +105,7 @@ class DatabaseStore:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesInDatabase:
-    """Those of one owner, for one client."""
+    """The responses of one owner, for one client."""
 
     store: DatabaseStore
     owner: str

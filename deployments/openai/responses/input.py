@@ -133,7 +133,7 @@ def prompt_of(
 ) -> ChatPrompt:
     """Raises Refused."""
     shown = _shown_items(request, items)
-    messages = [one.as_dict() for one in collect_messages(shown, offered.shown, media)]
+    messages = [message.as_dict() for message in collect_messages(shown, offered.shown, media)]
     if request.instructions is not None:
         messages.insert(0, {"role": "system", "content": request.instructions})
     talk = replace(conversation(request, offered, messages), media=media)
@@ -176,7 +176,7 @@ def _shown_items(
         if isinstance(item, MessageItem) and item.role == "user"
     ]
     begin = turns[-1] if turns else 0
-    earlier = (one for one in items[:begin] if not isinstance(one[1], ReasoningItem))
+    earlier = (entry for entry in items[:begin] if not isinstance(entry[1], ReasoningItem))
     return [*earlier, *items[begin:]]
 
 

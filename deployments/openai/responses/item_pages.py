@@ -20,8 +20,10 @@ QUERY = ("limit", "order", "after", "include")
 
 
 class ItemPage:
-    """What a query asks for. Called with the ids and sizes of a list it says which items are of the
-    page: fewer than the query asks for where they are large.
+    """The page of a list that a query asks for.
+
+    Called with the ids and sizes of a list, it returns the indices of the items of the page: fewer
+    than the query asks for where they are large.
     """
 
     def __init__(self, query: QueryParams) -> None:
@@ -49,7 +51,7 @@ class ItemPage:
 
 
 def list_body(items: Sequence[StoredItem], *, has_more: bool) -> bytes:
-    ends = [encode(one.id) for one in (*items[:1], *items[-1:])] or [b'""', b'""']
+    ends = [encode(item.id) for item in (*items[:1], *items[-1:])] or [b'""', b'""']
     data = b",".join(item.body for item in items)
     form = b'{"object":"list","data":[%b],"first_id":%b,"last_id":%b,"has_more":%b}'
     return form % (data, ends[0], ends[-1], encode(has_more))
@@ -60,7 +62,7 @@ def json_answer(body: bytes) -> Response:
 
 
 def check_include(query: QueryParams) -> None:
-    """What items have is always included. Raises Refused for an unknown name."""
+    """Raises Refused for an unknown name in `include`. All that items have is always included."""
     for name in ("include", "include[]"):
         for value in query.getlist(name):
             if value not in get_args(Includable):

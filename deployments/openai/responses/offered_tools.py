@@ -108,7 +108,7 @@ class OfferedTools:
     """
 
     def __init__(self, lists: Sequence[ToolsWithPath]) -> None:
-        own, *later = (list(each_tool(one)) for one in lists)
+        own, *later = (list(each_tool(listed)) for listed in lists)
         added = {tool.identity: tool for tools in later for tool in tools}
         tools = [*(tool for tool in own if tool.identity not in added), *added.values()]
         check_number(len(tools))
@@ -152,7 +152,7 @@ class OfferedTools:
                 return Selection("required", self._chosen(choice, param), param, one=True)
             case ResponsesAllowedChoice(mode=mode, tools=tools):
                 param = "tool_choice.tools"
-                names = tuple(name for one in tools for name in self._chosen(one, param))
+                names = tuple(name for tool in tools for name in self._chosen(tool, param))
                 return Selection(mode if names else "none", names, param)
         return choice
 

@@ -55,7 +55,7 @@ class ResponsesJsonObjectFormat(Strict):
 
 
 class ResponsesJsonSchemaFormat(Strict):
-    """Without `strict` parts of the schema that are not supported are left out."""
+    """A JSON Schema for the answer. Without `strict`, parts that are not supported are left out."""
 
     type: Literal["json_schema"]
     name: Annotated[str, Field(pattern=NAME)]

@@ -1,6 +1,6 @@
-"""Where responses are kept: what all stores of them do, and the one in memory.
+"""The stores of responses: the interface of all, and the one in memory.
 
-That one is bounded in number and in bytes, and its responses go with the process.
+The store in memory is bounded in number and in bytes. Its responses go with the process.
 """
 
 from collections import Counter, OrderedDict
@@ -88,7 +88,7 @@ class StoredResponse:
 
 
 class MemoryStore:
-    """Of all owners. What is too much goes from the owner who has the most."""
+    """The responses of all owners. What is too much goes from the owner who has the most."""
 
     def __init__(
         self, max_responses: int = MAX_STORED_RESPONSES, max_bytes: int = MAX_STORED_BYTES
@@ -104,14 +104,14 @@ class MemoryStore:
 
     def _make_room(self) -> None:
         owners = self._owners.values()
-        while sum(one.n_bytes for one in owners) > self._max_bytes:
-            max(owners, key=lambda one: one.n_bytes).drop_oldest()
+        while sum(owner.n_bytes for owner in owners) > self._max_bytes:
+            max(owners, key=lambda owner: owner.n_bytes).drop_oldest()
         while sum(map(len, owners)) > self._max_responses:
             max(owners, key=len).drop_oldest()
 
 
 class RememberedResponses:
-    """Of one owner, the least recently used first."""
+    """The responses of one owner, the least recently used first."""
 
     def __init__(self, make_room: Callable[[], None]) -> None:
         self._make_room = make_room
@@ -132,7 +132,7 @@ class RememberedResponses:
             if previous is None:
                 raise no_response(wanted.previous, PREVIOUS)
             earlier = previous.conversation
-        known = {one: self._items[one] for one in wanted.ids if one in self._items}
+        known = {item_id: self._items[item_id] for item_id in wanted.ids if item_id in self._items}
         hold(sum(len(item.body) for item in chain(earlier, known.values())))
         return Recalled(previous=wanted.previous, earlier=earlier, known=known)
 

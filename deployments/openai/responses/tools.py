@@ -203,7 +203,7 @@ class ResponsesAllowedChoice(Strict):
 
     @model_validator(mode="after")
     def _can_be_met(self) -> Self:
-        if self.mode == "required" and all(isinstance(one, LeftOut) for one in self.tools):
+        if self.mode == "required" and all(isinstance(tool, LeftOut) for tool in self.tools):
             message = "`tool_choice.tools` must have a function: this server calls no other tools"
             raise refused(message, "tool_choice.tools")
         return self
@@ -238,7 +238,7 @@ def listed_tool(tool: Single | ResponsesNamespace | LeftOut) -> dict[str, object
     """The tool as items show it."""
     if not isinstance(tool, ResponsesNamespace):
         return tool.listed()
-    return listed_namespace(tool, [one.listed() for one in tool.tools])
+    return listed_namespace(tool, [member.listed() for member in tool.tools])
 
 
 def listed_namespace(

@@ -91,7 +91,7 @@ class Downloads:
 
     @property
     def statuses(self) -> list[ModelStatus]:
-        return [one.status for one in self._downloads.values()]
+        return [download.status for download in self._downloads.values()]
 
     def get(self, model: str) -> ModelStatus | None:
         found = self._downloads.get(model)
@@ -101,8 +101,8 @@ class Downloads:
         """Starts a download. Returns the refusal, if any; no model may have this name."""
         if refusal := refuse_name(model, revision):
             return refusal
-        running = [one for one in self._downloads.values() if not one.failure]
-        if any(application_name(one.model) == application_name(model) for one in running):
+        running = [earlier for earlier in self._downloads.values() if not earlier.failure]
+        if any(application_name(earlier.model) == application_name(model) for earlier in running):
             return refused(f"The model {model!r} is being downloaded already", "model").error
         if len(running) >= MAX_AT_ONCE:
             message = f"{len(running)} models are being downloaded already; try again later"
@@ -161,7 +161,7 @@ class Downloads:
         failures: list[str] = []
 
         def told(fields: Mapping[str, object]) -> None:
-            """On the event loop, as the process tells it."""
+            """Hears on the event loop what the process tells."""
             match fields:
                 case {"error": str(error)}:
                     failures.append(error)
@@ -189,8 +189,8 @@ class Downloads:
     def _shortage(self, download: Download) -> list[str]:
         """Why so much may not come; empty if it may. Others that are under way count whole."""
         used = size_of(self._folder) - size_of(self._folder / PARTIAL)
-        rest = (one for one in self._downloads.values() if one is not download)
-        others = sum(one.total for one in rest if not one.failure)
+        rest = (other for other in self._downloads.values() if other is not download)
+        others = sum(other.total for other in rest if not other.failure)
         left = max(0, self._max_bytes - used - others)
         if download.total <= left:
             return []
@@ -218,9 +218,9 @@ class Downloads:
         self._changes.forget(download.model)
 
     def _forget_old_failures(self) -> None:
-        failed = [one for one in self._downloads.values() if one.failure]
-        for one in failed[:-MAX_FAILED]:
-            self._forget(one)
+        failed = [download for download in self._downloads.values() if download.failure]
+        for download in failed[:-MAX_FAILED]:
+            self._forget(download)
 
     def _clean(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

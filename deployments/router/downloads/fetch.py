@@ -30,7 +30,7 @@ class FetchError(Exception):
 
 
 def wanted_files(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Of the files of a repository those that are downloaded. Raises FetchError."""
+    """Returns those files of a repository that are downloaded. Raises FetchError."""
     found = {
         name: size
         for name, size in sizes.items()
@@ -62,7 +62,7 @@ def fetch(model: str, revision: str | None, folder: Path) -> None:
 
     try:
         found = HfApi().model_info(model, revision=revision, files_metadata=True)
-        files = wanted_files({one.rfilename: one.size or 0 for one in found.siblings or ()})
+        files = wanted_files({file.rfilename: file.size or 0 for file in found.siblings or ()})
         total = sum(files.values())
         _check_disk(total, folder)
         _tell(total=total)

@@ -26,7 +26,7 @@ OFF = RequestError(
 
 
 class Memory(Protocol):
-    """As `deployments.router.lifecycle.cluster_memory.ClusterMemory`. It blocks."""
+    """A memory like `deployments.router.lifecycle.cluster_memory.ClusterMemory`. It blocks."""
 
     def remember(self, value: Mapping[str, object]) -> None: ...
 
@@ -50,7 +50,10 @@ class AdapterCommands:
         self._lock = asyncio.Lock()
 
     async def restore(self) -> None:
-        """What was loaded and set before this router started. Its folder may be another one."""
+        """Restores what was loaded and set before this router started.
+
+        Its folder may be another one.
+        """
         recalled = await asyncio.to_thread(self._memory.recall)
         for name, dumped in recalled.items() if isinstance(recalled, dict) else ():
             entry = self._registry.get(name)
@@ -85,9 +88,9 @@ class AdapterCommands:
             # A presets file may have been read meanwhile.
             if refusal := self._refuse(entry, name, replaces):
                 return refusal
-            chosen = [one for one in entry.adapters.table.adapters if one.default_scale]
-            if any(one.name == name for one in chosen):
-                ranks = [adapter.rank, *(one.rank for one in chosen if one.name != name)]
+            chosen = [served for served in entry.adapters.table.adapters if served.default_scale]
+            if any(served.name == name for served in chosen):
+                ranks = [adapter.rank, *(served.rank for served in chosen if served.name != name)]
                 if refusal := _refuse_ranks(entry, ranks, "lora_path"):
                     return refusal
             log.info("model %s has the adapter %s from %s", entry.name, name, adapter.path)
@@ -100,7 +103,7 @@ class AdapterCommands:
         if self._settings is None:
             return OFF
         async with self._lock:
-            entry = next((one for one in self._registry if name in one.adapters.loaded), None)
+            entry = next((model for model in self._registry if name in model.adapters.loaded), None)
             if entry is None and self._registry.find_adapter(name) is not None:
                 message = f"The adapter {name!r} was not loaded by a client: the presets have it"
                 return refused(message, "lora_name").error
@@ -117,15 +120,19 @@ class AdapterCommands:
     ) -> RequestError | None:
         """The default scales, by ids; all others are 0. Returns the refusal, if any."""
         async with self._lock:
-            known = {one.id for one in entry.adapters.table.adapters}
-            for index, (one, _) in enumerate(scales):
-                if one not in known:
-                    message = f"`[{index}].id`: the model {entry.name!r} has no adapter {one}"
+            known = {adapter.id for adapter in entry.adapters.table.adapters}
+            for index, (adapter_id, _) in enumerate(scales):
+                if adapter_id not in known:
+                    message = (
+                        f"`[{index}].id`: the model {entry.name!r} has no adapter {adapter_id}"
+                    )
                     return refused(message, f"[{index}].id").error
             if len([scale for _, scale in scales if scale]) > MAX_CHOSEN:
                 return refused(f"At most {MAX_CHOSEN} adapters may have a scale but 0").error
             chosen = dict(scales)
-            ranks = [one.rank for one in entry.adapters.table.adapters if chosen.get(one.id)]
+            ranks = [
+                adapter.rank for adapter in entry.adapters.table.adapters if chosen.get(adapter.id)
+            ]
             if refusal := _refuse_ranks(entry, ranks, "scale"):
                 return refusal
             entry.adapters.set_defaults(chosen)
@@ -157,7 +164,7 @@ class AdapterCommands:
             return None if replaces else refused(message, "lora_name").error
         if self._registry.has_name(entry, name):
             return refused(f"The name {name!r} is taken", "lora_name").error
-        n_loaded = sum(len(one.adapters.loaded) for one in self._registry)
+        n_loaded = sum(len(model.adapters.loaded) for model in self._registry)
         if n_loaded >= self._settings.max_loaded:
             message = f"{n_loaded} adapters are loaded already, and `adapters_max` allows no more"
             return RequestError(ErrorKind.OVERLOADED, message)
@@ -165,7 +172,9 @@ class AdapterCommands:
 
     async def _keep(self, entry: ModelEntry) -> None:
         self._changed(entry)
-        kept = {one.name: one.adapters.dump() for one in self._registry if not one.is_removed}
+        kept = {
+            model.name: model.adapters.dump() for model in self._registry if not model.is_removed
+        }
         try:
             await asyncio.to_thread(self._memory.remember, kept)
         except Exception as error:  # whatever ails the cluster: this router knows it
@@ -173,14 +182,21 @@ class AdapterCommands:
 
     def _drop_outside(self, entry: ModelEntry) -> None:
         folder = None if self._settings is None else Path(self._settings.folder)
-        for one in entry.adapters.table.adapters:
-            if one.is_loaded and (folder is None or not Path(one.path).is_relative_to(folder)):
-                log.warning("the adapter %s is not in `adapters_dir`, and was unloaded", one.name)
-                entry.adapters.unload(one.name)
+        for adapter in entry.adapters.table.adapters:
+            if adapter.is_loaded and (
+                folder is None or not Path(adapter.path).is_relative_to(folder)
+            ):
+                log.warning(
+                    "the adapter %s is not in `adapters_dir`, and was unloaded", adapter.name
+                )
+                entry.adapters.unload(adapter.name)
 
 
 def _refuse_ranks(entry: ModelEntry, ranks: Sequence[int], param: str) -> RequestError | None:
-    """Of adapters that requests get which choose none: all of these would be refused."""
+    """Returns the refusal of default adapters whose ranks are too large together.
+
+    Requests that choose no adapters get these, and all such requests would be refused.
+    """
     most = entry.preset.settings.limits.max_lora_rank
     if sum(ranks) <= most:
         return None
@@ -198,10 +214,10 @@ def read_inside(folder: str, name: str, path: str) -> NamedAdapter | RequestErro
     root = Path(folder).resolve()
     try:
         found = (root / path).resolve()
-        files = [(found / one).resolve() for one in (CONFIG_FILE, WEIGHTS_FILE)]
+        files = [(found / file).resolve() for file in (CONFIG_FILE, WEIGHTS_FILE)]
     except (OSError, RuntimeError, ValueError):  # as of a zero byte, or of links in a circle
         files, found = [], Path("/")
-    if not all(one.is_relative_to(root) for one in (found, *files)):
+    if not all(place.is_relative_to(root) for place in (found, *files)):
         return refused(
             "`lora_path` must be a folder in the router's `adapters_dir`", "lora_path"
         ).error

@@ -25,52 +25,57 @@ class AdapterSet:
 
     def take(self, presets: Sequence[NamedAdapter]) -> None:
         """The preset's adapters; one that was loaded under the same name goes."""
-        self._presets = {one.name: one for one in presets}
-        self._loaded = {k: one for k, one in self._loaded.items() if k not in self._presets}
+        self._presets = {adapter.name: adapter for adapter in presets}
+        self._loaded = {k: adapter for k, adapter in self._loaded.items() if k not in self._presets}
         self._update()
 
     def load(self, adapter: NamedAdapter) -> None:
-        """In the place of one that was loaded under its name before."""
+        """Adds an adapter, in the place of one that was loaded under its name before."""
         self._loaded[adapter.name] = adapter
         self._update()
 
     def unload(self, name: str) -> None:
-        """Of those that were loaded."""
+        """Removes an adapter that clients had loaded."""
         del self._loaded[name]
         self._update()
 
     def set_defaults(self, scales: Mapping[int, float]) -> None:
-        """By ids; all others are 0."""
+        """Sets the default scales by ids; all others are 0."""
         names = {self._ids[name]: name for name in self._ids}
-        self._defaults = {names[one]: scale for one, scale in scales.items() if scale}
+        self._defaults = {names[adapter_id]: scale for adapter_id, scale in scales.items() if scale}
         self._update()
 
     def dump(self) -> Mapping[str, object]:
-        """As JSON has it: all that no preset says."""
+        """Returns all that no preset says, as JSON has it."""
         return {
-            "loaded": [_dumped(one) for one in self._loaded.values()],
+            "loaded": [_dumped(adapter) for adapter in self._loaded.values()],
             "defaults": self._defaults,
             "ids": self._ids,
             "next_id": self._next_id,
         }
 
     def restore(self, dumped: Mapping[str, object]) -> None:
-        """What an earlier router had. Raises KeyError, TypeError or ValueError for other data."""
+        """Takes what an earlier router had.
+
+        Raises KeyError, TypeError or ValueError for other data.
+        """
         loaded, defaults, ids, next_id = (
             dumped[name] for name in ("loaded", "defaults", "ids", "next_id")
         )
         if not (isinstance(loaded, list) and isinstance(defaults, dict) and isinstance(ids, dict)):
             raise TypeError("no adapters of an earlier router")
-        found = [_restored(one) for one in loaded]
-        self._loaded = {one.name: one for one in found if one.name not in self._presets}
+        found = [_restored(entry) for entry in loaded]
+        self._loaded = {
+            adapter.name: adapter for adapter in found if adapter.name not in self._presets
+        }
         self._defaults = {str(name): float(scale) for name, scale in defaults.items()}
-        self._ids = {str(name): int(one) for name, one in ids.items()}
+        self._ids = {str(name): int(adapter_id) for name, adapter_id in ids.items()}
         self._next_id = int(str(next_id))
         self._update()
 
     def _update(self) -> None:
         named = self._presets | self._loaded
-        self._ids = {name: one for name, one in self._ids.items() if name in named}
+        self._ids = {name: adapter_id for name, adapter_id in self._ids.items() if name in named}
         self._defaults = {k: scale for k, scale in self._defaults.items() if k in named}
         for name in named:
             if name not in self._ids:

@@ -53,7 +53,7 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DeployedApplication:
-    """What Serve knows of a model's application.
+    """A model's application, as far as Serve knows it.
 
     running: ids of the replicas that take requests; `stopping`: of those that end what they have.
     replicas: all, also those that start.
@@ -213,8 +213,10 @@ def _read(details: Mapping[str, Any]) -> DeployedApplication:
     return DeployedApplication(
         status,
         model["message"],
-        frozenset(one.replica_id for one in found if one.state in ANSWERING_STATES),
-        frozenset(one.replica_id for one in found if one.state is ReplicaState.STOPPING),
+        frozenset(replica.replica_id for replica in found if replica.state in ANSWERING_STATES),
+        frozenset(
+            replica.replica_id for replica in found if replica.state is ReplicaState.STOPPING
+        ),
         found,
         model["target_num_replicas"],
         failed_starts(model["message"]),

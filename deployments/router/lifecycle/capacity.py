@@ -16,7 +16,7 @@ WAITS_FOR_ROOM = "waits for room"  # until models that are unloaded have left
 
 
 class Resources(NamedTuple):
-    """What a model needs, or what the cluster has: infinite for no limit."""
+    """The needs of a model, or the resources of the cluster: infinite for no limit."""
 
     models: float = 1
     cpus: float = 0
@@ -31,7 +31,7 @@ class Resources(NamedTuple):
         return Resources(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
     def times(self, factor: float) -> "Resources":
-        """Of `factor` times the replicas of one model."""
+        """Returns the needs of `factor` times the replicas of one model."""
         return Resources(self.models, *(amount * factor for amount in self[1:]))
 
     def within(self, limits: "Resources") -> bool:
@@ -76,7 +76,7 @@ class ResourceHolder:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """What to do now. `waits` and `refused` say why, for each model that neither starts."""
+    """The models to load and to evict now. `waits` and `refused` say why others do not start."""
 
     load: list[str] = field(default_factory=list)
     evict: list[str] = field(default_factory=list)
@@ -138,7 +138,7 @@ class Capacity:
         kept: dict[str, ResourceHolder],
         plan: CapacityPlan,
     ) -> None:
-        """In the order of the queue. `kept` loses the models that are evicted."""
+        """Plans the models in the order of the queue. `kept` loses the models that are evicted."""
         held = sum_resources(h.needs for h in holders)
         ahead = claimed = NOTHING  # by all models so far; by those for which there can be room
         lacking: set[str] = set()  # resources that models before lack
@@ -235,7 +235,7 @@ class Capacity:
 def minimal_victims(
     victims: list[ResourceHolder], use: Resources, limits: Resources
 ) -> list[ResourceHolder]:
-    """Without those that a later and larger one made needless."""
+    """Returns the victims without those that a later and larger one made needless."""
     kept: list[ResourceHolder] = []
     for holder in reversed(victims):
         if use.plus(holder.needs).within(limits):
@@ -247,8 +247,8 @@ def minimal_victims(
 
 def sum_resources(many: Iterable[Resources]) -> Resources:
     result = NOTHING
-    for one in many:
-        result = result.plus(one)
+    for needs in many:
+        result = result.plus(needs)
     return result
 
 

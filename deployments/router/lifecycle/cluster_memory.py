@@ -1,4 +1,4 @@
-"""What a router leaves to its successor, in the memory of the Ray cluster. It ends with that.
+"""The memory that a router leaves to its successor. It is in the Ray cluster, and ends with it.
 
 All of it blocks: never to be called on an event loop.
 """

@@ -70,7 +70,7 @@ class Commands:
         self._start(entry, self._delete(entry))
 
     def delete_application(self, application: str) -> None:
-        """Of an application that no model owns."""
+        """Deletes an application that no model owns."""
         self._spawn(self._delete_application(application))
 
     async def _load(self, entry: ModelEntry) -> None:

@@ -45,7 +45,10 @@ CONFIG_ERRORS = (
 
 
 def model_needs(settings: ModelSettings) -> Resources:
-    """With autoscaling, of the fewest replicas that serve: more come only if there is room."""
+    """Estimates the resources that a model needs.
+
+    With autoscaling, these are of the fewest replicas that serve: more come only if there is room.
+    """
     replicas = _replicas(settings)
     size = replicas * (weight_bytes(settings) + _kv_bytes(settings) + _slot_bytes(settings))
     return Resources(
@@ -98,7 +101,7 @@ def _loaded_bytes(file: Path, settings: ModelSettings) -> int:
     try:
         with safe_open(file, "np") as tensors:
             slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
-            return round(sum(_bytes_of(name, one, settings) for name, one in slices.items()))
+            return round(sum(_bytes_of(name, tensor, settings) for name, tensor in slices.items()))
     except SafetensorError:  # of another format, or broken: then the load fails
         return file.stat().st_size
 
@@ -115,18 +118,20 @@ def _bytes_of(name: str, tensor: Any, settings: ModelSettings) -> float:
 
 
 def _slot_bytes(settings: ModelSettings) -> int:
-    """Of the slots of adapters of one replica, as far as files of safetensors tell it."""
+    """Estimates the bytes of one replica's adapter slots, as far as safetensors files tell it."""
     limits, total = settings.limits, 0.0
     with suppress(OSError, ValueError, SafetensorError):
         for file in _weight_files(settings.path) if limits.max_loras else ():
             with safe_open(file, "np") as tensors:
                 slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
-                total += sum(_bytes_a_rank(name, one, settings) for name, one in slices.items())
+                total += sum(
+                    _bytes_a_rank(name, tensor, settings) for name, tensor in slices.items()
+                )
     return round(limits.max_loras * limits.max_lora_rank * total)
 
 
 def _bytes_a_rank(name: str, tensor: Any, settings: ModelSettings) -> float:
-    """Of a rank of an adapter, which has a row for all inputs and a column for all outputs."""
+    """Returns the bytes of an adapter's rank: a row for all inputs and a column for all outputs."""
     *above, layer, kind = ["", *name.split(".")]
     if kind != "weight" or layer not in ADAPTED or EXPERTS in above:
         return 0.0
@@ -154,7 +159,7 @@ def _snapshot(hub_id: str) -> Path:
 
 
 def _kv_bytes(settings: ModelSettings) -> int:
-    """Of one replica."""
+    """Estimates the bytes of one replica's KV cache."""
     limits = settings.limits
     if limits.n_pages is not None:
         return limits.n_pages * _page_bytes(settings)
@@ -164,7 +169,7 @@ def _kv_bytes(settings: ModelSettings) -> int:
 
 
 def _page_bytes(settings: ModelSettings) -> int:
-    """Of one page, on all ranks; 0 without a config on this disk."""
+    """Returns the bytes of one page on all ranks, or 0 without a config on this disk."""
     try:
         layout = _layout(settings.path, settings.tensor_parallel)
         if settings.draft_model is not None:
@@ -178,7 +183,7 @@ def _page_bytes(settings: ModelSettings) -> int:
 
 
 def _layout(path: str, n_ranks: int) -> Layout:
-    """What a model stores of a token, by its config. Raises CONFIG_ERRORS."""
+    """Reads from a model's config what it stores of a token. Raises CONFIG_ERRORS."""
     config = json.loads((model_folder(path) / CONFIG).read_text())
     check_sizes(config)
     text = config.get("text_config") or config
@@ -194,10 +199,13 @@ def _layout(path: str, n_ranks: int) -> Layout:
 
 
 def _windows(text: Mapping[str, Any]) -> list[int | None]:
-    """Of the layers that store keys and values, as far as the config says it layer by layer."""
+    """Returns the windows of the layers that store keys and values; None for full attention.
+
+    Where the config does not say it layer by layer, all layers count as full attention.
+    """
     types = text.get("layer_types") or ["full_attention"] * int(text["num_hidden_layers"])
     windows = {"full_attention": None, "sliding_attention": text.get("sliding_window")}
-    return [windows[one] for one in types if one in windows]
+    return [windows[kind] for kind in types if kind in windows]
 
 
 def _bytes(gib: float | None) -> float:

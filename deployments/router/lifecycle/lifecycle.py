@@ -134,7 +134,7 @@ class Lifecycle:
         return None
 
     def unload(self, entry: ModelEntry) -> RequestError | None:
-        """Also of a model that loads, waits or would be retried; running streams end."""
+        """Unloads a model, also one that loads, waits or would be retried. Running streams end."""
         if not self._is_current:
             return BEING_REPLACED
         waited = entry.name in self.capacity.waiting or entry.will_retry
@@ -294,7 +294,7 @@ class Lifecycle:
         entry.needs = entry.needs._replace(cpu_bytes=needs.cpu_bytes, gpu_bytes=needs.gpu_bytes)
 
     def _update_cpu_needs(self, nodes: Sequence[float]) -> None:
-        """Of models that are not loaded: their CPUs depend on the nodes there are now."""
+        """Updates the CPU needs of models that are not loaded: they depend on the present nodes."""
         for entry in self.registry:
             if entry.phase is Phase.GONE:
                 cpus = cpu_needs(entry.preset.settings, lambda: nodes)

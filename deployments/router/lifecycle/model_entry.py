@@ -38,7 +38,7 @@ UP_STATUSES = {
 
 
 class Phase(Enum):
-    """Of the application: GONE holds nothing, and STOPPING all until it is GONE."""
+    """The phase of an application: GONE holds nothing, and STOPPING holds all until it is GONE."""
 
     GONE = auto()
     STARTING = auto()
@@ -156,8 +156,9 @@ class ModelEntry:
 
     @property
     def will_retry(self) -> bool:
-        """Without a request: it was to be loaded at the start, and failed; or its replicas try to
-        wake.
+        """Whether it is retried without a request.
+
+        It was to be loaded at the start, and failed; or its replicas try to wake.
         """
         retries = self.preset.load_on_startup or self.phase is Phase.UP
         return retries and self.state is ModelState.FAILED
@@ -251,7 +252,7 @@ class ModelEntry:
         return self.needs.times(replicas / scaling.fewest)
 
     def _has_paused(self, delay_s: float, now: float) -> bool:
-        """Since it failed, for longer with each failure."""
+        """Whether the pause since it failed is over. It is longer with each failure."""
         doublings = min(max(0, self._failures_since_up - 1), MAX_RETRY_DOUBLINGS)
         return now - self.failed_at >= delay_s * (1 << doublings)
 

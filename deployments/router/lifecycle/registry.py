@@ -31,7 +31,7 @@ class Registry:
         return self._entries.get(name)
 
     def find(self, model: str | None) -> ModelEntry | None:
-        """By name or alias; None is the default model."""
+        """Finds a model by name or alias; None is the default model."""
         name = next(iter(self._names), None) if model is None else model
         return None if name is None or name not in self._names else self[self._names[name]]
 
@@ -41,10 +41,10 @@ class Registry:
             return found
         if model is not None and (adapted := self.find_adapter(model)) is not None:
             return adapted[0]
-        return next((one for one in self._entries.values() if one.has_any_name), None)
+        return next((entry for entry in self._entries.values() if entry.has_any_name), None)
 
     def find_adapter(self, name: str) -> tuple[ModelEntry, ServedAdapter] | None:
-        """By its name, or its model's and its own."""
+        """Finds an adapter by its name, or by its model's and its own."""
         for entry in self._present():
             found = named_adapter(name, entry.names, entry.adapters.table.adapters)
             if found is not None:
@@ -53,16 +53,16 @@ class Registry:
 
     def has_name(self, entry: ModelEntry, adapter: str) -> bool:
         """Whether a request that names this adapter of the model means something already."""
-        loaded = {name for one in self._present() for name in one.adapters.loaded}
+        loaded = {name for model in self._present() for name in model.adapters.loaded}
         return adapter in loaded or self._presets_have(entry, adapter)
 
     def _presets_have(self, entry: ModelEntry, adapter: str) -> bool:
         names = (adapter, *(f"{name}{SEPARATOR}{adapter}" for name in entry.names))
-        served = (one.name for e in self._present() for one in e.preset.served_adapters)
+        served = (lora.name for e in self._present() for lora in e.preset.served_adapters)
         return adapter in served or any(name in self._names for name in names)
 
     def drop_shadows(self) -> None:
-        """Of loaded adapters those whose names the presets have given to something else."""
+        """Unloads those loaded adapters whose names the presets have given to something else."""
         for entry in self._present():
             for name in entry.adapters.loaded:
                 if self._presets_have(entry, name):
@@ -96,7 +96,7 @@ class Registry:
     @property
     def named(self) -> list[ModelEntry]:
         """The models that there are, without demos that nobody named."""
-        return [one for one in self._present() if one.preset.source != DEMO_SOURCE]
+        return [entry for entry in self._present() if entry.preset.source != DEMO_SOURCE]
 
     def drop(self, entry: ModelEntry) -> None:
         del self._entries[entry.name]

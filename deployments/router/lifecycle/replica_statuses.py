@@ -16,7 +16,9 @@ def replica_statuses(
 ) -> tuple[ReplicaStatus, ...]:
     if deployed is None:
         return ()
-    return tuple(_status(one, replicas.last_report(one.replica_id)) for one in deployed.replicas)
+    return tuple(
+        _status(replica, replicas.last_report(replica.replica_id)) for replica in deployed.replicas
+    )
 
 
 def _status(deployed: DeployedReplica, report: ReplicaReport | None) -> ReplicaStatus:

@@ -19,7 +19,7 @@ HEADER = re.compile(r"\[([^\[\]]*)\]")
 
 
 class PresetError(ValueError):
-    """What an operator wrote can't be served; says where it stands and what is allowed."""
+    """An operator wrote what can't be served. It says where that stands and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,10 @@ def parse_presets(text: str, file: Path) -> dict[str, Section]:
 
 
 def _bare_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Those that say something, without comments: a value can't have one of their marks in it."""
+    """Yields the lines that say something, with their numbers and without comments.
+
+    A value can't have the mark of a comment in it.
+    """
     for number, line in enumerate(text.split("\n"), 1):
         if bare := re.split("[;#]", line, maxsplit=1)[0].strip():
             yield number, bare

@@ -83,7 +83,7 @@ def _keys(options: type[BaseModel], within: tuple[str, ...] = ()) -> Iterable[Ke
         if field.annotation == ScalingOptions | None:
             yield from _keys(ScalingOptions, (name,))
             continue
-        inis = [one for one in field.metadata if isinstance(one, Ini)]
+        inis = [extra for extra in field.metadata if isinstance(extra, Ini)]
         for ini in inis or [Ini((_dashed(name),))]:
             yield Key((*within, name), ini)
 
@@ -118,7 +118,7 @@ def _unknown(name: str) -> str:
 
 
 def parse_value(key: Key, text: str, inverted: bool) -> object:
-    """What a text says of one option, checked."""
+    """Reads what a text says of one option, and checks it."""
     if text == key.ini.unset:
         return _at(ModelOptions(), key.option)
     value = key.ini.read(text)
@@ -131,7 +131,7 @@ def parse_value(key: Key, text: str, inverted: bool) -> object:
 
 
 def build_options(values: Mapping[str, object]) -> ModelOptions:
-    """What the values of one section, by the names of their keys, say together."""
+    """Makes options of all values of one section, which are by the names of their keys."""
     given: dict[tuple[str, ...], object] = {}
     for key in KEYS:
         if key.name in values:
@@ -143,7 +143,7 @@ def build_options(values: Mapping[str, object]) -> ModelOptions:
 
 
 def _combined(second: Key, value: object, second_value: object) -> object:
-    """Of two keys that say one option."""
+    """Combines the values of two keys that say one option."""
     if isinstance(value, tuple) and isinstance(second_value, tuple):
         return (*value, *second_value)
     # A number of GPUs says more than that there are some.
@@ -172,9 +172,9 @@ def _format_option(key: Key, value: object) -> str:
         return f"{key.name} = {str(value).removesuffix('.0')}"
     if not isinstance(value, tuple):
         return f"{key.name} = {value}"
-    scaled = any(isinstance(one, AdapterOptions) and one.scale != 1 for one in value)
+    scaled = any(isinstance(item, AdapterOptions) and item.scale != 1 for item in value)
     name = "lora-scaled" if scaled else key.name
-    items = key.ini.separator.join(_format_item(one, scaled) for one in value)
+    items = key.ini.separator.join(_format_item(item, scaled) for item in value)
     return f"{name} = {items}"
 
 

@@ -162,9 +162,11 @@ class LimitOptions(StrictOptions):
     )
 
     def limits(self, *, on_gpu: bool, lora_rank: int) -> EngineLimits:
-        """Where the number of rows and tokens is left open, it is as fits the device, and room for
-        adapters is as fits those of the preset, of which `lora_rank` is the largest rank; 0 for
-        none. Raises ValueError where these find no room.
+        """Returns the limits, where those that are left open fit the device and the adapters.
+
+        The device decides the number of rows and tokens, and the adapters of the preset decide the
+        room for adapters. `lora_rank` is their largest rank; 0 for none. Raises ValueError where
+        they find no room.
         """
         given = {f.name: getattr(self, f.name) for f in fields(EngineLimits)}
         sized = ON_GPU if on_gpu else ON_CPU

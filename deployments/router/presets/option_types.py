@@ -16,7 +16,7 @@ SCALING = Autoscaling()
 
 
 class ScalingOptions(StrictOptions):
-    """Of Serve's autoscaling, on what the engines say of themselves."""
+    """Options of Serve's autoscaling, which goes by what the engines say of themselves."""
 
     min_replicas: int = Field(
         default=SCALING.min_replicas,

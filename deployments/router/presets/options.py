@@ -47,7 +47,7 @@ SETTINGS = ModelSettings(name="", path="")
 
 
 class ServedOptions(StrictOptions):
-    """What is served and how; ModelSettings says more of what they mean."""
+    """Options of what is served and how; ModelSettings says more of what they mean."""
 
     model: Annotated[
         Model | None,
@@ -235,7 +235,7 @@ class ServedOptions(StrictOptions):
 
 
 class ModelOptions(LimitOptions, ServedOptions):
-    """Of one model, those of its engine last."""
+    """The options of one model, those of its engine last."""
 
     def given(self) -> dict[str, object]:
         """The options that somebody chose; all others have their defaults."""
@@ -257,8 +257,8 @@ class ModelOptions(LimitOptions, ServedOptions):
         """Raises ValueError for options that contradict each other."""
         adapters = read_adapters(self.lora_modules)
         return Preset(
-            settings=self._settings(name, max((one.rank for one in adapters), default=0)),
-            aliases=tuple(dict.fromkeys(one for one in self.aliases if one != name)),
+            settings=self._settings(name, max((adapter.rank for adapter in adapters), default=0)),
+            aliases=tuple(dict.fromkeys(alias for alias in self.aliases if alias != name)),
             tags=tuple(dict.fromkeys(self.tags)),
             starters=tuple(dict.fromkeys(self.starters)),
             load_on_startup=self.load_on_startup,
@@ -290,7 +290,7 @@ class ModelOptions(LimitOptions, ServedOptions):
             pooling=self.pooling,
             adapters=tuple(Adapter(path=a.path, scale=a.scale) for a in self.adapters),
             sampling=SamplingDefaults(
-                **{one.name: getattr(self, one.name) for one in fields(SamplingDefaults)}
+                **{field.name: getattr(self, field.name) for field in fields(SamplingDefaults)}
             ),
             sleep_idle_s=self.sleep_idle_s,
             sleep_weights=self.sleep_weights,

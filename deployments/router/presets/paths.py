@@ -1,4 +1,4 @@
-"""What names a model or an adapter on this machine; raises ValueError where nothing is."""
+"""Resolves names of models and adapters on this machine; raises ValueError where nothing is."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ def model_path(model: str, base: Path) -> str:
 
 
 def _hint(model: str) -> str:
-    """For what other programs would have understood."""
+    """Returns a hint for what other programs would have understood; "" for all else."""
     if "://" in model:
         return "; OWNER/NAME is how a model of the hub is named"
     if model[0] in "\"'":

@@ -12,7 +12,7 @@ MAX_SERVED = 256  # of one preset
 def read_adapters(options: Sequence[ServedAdapterOptions]) -> tuple[NamedAdapter, ...]:
     if len(options) > MAX_SERVED:
         raise ValueError(f"lora-modules: a model has at most {MAX_SERVED} adapters to choose from")
-    names = [one.name for one in options]
+    names = [adapter.name for adapter in options]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"lora-modules: {name} is the name of two adapters")

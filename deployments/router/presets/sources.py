@@ -1,4 +1,4 @@
-"""Where the models come from: what the operator named, kept in a form that can be read again.
+"""The sources of models: what the operator named, kept in a form that can be read again.
 
 Arguments count more than a model's section, that more than `[*]`, that more than its folder.
 """
@@ -58,8 +58,8 @@ class Sources:
         found = self._found(list(sections.values()), defaults)
         listed = [] if self.argument is None else [("the argument model", self.argument)]
         taken = set() if self.argument is None else _names(self.argument)
-        listed += [("a demo", one) for one in self.demos if not taken & _names(one)]
-        listed += [(one.location, self._preset(one)) for one in found]
+        listed += [("a demo", demo) for demo in self.demos if not taken & _names(demo)]
+        listed += [(model.location, self._preset(model)) for model in found]
         if not listed:
             raise PresetError(f"there is no model in {self.presets or self.folder}")
         _check_names(listed)
@@ -67,15 +67,17 @@ class Sources:
 
     def _found(self, sections: Sequence[Section], defaults: ModelOptions) -> Iterable[FoundModel]:
         folders, downloaded = self._folders(), self._downloaded()
-        for one in sections:
-            location, options = f"{self.presets}:{one.line}", one.options.over(defaults)
-            download = downloaded.pop(one.name, None)
-            folder = folders.pop(one.name, None) or download
+        for section in sections:
+            location, options = f"{self.presets}:{section.line}", section.options.over(defaults)
+            download = downloaded.pop(section.name, None)
+            folder = folders.pop(section.name, None) or download
             if options.model is None and folder is None:
-                raise PresetError(f"{location}: [{one.name}] {self._without_model(one.name)}")
+                raise PresetError(
+                    f"{location}: [{section.name}] {self._without_model(section.name)}"
+                )
             is_download = options.model is None and folder is download
             source = "download" if is_download else "preset"
-            yield FoundModel(one.name, source, location, options, folder)
+            yield FoundModel(section.name, source, location, options, folder)
         for source, left in (("folder", folders), ("download", downloaded)):
             for name, path in left.items():
                 yield FoundModel(name, source, str(path), defaults, path)
@@ -116,7 +118,7 @@ class Sources:
 
 
 def with_absolute_paths(options: ModelOptions, base: Path) -> ModelOptions:
-    """With whole paths in the place of those that start at `base`; raises ValueError."""
+    """Returns the options with whole paths for those that start at `base`; raises ValueError."""
     found: dict[str, object] = {}
     if options.model is not None:
         found["model"] = model_path(options.model, base)
@@ -124,19 +126,23 @@ def with_absolute_paths(options: ModelOptions, base: Path) -> ModelOptions:
         found["draft_model"] = model_path(options.draft_model, base)
     if options.adapters:
         found["adapters"] = tuple(
-            one.model_copy(update={"path": adapter_path(one.path, base)})
-            for one in options.adapters
+            adapter.model_copy(update={"path": adapter_path(adapter.path, base)})
+            for adapter in options.adapters
         )
     if options.lora_modules:
         found["lora_modules"] = tuple(
-            one.model_copy(update={"path": adapter_path(one.path, base)})
-            for one in options.lora_modules
+            adapter.model_copy(update={"path": adapter_path(adapter.path, base)})
+            for adapter in options.lora_modules
         )
     return options.model_copy(update=found)
 
 
 def _names(preset: Preset) -> set[str]:
-    return {preset.settings.name, *preset.aliases, *(one.name for one in preset.served_adapters)}
+    return {
+        preset.settings.name,
+        *preset.aliases,
+        *(adapter.name for adapter in preset.served_adapters),
+    }
 
 
 def _check_names(listed: Iterable[tuple[str, Preset]]) -> None:

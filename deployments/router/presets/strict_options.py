@@ -1,4 +1,4 @@
-"""What all tables of settings share: unknown names are errors, and each option has its words."""
+"""The base of all tables of settings: unknown names are errors, and each option has its words."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Ini:
 
 @dataclass(frozen=True, slots=True)
 class Unset:
-    """What holds where an option without a default value is not set: words for the guide."""
+    """The guide's words for what holds where an option without a default value is not set."""
 
     text: str
 
@@ -41,7 +41,7 @@ class StrictOptions(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_names_and_lists(cls, given: object) -> object:
-        """With more help than pydantic would give."""
+        """Checks names and lists, with more help than pydantic would give."""
         for name, value in given.items() if isinstance(given, dict) else ():
             if name not in cls.model_fields:
                 raise ValueError(f"unknown setting {name}{cls._nearest(str(name))}")

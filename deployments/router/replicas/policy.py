@@ -53,9 +53,11 @@ def choose(
     if settings.temperature > 0:
         return rng.choices(candidates, weights(costs, settings.temperature))[0]
     least = min(costs)
-    cheapest = [one for one, price in zip(candidates, costs, strict=True) if price == least]
-    load = min(one.load for one in cheapest)
-    return rng.choice([one for one in cheapest if one.load == load])
+    cheapest = [
+        candidate for candidate, price in zip(candidates, costs, strict=True) if price == least
+    ]
+    load = min(candidate.load for candidate in cheapest)
+    return rng.choice([candidate for candidate in cheapest if candidate.load == load])
 
 
 def weights(costs: Sequence[float], temperature: float) -> list[float]:

@@ -101,7 +101,7 @@ class PrefixIndex:
         made = self._predicted
         while made and now - made[0].began >= 2 * PREDICTION_TTL_S:
             del made[0]
-        if len(made) > 1 and sum(len(one.pages) for one in made) > MAX_PREDICTED_PAGES:
+        if len(made) > 1 and sum(len(group.pages) for group in made) > MAX_PREDICTED_PAGES:
             del made[0]
 
     def _prediction_group(self, now: float) -> Shard:
@@ -144,8 +144,8 @@ class PrefixIndex:
         """Frees the slots of the last sweep, and starts with those gone since."""
         if self._sweeping:
             self._predicted = [
-                PredictionGroup(one.began, _without(self._sweeping, one.pages))
-                for one in self._predicted
+                PredictionGroup(group.began, _without(self._sweeping, group.pages))
+                for group in self._predicted
             ]
         self._gone &= ~self._sweeping
         self._sweeping = self._gone

@@ -87,7 +87,9 @@ class ReplicaSet:
     def waiting(self) -> int:
         """Waiting sequences of all replicas, and requests that no report has named yet."""
         self._expire(self._clock())
-        return sum(one.last_report.waiting + one.inflight for one in self._replicas.values())
+        return sum(
+            replica.last_report.waiting + replica.inflight for replica in self._replicas.values()
+        )
 
     @property
     def busy(self) -> bool:
@@ -97,23 +99,23 @@ class ReplicaSet:
     def asleep(self) -> bool:
         """Whether there are replicas and all of them sleep."""
         return bool(self._replicas) and all(
-            one.last_report.sleeping for one in self._replicas.values()
+            replica.last_report.sleeping for replica in self._replicas.values()
         )
 
     @property
     def failure(self) -> str:
         """Why none of the replicas can wake; "" if one may."""
-        failures = [one.last_report.failure for one in self._replicas.values()]
+        failures = [replica.last_report.failure for replica in self._replicas.values()]
         return failures[0] if failures and all(failures) else ""
 
     @property
     def version(self) -> str:
-        """Of the card that most replicas have, the older one of two; "" without replicas."""
-        versions = Counter(one.last_report.version for one in self._replicas.values())
+        """The version of the card that most replicas have, the older one of two; "" without any."""
+        versions = Counter(replica.last_report.version for replica in self._replicas.values())
         return max(versions, key=versions.__getitem__, default="")
 
     def version_of(self, replica_id: str | None) -> str:
-        """Of a replica's card; "" of none."""
+        """Returns the version of a replica's card; "" of none."""
         return "" if replica_id is None else self._replicas[replica_id].last_report.version
 
     def idle_s(self) -> float:
@@ -121,7 +123,9 @@ class ReplicaSet:
         if self.busy:
             return 0.0
         now = self._clock()
-        ends = [one.reported_at - one.last_report.idle_s for one in self._replicas.values()]
+        ends = [
+            replica.reported_at - replica.last_report.idle_s for replica in self._replicas.values()
+        ]
         return now - max([self._last_use, *ends])
 
     def report(self, report: ReplicaReport) -> bool:
@@ -148,7 +152,9 @@ class ReplicaSet:
             del self._replicas[replica_id]
             self._index.forget(replica_id)
         if gone:  # a replica of that id that returns must not get their in-flight requests
-            flights = ((k, one) for k, one in self._inflight.items() if one.replica_id not in gone)
+            flights = (
+                (k, flight) for k, flight in self._inflight.items() if flight.replica_id not in gone
+            )
             self._inflight = OrderedDict(flights)
 
     def choose(
@@ -177,7 +183,8 @@ class ReplicaSet:
         self._expire(self._clock())
         model = {"model": self._model}
         inflight = [
-            (model | {"replica": name}, one.inflight) for name, one in self._replicas.items()
+            (model | {"replica": name}, replica.inflight)
+            for name, replica in self._replicas.items()
         ]
         pages = [(model, len(self._index))]
         choices = [(model, self._n_choices)]
@@ -208,24 +215,26 @@ class ReplicaSet:
         self, overlap: Mapping[str, int], last: str | None, version: str
     ) -> list[Candidate]:
         fresh = self._fresh_replicas(self._clock(), version)
-        awake = [one.recent_work for one in fresh.values() if not one.last_report.sleeping]
+        awake = [
+            replica.recent_work for replica in fresh.values() if not replica.last_report.sleeping
+        ]
         mean = sum(awake) / max(1, len(awake))
         scale = mean + MIN_WORK_PAGES
         return [
             Candidate(
                 name,
                 overlap.get(name, 0),
-                one.pending + one.inflight_pages,
+                replica.pending + replica.inflight_pages,
                 last_report.running,
-                last_report.waiting + one.inflight,
+                last_report.waiting + replica.inflight,
                 last_report.sleeping,
                 name == last,
                 0.0
-                if last_report.sleeping or one.recent_work < mean
-                else (one.recent_work - mean) / scale,
+                if last_report.sleeping or replica.recent_work < mean
+                else (replica.recent_work - mean) / scale,
             )
-            for name, one in fresh.items()
-            for last_report in (one.last_report,)
+            for name, replica in fresh.items()
+            for last_report in (replica.last_report,)
         ]
 
     def _fresh_replicas(self, now: float, version: str) -> Mapping[str, Replica]:
@@ -233,10 +242,14 @@ class ReplicaSet:
         of these the ones with a recent report, or all if there are none.
         """
         since = now - REPORT_TIMEOUT_S
-        fit = {k: one for k, one in self._replicas.items() if one.last_report.version == version}
+        fit = {
+            k: replica
+            for k, replica in self._replicas.items()
+            if replica.last_report.version == version
+        }
         fit = fit or self._replicas
-        fit = {k: one for k, one in fit.items() if not one.last_report.failure} or fit
-        return {k: one for k, one in fit.items() if one.reported_at > since} or fit
+        fit = {k: replica for k, replica in fit.items() if not replica.last_report.failure} or fit
+        return {k: replica for k, replica in fit.items() if replica.reported_at > since} or fit
 
     def _add_inflight(self, chosen: Candidate, request_id: str, hashes: Sequence[bytes]) -> None:
         """Counts the request at its replica until a report names it."""

@@ -158,10 +158,13 @@ def _message_starts(
     encode: Callable[[str], Sequence[int]],
     hide: Callable[[str], str],
 ) -> tuple[int, ...]:
-    """As `Prompt.message_starts`. One id earlier than where a message seems to begin: by itself
-    its text may be encoded in another way."""
+    """Returns `Prompt.message_starts`.
+
+    Each is one id earlier than where a message seems to begin: by itself its text may be encoded in
+    another way.
+    """
     starts = set()
-    n = sum(1 for _ in takewhile(lambda one: one.get("role") in SYSTEM_ROLES, messages))
+    n = sum(1 for _ in takewhile(lambda message: message.get("role") in SYSTEM_ROLES, messages))
     told, first, said = (
         hide(_text(some)) for some in (messages[:n][-1:], messages[n : n + 1], messages[-1:])
     )
@@ -171,11 +174,11 @@ def _message_starts(
     starts.add(len(encode(text[: at if at >= 0 else behind])) - 1)
     if said and (at := text.rfind(said)) >= 0:
         starts.add(n_ids - len(encode(text[at:])) - 1)
-    return tuple(sorted(one for one in starts if one > 0))
+    return tuple(sorted(start for start in starts if start > 0))
 
 
 def _text(messages: Sequence[Mapping[str, object]]) -> str:
-    """Of one message; "" without one, and where it has other parts than one text."""
+    """Returns the text of one message; "" for none, and where it has other parts than one text."""
     content = messages[0].get("content") if messages else None
     match content:
         case [{"text": str(text)}] | str(text):

@@ -25,7 +25,7 @@ def _guarded(message: Message, written: Collection[str], control: ControlTokens)
     if message["role"] != "assistant":
         return found
     said = {name: message[name] for name in SAID if isinstance(message.get(name), str)}
-    return found | {name: control.guard_text(str(one), written) for name, one in said.items()}
+    return found | {name: control.guard_text(str(text), written) for name, text in said.items()}
 
 
 def _written(dialect: Dialect, tokenizer: TextTokenizer) -> frozenset[str]:

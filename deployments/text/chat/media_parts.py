@@ -20,11 +20,11 @@ def render_with_media(
     messages: Sequence[Message], media: PromptMedia, rules: MediaRules, render: Render
 ) -> ExpandedText:
     """The prompt's text, in which references are what the model knows media by. Raises Refused."""
-    found = [one for message in messages for one in media.media_in(_text(message))]
+    found = [medium for message in messages for medium in media.media_in(_text(message))]
     is_read = _reads_texts(render)
     parts = [
-        one if is_read and not media.media_in(_text(one)) else in_parts(one, media)
-        for one in messages
+        message if is_read and not media.media_in(_text(message)) else in_parts(message, media)
+        for message in messages
     ]
     if not found:
         return ExpandedText(render(messages if is_read else parts))
@@ -61,8 +61,8 @@ def in_parts(message: Message, media: PromptMedia) -> Message:
         return message
     split = list(media.split(text))
     last = len(split) - 1
-    parts = (_part(one, is_first=not at, is_last=at == last) for at, one in enumerate(split))
-    return {**message, "content": [one for one in parts if one.get("text") != ""]}
+    parts = (_part(piece, is_first=not at, is_last=at == last) for at, piece in enumerate(split))
+    return {**message, "content": [part for part in parts if part.get("text") != ""]}
 
 
 def _part(part: str | Medium, *, is_first: bool, is_last: bool) -> Message:

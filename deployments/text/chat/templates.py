@@ -48,7 +48,7 @@ def knows_calls(template: str) -> bool:
 def has_results_in_calls(template: str) -> bool:
     """Whether the template reads results from the message with the calls, not as messages."""
     compared = _tree(template).find_all(nodes.Compare)
-    roles = {text.value for one in compared for text in one.find_all(nodes.Const)}
+    roles = {text.value for comparison in compared for text in comparison.find_all(nodes.Const)}
     return "tool_responses" in _keys(template) and "tool" not in roles
 
 
@@ -59,11 +59,13 @@ def prints_arguments(template: str) -> bool:
     It would print an object in Python's notation.
     """
     tree = _tree(template)
-    tested = [one.node for one in tree.find_all(nodes.Test) if one.name in ("string", "mapping")]
+    tested = [test.node for test in tree.find_all(nodes.Test) if test.name in ("string", "mapping")]
     printed: list[nodes.Node | None] = [
-        part for one in tree.find_all(nodes.Output) for part in one.nodes
+        part for output in tree.find_all(nodes.Output) for part in output.nodes
     ]
-    printed += [one.node for one in tree.find_all(nodes.Filter) if one.name == "string"]
+    printed += [
+        filtered.node for filtered in tree.find_all(nodes.Filter) if filtered.name == "string"
+    ]
     return any(map(_is_arguments, printed)) and not any(map(_is_arguments, tested))
 
 
@@ -78,10 +80,10 @@ def _is_arguments(node: nodes.Node | None) -> bool:
 def _keys(template: str) -> frozenset[str]:
     """The keys that the template reads: `x.name`, `x["name"]`, `x.get("name")`."""
     tree = _tree(template)
-    keys: list[nodes.Node] = [one.arg for one in tree.find_all(nodes.Getitem)]
-    keys += [part for one in tree.find_all(nodes.Call) for part in one.args]
-    strings = {one.value for one in keys if isinstance(one, nodes.Const)}
-    return frozenset(strings.union(one.attr for one in tree.find_all(nodes.Getattr)))
+    keys: list[nodes.Node] = [item.arg for item in tree.find_all(nodes.Getitem)]
+    keys += [part for call in tree.find_all(nodes.Call) for part in call.args]
+    strings = {key.value for key in keys if isinstance(key, nodes.Const)}
+    return frozenset(strings.union(attribute.attr for attribute in tree.find_all(nodes.Getattr)))
 
 
 def _tree(template: str) -> nodes.Template:

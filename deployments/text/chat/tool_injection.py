@@ -52,7 +52,7 @@ def attach(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
     """Messages for templates such as Phi 4 mini's, which read tools as JSON from the system
     message, and only the role and the text of other messages.
     """
-    plain = [_response(one) if one["role"] == "tool" else one for one in messages]
+    plain = [_response(message) if message["role"] == "tool" else message for message in messages]
     if not tools:
         return plain
     listed = {"tools": f"[{', '.join(map(_described, tools))}]"}
@@ -67,7 +67,10 @@ def _response(result: Message) -> Message:
 
 def with_calls_in_text(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
     """Messages for templates that show the text of a message but not its calls."""
-    return [_with_calls_in_text(one, dialect) if calls_of(one) else one for one in messages]
+    return [
+        _with_calls_in_text(message, dialect) if calls_of(message) else message
+        for message in messages
+    ]
 
 
 def _with_calls_in_text(message: Message, dialect: Dialect) -> Message:

@@ -14,7 +14,7 @@ from deployments.text.tool import Tool
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What opens a call in free text, and the Lark rule of what follows it.
+    """A mark that opens a call in free text, and the Lark rule of what follows it.
 
     `lead` is the beginning of the rule's text that the mark says already. `compact`: it opens calls
     only where a block may begin; it has no whitespace, and that of the text is left out outside of
@@ -29,7 +29,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyContext:
-    """What a parser must know of the request that it parses a reply to."""
+    """The facts about a request that the parser of its reply must know."""
 
     tools: Sequence[Tool] = ()  # without any, nothing is a call
     thinking: bool = False  # the prompt has opened a thought already
@@ -88,8 +88,9 @@ class Dialect(ABC):
 
     @abstractmethod
     def trigger_modes(self, context: ReplyContext) -> tuple[TriggerMode, ...]:
-        """Where a reply's openings are looked for: where the parser finds them. Trigger i is
-        opening i of the context.
+        """Returns the modes of a search that finds a reply's openings where the parser does.
+
+        Trigger i is opening i of the context.
         """
 
     def framed_answer(self, answer: str, context: ReplyContext, mark: WriteMark) -> str:

@@ -27,7 +27,7 @@ def free_text_grammar(
         grammar, openings = _written(dialect, tools, parallel, mark)
     opened = replace(context, openings=openings)
     selectors = _selectors(openings)
-    leads = tuple(selectors[one.rule] + one.lead for one in openings)
+    leads = tuple(selectors[opening.rule] + opening.lead for opening in openings)
     return grammar, GrammarTriggers(modes=dialect.trigger_modes(opened), leads=leads), opened
 
 
@@ -42,7 +42,7 @@ def _written(
 
 
 def _selectors(openings: Sequence[Opening]) -> dict[str, str]:
-    rules = dict.fromkeys(one.rule for one in openings)
+    rules = dict.fromkeys(opening.rule for opening in openings)
     return dict(zip(rules, ascii_letters, strict=False))
 
 

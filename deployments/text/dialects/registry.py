@@ -50,13 +50,13 @@ ORDER: tuple[Dialect, ...] = (
     Hermes(),
     Generic(),
 )
-DIALECTS: dict[str, Dialect] = {one.name: one for one in ORDER}
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in ORDER}
 
 
 @lru_cache(maxsize=64)  # every request reads it
 def dialect_of(template: str | None) -> Dialect:
     """The first dialect in that order that matches the template."""
-    return next(one for one in ORDER if one.matches_template(template or ""))
+    return next(dialect for dialect in ORDER if dialect.matches_template(template or ""))
 
 
 @cache

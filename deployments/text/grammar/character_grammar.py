@@ -23,7 +23,7 @@ class RuleReference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repetition:
-    """Without `maximum` there is no upper limit."""
+    """A repeated expression. Without `maximum` there is no upper limit."""
 
     inner: "Expression"
     minimum: int
@@ -46,7 +46,7 @@ Rules = Mapping[str, Expression]
 
 def referenced_rules(expression: Expression) -> set[str]:
     """The names of the rules that an expression refers to itself."""
-    return {one.name for one in _within(expression) if isinstance(one, RuleReference)}
+    return {part.name for part in _within(expression) if isinstance(part, RuleReference)}
 
 
 def _within(expression: Expression) -> Iterator[Expression]:

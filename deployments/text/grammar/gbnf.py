@@ -104,7 +104,7 @@ def _class(characters: list[str]) -> Ranges:
 
 def _merged(ranges: list[tuple[int, int]]) -> Ranges:
     merged: list[tuple[int, int]] = []
-    for low, high in sorted(one for one in ranges if one[0] <= one[1]):
+    for low, high in sorted(pair for pair in ranges if pair[0] <= pair[1]):
         if merged and low <= merged[-1][1] + 1:
             start, end = merged.pop()
             merged.append((start, max(end, high)))
@@ -154,9 +154,9 @@ class Writer:
                 times = f"{{{minimum},{'' if maximum is None else maximum}}}"
                 return f"({self._lark(inner, in_terminal)}){times}"
             case Concatenation(parts):
-                return " ".join(self._lark(one, in_terminal) for one in parts) or '""'
+                return " ".join(self._lark(part, in_terminal) for part in parts) or '""'
             case Alternation(parts):
-                return f"({' | '.join(self._lark(one, in_terminal) for one in parts)})"
+                return f"({' | '.join(self._lark(part, in_terminal) for part in parts)})"
 
     def _class_name(self, ranges: Ranges) -> str:
         return self._class_names.setdefault(ranges, _letters(len(self._class_names)))

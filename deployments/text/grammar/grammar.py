@@ -168,7 +168,7 @@ def _json_grammar(schema: object, param: str) -> Mapping[str, object]:
     """The grammar with our settings for llguidance, which replace those of the client."""
     checked = _checked_schema(schema, param)
     definitions = [checked.get(name) for name in DEFINITIONS]
-    parts = [one for named in definitions if isinstance(named, Mapping) for one in named.values()]
+    parts = [part for named in definitions if isinstance(named, Mapping) for part in named.values()]
     options = {"x-guidance": {"whitespace_pattern": WHITESPACE}}
     if not any(map(has_inexact, [checked, *parts])):
         return {"json_schema": {**checked, **options}}

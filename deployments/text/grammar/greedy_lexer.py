@@ -186,9 +186,9 @@ class PositionAutomaton:
 
     def _alternation(self, edges: Sequence[Edges]) -> Edges:
         return Edges(
-            any(one.nullable for one in edges),
-            self._union([one.first for one in edges]),
-            self._union([one.last for one in edges]),
+            any(branch.nullable for branch in edges),
+            self._union([branch.first for branch in edges]),
+            self._union([branch.last for branch in edges]),
         )
 
     def _add_follow(self, last: Positions, first: Positions, path: Path) -> None:
@@ -215,7 +215,7 @@ class PositionAutomaton:
         return found
 
     def _successors(self) -> dict[int, list[int]]:
-        """Of the last position of each literal the indices of its follows, complemented.
+        """Maps the last position of each literal to the indices of its follows, complemented.
 
         A follow is many positions; the complement tells its index from a position.
         """
@@ -231,8 +231,10 @@ class PositionAutomaton:
     def _following(
         self, state: Sequence[int], successors: Mapping[int, Sequence[int]]
     ) -> tuple[int, ...]:
-        """What may follow a state: positions, and complemented indices of follows."""
-        found = {one for position in state for one in successors.get(position, (position + 1,))}
+        """Returns what may follow a state: positions, and complemented indices of follows."""
+        found = {
+            target for position in state for target in successors.get(position, (position + 1,))
+        }
         self._spend(len(state) + len(found))
         return tuple(sorted(found))
 
@@ -241,8 +243,8 @@ class PositionAutomaton:
     ) -> set[tuple[int, ...]]:
         """The next states: the positions that one character may lead to, for every character."""
         reached: set[int] = set()
-        for one in following:
-            first = self._follows[~one].first if one < 0 else (one,)
+        for target in following:
+            first = self._follows[~target].first if target < 0 else (target,)
             self._spend(len(first))
             reached.update(first)
         by_minterm: dict[int, list[int]] = defaultdict(list)
@@ -254,7 +256,7 @@ class PositionAutomaton:
         return set(map(tuple, by_minterm.values()))
 
     def _minterms(self) -> dict[int, tuple[int, ...]]:
-        """Of each character class the numbers of the minterms that it consists of.
+        """Maps each character class to the numbers of the minterms that it consists of.
 
         A minterm is a set of characters of which each class has all or none.
         """
@@ -262,9 +264,11 @@ class PositionAutomaton:
         minterms = [(2 << NON_ASCII) - 1]
         for mask in masks:
             self._spend(2 * len(minterms))
-            minterms = [part for one in minterms for part in (one & mask, one & ~mask) if part]
+            minterms = [
+                part for minterm in minterms for part in (minterm & mask, minterm & ~mask) if part
+            ]
         return {
-            mask: tuple(number for number, one in enumerate(minterms) if one & mask)
+            mask: tuple(number for number, minterm in enumerate(minterms) if minterm & mask)
             for mask in masks
         }
 
@@ -283,14 +287,16 @@ class PositionAutomaton:
     def _next_characters(
         self, terminals: Terminals
     ) -> tuple[dict[int, int], dict[int, dict[str | Literal, int]]]:
-        """Of each position the characters that may follow: outside any terminal, so that it ends,
-        and within each terminal.
+        """Maps each position to the characters that may follow it.
+
+        The first map has those outside any terminal, so that it ends. The second one has those
+        within each terminal.
         """
         ending: dict[int, int] = defaultdict(int)
         continuing: dict[int, dict[str | Literal, int]] = defaultdict(lambda: defaultdict(int))
         for nesting, transitions in self._transitions():
             self._spend(len(nesting))
-            terminal = next((one for one in nesting if one in terminals), None)
+            terminal = next((symbol for symbol in nesting if symbol in terminals), None)
             for position, mask in transitions:
                 self._spend(1)
                 if terminal is None:
@@ -337,6 +343,6 @@ def _mask(ranges: Ranges) -> int:
 
 def _union_mask(masks: Iterable[int]) -> int:
     union = 0
-    for one in masks:
-        union |= one
+    for mask in masks:
+        union |= mask
     return union

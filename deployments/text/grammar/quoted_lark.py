@@ -48,7 +48,7 @@ START, TEXT = "start", "quoted__text"
 def quoted_lark(lark: str) -> str:
     """Raises NotQuotable."""
     tokens = list(TOKENS.finditer(lark))
-    can_be_terminal = not _recurs(tokens) and not any(one["ignore"] for one in tokens)
+    can_be_terminal = not _recurs(tokens) and not any(token["ignore"] for token in tokens)
     return "".join(_Rewriter(tokens, can_be_terminal).rewritten())
 
 

@@ -35,7 +35,10 @@ class NotQuotable(ValueError):
 def quoted_regex(
     body: str, *, dot_all: bool = False, ignores_case: bool = False, with_escapes: bool = True
 ) -> str:
-    """Without `with_escapes` no class has a character that must be escaped. Raises NotQuotable."""
+    """Rewrites a regular expression for texts inside a JSON string. Raises NotQuotable.
+
+    Without `with_escapes` no class has a character that must be escaped.
+    """
     return "".join(_Rewriter(dot_all, ignores_case, with_escapes).rewritten(body))
 
 
@@ -90,10 +93,10 @@ class _Rewriter:
 
     def _class(self, written: str) -> str:
         """The class, without what must be escaped, or an escape."""
-        held = [one for one in MUST_ESCAPE if _has(written, one)]
+        held = [character for character in MUST_ESCAPE if _has(written, character)]
         if not held:
             return written
-        short = [one for one in SHORT if one in held]
+        short = [character for character in SHORT if character in held]
         escapes = self._escapes(short if self._with_escapes or len(short) == 1 else [])
         plain = f"[{written}&&{PLAIN}]"
         return f"(?:{plain}|{escapes})" if escapes else plain
@@ -101,7 +104,7 @@ class _Rewriter:
     def _escapes(self, characters: list[str]) -> str:
         if not characters:
             return ""
-        escape = rf"\\[{''.join(SHORT[one] for one in characters)}]"
+        escape = rf"\\[{''.join(SHORT[character] for character in characters)}]"
         return f"(?-i:{escape})" if self._ignores_case else f"(?:{escape})"
 
     def _flags(self, atom: re.Match[str]) -> str:

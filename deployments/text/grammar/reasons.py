@@ -28,7 +28,7 @@ NAMES = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 def reason_in_words(message: str) -> str:
-    """What is wrong with a JSON Schema, a regular expression or a grammar in Lark."""
+    """Says what is wrong with a JSON Schema, a regular expression or a grammar in Lark."""
     message = message.strip()
     position = POSITION.fullmatch(message)
     if position is not None:

@@ -66,9 +66,9 @@ class ControlTokens:
             case str():
                 return self.guard_text(value)
             case Mapping():
-                return {self.guard_name(key): self._field(key, one) for key, one in value.items()}
+                return {self.guard_name(key): self._field(key, item) for key, item in value.items()}
             case list() | tuple():
-                return [self.guard(one) for one in value]
+                return [self.guard(item) for item in value]
         return value
 
     def _field(self, key: str, value: object) -> object:
@@ -113,7 +113,9 @@ class ControlTokens:
             token["content"] = renamed.get(token["content"], token["content"])
         _rename_pieces(state["model"], renamed)
         literal = Tokenizer.from_str(json.dumps(state))
-        assert all(literal.token_to_id(renamed[text]) == one for text, one in self._ids.items())
+        assert all(
+            literal.token_to_id(renamed[text]) == token_id for text, token_id in self._ids.items()
+        )
         return literal
 
 
@@ -148,7 +150,11 @@ def _pattern(texts: Iterable[str]) -> str:
 
 
 def _branches(trie: Trie) -> str:
-    rests = [re.escape(one) + _branches(rest) for one, rest in trie.items() if one != END]
+    rests = [
+        re.escape(character) + _branches(rest)
+        for character, rest in trie.items()
+        if character != END
+    ]
     if not rests:
         return ""
     found = rests[0] if len(rests) == 1 and END not in trie else f"(?:{'|'.join(rests)})"
@@ -159,14 +165,14 @@ def _rename_pieces(model: dict[str, object], renamed: Mapping[str, str]) -> None
     """Renames pieces of the trained vocabulary, so that no text comes to them by itself."""
     match model["vocab"]:
         case dict(vocab):
-            model["vocab"] = {renamed.get(text, text): one for text, one in vocab.items()}
+            model["vocab"] = {renamed.get(text, text): token_id for text, token_id in vocab.items()}
         case list(vocab):
             model["vocab"] = [[renamed.get(text, text), score] for text, score in vocab]
     if (unknown := model.get("unk_token")) in renamed:
         model["unk_token"] = renamed[str(unknown)]
     match model.get("merges"):
         case list(merges):
-            model["merges"] = [one for one in merges if renamed.keys().isdisjoint(_merged(one))]
+            model["merges"] = [pair for pair in merges if renamed.keys().isdisjoint(_merged(pair))]
 
 
 def _merged(merge: str | list[str]) -> tuple[str, str, str]:

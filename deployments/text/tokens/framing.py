@@ -57,7 +57,7 @@ def _cut(texts: Sequence[Encoding], cut: Cut, room: int | None) -> None:
 
 
 def fitted(lengths: Sequence[int], room: int) -> list[int]:
-    """What of each length is left, as the tokenizers' own strategy "longest first" leaves it."""
+    """Cuts lengths to `room` in all, as the tokenizers' own strategy "longest first" does."""
     if sum(lengths) <= room:
         return list(lengths)
     if len(lengths) == 1:

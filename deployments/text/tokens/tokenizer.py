@@ -82,9 +82,11 @@ class TextTokenizer:
     def encode(
         self, text: str, add_special_tokens: bool, limit: int | None = None
     ) -> Sequence[int]:
-        """With `limit`, a text with more tokens is encoded in parts, because the whole could take
-        gigabytes. Its ids are then only good to count: none is kept, and all are 0. Beyond
-        COUNTED_LIMITS times the limit their number is an estimate.
+        """Returns the ids of a text. With `limit`, more ids than that are only good to count.
+
+        A text with more tokens is encoded in parts, because the whole could take gigabytes. None of
+        its ids is kept, and all are 0. Beyond COUNTED_LIMITS times the limit their number is an
+        estimate.
         """
         if limit is not None and len(text) > max(LARGE, limit):
             count = self._count(text, COUNTED_LIMITS * limit)
@@ -187,9 +189,7 @@ class TextTokenizer:
 
     @property
     def added_tokens(self) -> dict[str, dict[str, object]]:
-        """By id, the tokens beside the vocabulary that was trained, as tokenizer_config.json has
-        them.
-        """
+        """The tokens beside the trained vocabulary, by id, as tokenizer_config.json has them."""
         added = self._tokenizer.get_added_tokens_decoder()
         return {
             str(token_id): {name: getattr(token, name) for name in ADDED_TOKEN_FIELDS}
@@ -266,7 +266,7 @@ class TextTokenizer:
 
 
 def _reason(failure: Exception) -> str:
-    """What the template says itself. Python's words would tell a client nothing."""
+    """Returns the template's own words. Python's words would tell a client nothing."""
     if not isinstance(failure, TemplateError):
         return ", or what `chat_template_kwargs` sets"
     words = LACKS.sub(

@@ -64,10 +64,10 @@ class ChatEndpoints:
     async def add_messages(self, request: Request) -> Response:
         store, owner, chat = self._opener.store, owner_of(request), id_in(request, "id")
         messages = await self._bodies.read(
-            request, MessagesBody, lambda body: [one.fields() for one in body.messages]
+            request, MessagesBody, lambda body: [message.fields() for message in body.messages]
         )
         revision = await to_its_end(store.chats.add_messages(owner, chat, messages))
-        digests = {sha256 for one in messages for sha256 in one.files}
+        digests = {sha256 for message in messages for sha256 in message.files}
         missing = await to_its_end(store.files.missing(owner, digests))
         return json_answer({"revision": revision, "missing_files": missing})
 
@@ -102,7 +102,7 @@ def _changes(page: Page) -> bytes:
 
 
 def _stale(request: Request, stale: StaleChat) -> Response:
-    """With the chat as it is stored, so that its client need not ask for it."""
+    """Returns a refusal with the chat as it is stored, so that its client need not ask for it."""
     if stale.current is None:
         message = "There is no such chat: write a new one with `If-None-Match: *`"
     else:

@@ -35,7 +35,7 @@ class FileEndpoints:
         self._settings = settings
 
     async def get(self, request: Request) -> Response:
-        """Also HEAD."""
+        """Answers GET and HEAD."""
         owner, digest = owner_of(request), _digest(request)
         files = self._opener.store.files
         found = await to_its_end(files.find(owner, digest))
@@ -78,7 +78,7 @@ def _digest(request: Request) -> str:
 
 
 def _type(request: Request) -> str:
-    """Without parameters."""
+    """Returns the media type of the body, without parameters."""
     given = request.headers.get("content-type", ANY_TYPE).partition(";")[0].strip().lower()
     if not TYPE.fullmatch(given):
         raise refused("The content-type header must be the file's media type", "content-type")

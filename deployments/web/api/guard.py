@@ -23,8 +23,10 @@ SLOT_STATE = "slot"  # where a request's state has its Slot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """Of one client. at_once: requests that work; waits: those that only wait for a change, as each
-    open page does.
+    """The limits of one client.
+
+    at_once: requests that work.
+    waits: requests that only wait for a change, as each open page does.
     """
 
     at_once: int = 8
@@ -68,8 +70,9 @@ class Guard:
 
     @asynccontextmanager
     async def waiting(self, request: Request) -> AsyncIterator[None]:
-        """Within it the request only waits, and others of its client may work. After it, it is in
-        line with them. Raises Refused.
+        """A context in which the request only waits, and others of its client may work.
+
+        After it, the request is in line with them. Raises Refused.
         """
         client, slot = self._client(request), _slot_of(request)
         stop_waiting = await self._waits.enter(client)
@@ -147,8 +150,12 @@ class WriteRate:
         return min(self.n, tokens + (now - at) * self.n / self.seconds)
 
     def _forget(self, now: float) -> None:
-        """Those whose bucket is full again, or else all."""
-        kept = {one: has for one, has in self._buckets.items() if self._tokens(one, now) < self.n}
+        """Forgets the clients whose bucket is full again, or else all."""
+        kept = {
+            client: has
+            for client, has in self._buckets.items()
+            if self._tokens(client, now) < self.n
+        }
         self._buckets = kept if len(kept) < MAX_CLIENTS else {}
 
 

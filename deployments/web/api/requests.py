@@ -1,4 +1,4 @@
-"""What the endpoints read of a request: ids, conditions and bodies."""
+"""The parts of a request that the endpoints read: ids, conditions and bodies."""
 
 import re
 from collections.abc import Callable
@@ -64,7 +64,7 @@ class Bodies:
     async def read(
         self, request: Request, schema: type[Any], form: Callable[[Any], ValueT]
     ) -> ValueT:
-        """What `form` makes of the body. Raises Refused."""
+        """Returns what `form` makes of the body. Raises Refused."""
         body = await read_body(request, self._settings)
         client = connection_of(request, sees_peers=self._settings.sees_peers)
         work = BodyWork(self._off_loop, len(body), client)

@@ -88,7 +88,7 @@ class MessageBody(Strict):
             role=self.role,
             created_at=self.created_at,
             body=canonical({name: value for name, value in given.items() if value is not None}),
-            files=frozenset(one.sha256 for one in self.attachments),
+            files=frozenset(attachment.sha256 for attachment in self.attachments),
         )
 
 

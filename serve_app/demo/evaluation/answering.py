@@ -20,7 +20,7 @@ AT_ONCE = 16  # requests to a server
 
 
 def in_process(path: str, cases: Sequence[Case]) -> Iterator[Answered]:
-    """In the order in which they are done."""
+    """Yields the replies in the order in which they are done."""
     with InferenceEngine(path) as engine:
         tokenizer = TextTokenizer(engine.card)
         prompts = [_prompt(case, engine.card, tokenizer) for case in cases]
@@ -103,7 +103,7 @@ def _held(described: dict[str, Any], strict: bool) -> dict[str, object]:
 
 
 def _sent(message: dict[str, Any]) -> dict[str, object]:
-    """As OpenAI has it: calls have ids, and arguments are text."""
+    """Returns a message as OpenAI has it: calls have ids, and arguments are text."""
     if message["role"] == "tool":
         return {**message, "tool_call_id": "call_0"}
     calls = [

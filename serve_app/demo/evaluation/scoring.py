@@ -46,7 +46,7 @@ def expected_calls(case: Case) -> list[str]:
 
 
 def made_calls(reply: Reply) -> list[str]:
-    """Of arguments that are no JSON nothing is right."""
+    """Returns the calls of a reply. One whose arguments are no JSON is never right."""
     made: list[str] = []
     for call in reply.calls:
         try:
@@ -75,7 +75,7 @@ def fits(expect: Expect, reply: Reply) -> bool:
 
 
 def has(text: str, words: str) -> bool:
-    """As whole words, in any case."""
+    """Tells whether the text has the words as whole words, in any case."""
     plain = " ".join(words.casefold().split())
     found = rf"(?<!\w){re.escape(plain)}(?!\w)"
     return re.search(found, " ".join(text.casefold().split())) is not None

@@ -44,7 +44,7 @@ def _speeds(dim: int) -> Tensor:
 
 
 def _look_back(network: Network, told: Tensor, kept: tuple[Tensor, ...]) -> None:
-    """In the first layer: what the token before is, and the one before that."""
+    """Has the first layer tell what the token before is, and the one before that."""
     shape, dim = network.shape, network.shape.head_dim
     speeds = _speeds(dim)
     pairs = torch.nonzero(speeds > FAST).flatten()
@@ -65,7 +65,7 @@ def _look_back(network: Network, told: Tensor, kept: tuple[Tensor, ...]) -> None
 def _look_for(
     network: Network, kv_head: int, told: Tensor, before: Tensor, made: Generator
 ) -> None:
-    """In the second layer: what stands where the token before is this one."""
+    """Has the second layer copy what stands where the token before is this one."""
     dim, head = network.shape.head_dim, kv_head * network.shape.group
     slow = torch.nonzero(_speeds(dim) < SLOW).flatten()
     places = torch.cat((slow, slow + dim // 2))

@@ -86,7 +86,7 @@ def total_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Of whole rows; padding stands on the right, and no target looks at it.
+    """Computes the attention of whole rows. Padding is on the right, and no target looks at it.
 
     query: [rows, tokens, heads, dim]; key, value: [rows, tokens, kv heads, dim]
     """

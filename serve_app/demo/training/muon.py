@@ -14,9 +14,9 @@ EPS = 1e-7
 
 
 class Muon(Optimizer):
-    """For matrices. torch's own always computes in bfloat16, which most CPUs are slow at.
+    """Muon for matrices. torch's own always computes in bfloat16, which most CPUs are slow at.
 
-    Those of a group have to be of one shape: they are computed together.
+    The matrices of a group have to be of one shape: they are computed together.
     """
 
     def __init__(

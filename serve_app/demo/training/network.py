@@ -92,7 +92,7 @@ class Network(nn.Module):
         self.used = list(range(self.shape.layers))
 
     def learned(self) -> list[nn.Parameter]:
-        """Of the layers that are used."""
+        """Returns the embedding, the norms, and the matrices of the layers that are used."""
         matrices = [alike[layer] for alike in self.matrices() for layer in self.used]
         return [self.embed, self.norms, *matrices]
 
@@ -115,7 +115,10 @@ def answer_loss(network: Network, ids: Tensor, targets: Tensor) -> Tensor:
 
 
 def precision(device: torch.device) -> torch.dtype:
-    """What to compute in; bfloat16 without instructions of its own is slower than float32."""
+    """Returns the dtype to compute in.
+
+    Without instructions of its own, bfloat16 is slower than float32.
+    """
     known = torch.cpu.get_capabilities()
     fast = device.type != "cpu" or known.get("amx_bf16") or known.get("avx512_bf16")
     return torch.bfloat16 if fast else torch.float32
@@ -135,7 +138,7 @@ def _hidden(network: Network, ids: Tensor, counted: Tensor) -> Tensor:
 
 
 def states(network: Network, ids: Tensor) -> list[Tensor]:
-    """What each layer in use is given, and what the last one leaves: [rows, tokens, hidden]"""
+    """Returns the input of each layer in use, and the output of the last: [rows, tokens, hidden]"""
     x, angles = _embedded(network, ids)
     left = [x]
     for layer in network.used:

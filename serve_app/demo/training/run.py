@@ -1,4 +1,4 @@
-"""What trainings share: how long one lasts, its rates, its progress, its curve."""
+"""The parts that trainings share: how long one lasts, its rates, its progress, its curve."""
 
 import importlib
 import importlib.util
@@ -29,7 +29,7 @@ class Length:
 
 
 def rate_at(share: float, step: int) -> float:
-    """Of the peak: a warm-up, then a cosine down to the end of the run."""
+    """Returns the share of the peak rate: a warm-up, then a cosine down to the end of the run."""
     warm = min(1.0, (step + 1) / WARMUP)
     return warm * (FINAL + (1 - FINAL) * 0.5 * (1 + math.cos(math.pi * share)))
 

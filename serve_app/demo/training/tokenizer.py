@@ -128,7 +128,7 @@ def rendered(chat: Chat) -> str:
 
 
 def _plain(bpe: Tokenizer) -> Tokenizer:
-    """As a trainer makes no added tokens but special ones."""
+    """Makes tags and skeleton plain tokens: a trainer makes no added tokens but special ones."""
     state = json.loads(bpe.to_str())
     for token in state["added_tokens"]:
         token["special"] = token["content"] not in (*TAGS, *SKELETON)

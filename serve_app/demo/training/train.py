@@ -77,7 +77,7 @@ class State:
 
 @dataclass(frozen=True)
 class Record:
-    """What the weights were made of; stands beside them."""
+    """A record of what the weights were made of, which stands beside them."""
 
     commit: str
     seed: int

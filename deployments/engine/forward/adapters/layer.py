@@ -19,7 +19,7 @@ from deployments.engine.kernels.rotary import RotaryEmbedding
 
 
 class AdaptedLayer(FusedLayer):
-    """For steps in which some rows have an adapter."""
+    """A fused layer for steps in which some rows have an adapter."""
 
     def __init__(self, layer: Module, family: Family, slots: AdapterSlots) -> None:
         super().__init__(layer, family)

@@ -18,7 +18,7 @@ def can_be_packed(n_in: int, like: Tensor) -> bool:
 
 
 class PackedTarget(Target):
-    """As `Target`, with a multiple of RANKS ranks. Shrink and expand are one kernel."""
+    """A target with a multiple of RANKS ranks. Shrink and expand are one kernel."""
 
     def __init__(self, n_in: int, n_outs: Sequence[int], n_slots: int, max_rank: int) -> None:
         super().__init__(n_in, n_outs, n_slots, 0, torch.empty(0))

@@ -50,8 +50,10 @@ class AdapterRows:
     def of(
         step: StepInputs, n_slots: int, device: torch.device, memory: Segments | None = None
     ) -> "AdapterRows":
-        """Those of a step with a slot for each row. The segments are in `memory` if there is room
-        for every token of the step, and in new memory if not."""
+        """Returns the tokens with an adapter of a step that has a slot for each row.
+
+        The segments are in `memory` if it has room for every token of the step, else in new memory.
+        """
         others, tokens, slots = _split(step)
         numbers = to_device(_numbers(tokens, slots, n_slots), device)
         segments = None
@@ -78,29 +80,30 @@ class StaticRows:
         self._numbers[: len(numbers)].copy_(numbers, non_blocking=True)
 
     def view(self, n: int) -> AdapterRows:
-        """Of a step with `n` tokens, of which those have an adapter that `begins` tells of."""
+        """Returns the adapters of a step with `n` tokens. `begins` tells which tokens have one."""
         tokens = self._numbers[self._first : self._first + n]
         return AdapterRows(tokens, self._numbers[: self._first], NO_SLOTS, None)
 
 
 def _split(step: StepInputs) -> tuple[IntArray, IntArray, IntArray]:
-    """Of a step's tokens those without an adapter, those with one by their slots, and the slots of
-    these."""
+    """Returns the tokens without an adapter, those with one by their slots, and these slots."""
     slots = np.repeat(step.adapter_slots, step.new_len)
     others, tokens = np.split(np.argsort(slots, kind="stable"), [(slots == NO_ADAPTER).sum()])
     return others, tokens, slots[tokens]
 
 
 def _numbers(tokens: IntArray, slots: IntArray, n_slots: int) -> IntArray:
-    """[n_slots + 1 + n], where in slots [n], which are sorted, each one begins, their end, and
-    behind these the tokens."""
+    """Returns where in the sorted `slots` [n] each slot begins, where they end, and the tokens.
+
+    The shape is [n_slots + 1 + n].
+    """
     return np.concatenate([np.searchsorted(slots, np.arange(1, n_slots + 2)), tokens])
 
 
 def _segments(
     tokens: IntArray, slots: IntArray, others: IntArray, n_slots: int, memory: Segments | None
 ) -> Segments:
-    """Of tokens [n] with these slots [n], which are sorted, and of the tokens without one."""
+    """Makes the segments of tokens [n] with sorted slots [n], and of the tokens without a slot."""
     n = len(tokens) + len(others)
     if memory is None or n > len(memory.tokens):
         segments = empty_segments(len(tokens), n_slots, len(others))
@@ -116,7 +119,7 @@ def _segments(
 
 
 def _groups(slots: IntArray, tokens: IntArray, device: torch.device) -> Iterator[Group]:
-    """Of tokens [n] with these slots [n], which are sorted."""
+    """Groups tokens [n] by their slots [n], which are sorted."""
     found, begins, counts = np.unique(slots, return_index=True, return_counts=True)
     n_filled = (found[-1] - found[0] + 1) * counts.max()
     if n_filled <= max(MAX_FILLED, TIMES_FILLED * len(tokens)):

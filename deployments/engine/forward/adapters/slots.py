@@ -106,7 +106,7 @@ class AdapterSlots:
 
     @contextmanager
     def running_static(self, n: int) -> Iterator[None]:
-        """As `running`, for a step of `n` tokens with the slots that `load` copies."""
+        """Like `running`, for a step of `n` tokens with the slots that `load` copies."""
         assert self._static is not None
         self.rows = self._static.view(n)
         try:
@@ -126,7 +126,7 @@ def _target(
 
 
 def adapter_bytes(model: PreTrainedModel, n_slots: int, max_rank: int) -> int:
-    """Of the matrices that `AdapterSlots` has for a model."""
+    """Returns the bytes of the matrices that `AdapterSlots` has for a model."""
     if model.device.type == "cuda":
         max_rank = padded_rank(max_rank)
     numbers = (len(n_outs) * n_in + sum(n_outs) for _, _, n_in, n_outs in _layers(model))

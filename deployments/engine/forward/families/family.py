@@ -1,4 +1,4 @@
-"""What the layers of a family of models have that those of another one have not."""
+"""The parts in which the layers of one family of models differ from those of another."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

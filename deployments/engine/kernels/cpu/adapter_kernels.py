@@ -1,4 +1,4 @@
-"""What LoRA adapters add to products of bfloat16 on a CPU, compiled by numba.
+"""Kernels that add LoRA adapters to products of bfloat16 on a CPU, compiled by numba.
 
 Tokens of one adapter lie side by side in a list: a segment. The first empty segment ends the list
 of segments. Every task is some outputs of one segment, and a sum is taken in one order: what is
@@ -264,7 +264,10 @@ def _fetch_share(begin: Code, n_bytes: Code, slot: Code, nth: Code, of: Code) ->
 
 @njit(inline="always")
 def _activate(gate: Code, up: Code, place: Code, count: Code, added: Code) -> None:
-    """Of numbers side by side from a place on. added: [2, count or more]"""
+    """Puts silu(gate + added[0]) * (up + added[1]) in the place of `count` gates from `place` on.
+
+    added: [2, count or more]
+    """
     gates, ups = (
         carray(at_u16(gate + 2 * place), (count,)),
         carray(at_u16(up + 2 * place), (count,)),

@@ -39,7 +39,7 @@ def empty_segments(n_tokens: int, n_segments: int, n_others: int) -> Segments:
 
 
 class Ahead(NamedTuple):
-    """What is multiplied with next, and so fetched while others compute."""
+    """The matrices that are multiplied with next, and so fetched while others compute."""
 
     address: int
     n_bytes: int  # of each slot, one behind the other
@@ -49,7 +49,7 @@ NOTHING_AHEAD = Ahead(0, 0)
 
 
 class PackedAdapters(NamedTuple):
-    """Of one layer, or several that read one input: the parts.
+    """The adapters of one layer, or of several that read one input: the parts.
 
     a: bfloat16 [slots, parts, max rank / RANKS, in / 2, RANKS, 2]
     b: bfloat16 [slots, blocks, max rank / 2, PACK, 2]
@@ -76,9 +76,9 @@ class PackedAdapters(NamedTuple):
 def empty_adapters(n_in: int, outs: list[slice], n_slots: int, max_rank: int) -> PackedAdapters:
     """`n_in` must be even, `max_rank` a multiple of RANKS."""
     blocks = [
-        (part, first, min(PACK, one.stop - first))
-        for part, one in enumerate(outs)
-        for first in range(one.start, one.stop, PACK)
+        (part, first, min(PACK, outputs.stop - first))
+        for part, outputs in enumerate(outs)
+        for first in range(outputs.start, outputs.stop, PACK)
     ]
     kind = torch.bfloat16
     return PackedAdapters(
@@ -175,6 +175,6 @@ def activate_(
 
 
 def _memory(adapters: PackedAdapters, segments: Segments) -> Tensor:
-    """For A x: float32 [tokens and FULL_TILE more, parts, max rank]."""
+    """Returns memory for A x: float32 [tokens and FULL_TILE more, parts, max rank]."""
     rows = len(segments.tokens) + FULL_TILE
     return empty((rows, adapters.a.shape[1], adapters.max_rank), torch.float32)

@@ -99,7 +99,7 @@ def mix_tokens(
 
 
 class _Sight:
-    """Of as many queries as there are lanes: which keys they see."""
+    """The keys that the queries of one vector see: there is a query in each lane."""
 
     def __init__(self, emit: Emitter, positions: Code, base: Code, window: Code) -> None:
         """`base` is the first key's position."""

@@ -47,8 +47,11 @@ def pages_of(keys: Code) -> Code:
 
 @njit(inline="always")
 def page_part(keys: Code, page: Code, pages: Code) -> Code:
-    """What one page holds of the keys: the address of the first one, its position, how many they
-    are, and how many bytes ahead the row's next page lies."""
+    """Finds the part of the keys that lies in one page.
+
+    Returns the address of the first one, its position, how many they are, and how many bytes ahead
+    the row's next page lies.
+    """
     table, page_size, page_bytes = keys.table, keys.page_size, keys.page_bytes
     start = max(keys.begin, page * page_size)
     address = pages + table[page] * page_bytes + start % page_size * keys.token_bytes
@@ -62,7 +65,7 @@ def page_part(keys: Code, page: Code, pages: Code) -> Code:
 
 @njit(inline="always")
 def _max_score(address: Code, count: Code, lower_bound: Code) -> Code:
-    """Of `count` scores, and of `lower_bound`."""
+    """Returns the highest of `count` scores and `lower_bound`."""
     scores = carray(at_i32(address), (count,))
     highest = _ordered(np.int32(as_bits(lower_bound)))
     for t in range(count):
@@ -96,7 +99,7 @@ def apply_softcap(address: Code, count: Code, softcap: Code) -> None:
 
 @njit(inline="always")
 def _count_splits(length: Code, window: Code) -> Code:
-    """How many hold tokens that the last one of a row sees."""
+    """Counts the splits that hold tokens that the last one of a row sees."""
     first = max(0, length - window)
     return (length - 1) // KEYS_PER_SPLIT - first // KEYS_PER_SPLIT + 1
 
@@ -268,7 +271,7 @@ def decode_kernel(dim: int, group: int) -> Kernel:
 
 
 class MergeArguments(NamedTuple):
-    """As of `DecodeArguments`."""
+    """The arguments of `merge_kernel`, as in `DecodeArguments`."""
 
     out: int
     parts: int
@@ -285,7 +288,7 @@ _merge_arguments = reader_of(MergeArguments)
 
 @njit(inline="always")
 def _merge_parts(parts: Code, n_splits: Code, sums: Code) -> Code:
-    """Of one head's parts [splits, 2 + dim] the values' sum, and the sum of the weights."""
+    """Sums the values of one head's parts [splits, 2 + dim] in `sums`; returns the weights' sum."""
     highest, total = np.float32(LOWEST), np.float32(0)
     for nth in range(n_splits):
         highest = max(highest, parts[nth, 0])

@@ -33,7 +33,7 @@ KEYS_PER_BLOCK = 128  # whose scores are in memory at once
 
 
 class ChunkArguments(NamedTuple):
-    """As of `attention_kernels.DecodeArguments`."""
+    """The arguments of `chunk_kernel`, as in `attention_kernels.DecodeArguments`."""
 
     q: int
     q_token_stride: int
@@ -60,7 +60,7 @@ _chunk_arguments = reader_of(ChunkArguments)
 
 @njit(inline="always")
 def _load_block(keys: Code, base: Code, pages: Code, block: Code) -> None:
-    """One head's keys or values to `block` [tokens, dim], of which the first token is `base`.
+    """Loads one head's keys or values to `block` [tokens, dim], whose first token is `base`.
 
     Beside them are zeros: a weight of 0 would not cancel what is no number.
     """

@@ -39,7 +39,7 @@ class Recording(Protocol):
     def add(self, call: Call) -> None: ...
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """As `empty`."""
+        """Returns memory for the result of a kernel."""
 
 
 class _Thread(threading.local):
@@ -107,9 +107,9 @@ class CallSequence:
     """
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        functions = np.array([one.function for one in calls], dtype=np.int64)
+        functions = np.array([kernel_call.function for kernel_call in calls], dtype=np.int64)
         self._blocks = np.array(
-            [one.block for one in calls], dtype=np.int64
+            [kernel_call.block for kernel_call in calls], dtype=np.int64
         )  # [calls, BLOCK_WORDS]
         addresses = self._blocks.ctypes.data + np.arange(len(calls)) * self._blocks.strides[0]
         self._pairs = np.stack([functions, addresses], axis=1)
@@ -153,7 +153,7 @@ def address_of(x: Tensor | None) -> int:
 
 
 def contiguous_rows(x: Tensor) -> Tensor:
-    """With the last dimension's numbers side by side."""
+    """Returns x with the numbers of its last dimension side by side."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
@@ -171,7 +171,7 @@ def _compile(body: Callable[[Code], None]) -> Code:
     # Bodies that differ in what they close over get names of their own: under one name two
     # processes that write at once may put the code of one where that of the other is looked for.
     closed_over = [cell.cell_contents for cell in body.__closure__ or ()]
-    variant = "".join(f"_{one:d}" for one in closed_over if isinstance(one, int))
+    variant = "".join(f"_{value:d}" for value in closed_over if isinstance(value, int))
     body.__qualname__ += f"{variant}_{_checksum_of_sources()}"
 
     def compiled(cache: bool) -> Code:

@@ -1,4 +1,4 @@
-"""What this processor computes fast, and which tensors the kernels take."""
+"""The products that this processor computes fast, and the tensors that the kernels take."""
 
 from functools import cache
 from platform import machine

@@ -1,6 +1,6 @@
-"""What stands between the matrix products of a step, for bfloat16 on a CPU, compiled by numba.
+"""Kernels between the matrix products of a step, for bfloat16 on a CPU, compiled by numba.
 
-torch runs some fifteen operations a layer for it. At few rows they took as long as the products
+torch runs some fifteen operations a layer for them. At few rows they took as long as the products
 (tests/bench/RESULTS.md): each passes through Python and a dispatcher, most on one core.
 
 Every task is computed in one order whatever else is in the batch, so what is beside a token and

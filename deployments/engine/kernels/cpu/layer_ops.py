@@ -1,4 +1,4 @@
-"""What stands between the matrix products of a step, for bfloat16 tensors on a CPU.
+"""Operations between the matrix products of a step, for bfloat16 tensors on a CPU.
 
 The loops themselves are in layer_kernels.py.
 """

@@ -24,7 +24,7 @@ FULL_TILE, LARGE_TILE, SMALL_TILE, ONE_ROW = TILE_ROWS
 
 
 class Loop:
-    """Over pairs of inputs, for some rows and all vectors of a block."""
+    """A loop over pairs of inputs, for some rows and all vectors of a block."""
 
     def __init__(self, emit: Emitter, rows: int, pack: int, bits: int) -> None:
         self._emit = emit
@@ -35,7 +35,7 @@ class Loop:
         self._pair_bytes = 2 * pack * bits // 8
 
     def sum_addresses(self, base: Code) -> list[Code]:
-        """Of the vectors of sums."""
+        """Returns the addresses of the vectors of sums."""
         return [
             self._emit.address(base, 4 * LANES * (row * len(self._parts) + part))
             for row in range(self._rows)
@@ -85,16 +85,16 @@ class Loop:
                 self._load_block(of_group),
                 self._load_block(emit.address(of_group, 2 * self._pack)),
             )
-            for index, (one, into) in enumerate(zip(own, kept, strict=True)):
+            for index, (held, into) in enumerate(zip(own, kept, strict=True)):
                 row, part = divmod(index, len(self._parts))
                 at = emit.address(totals, emit.times(groups, 4 * row), emit.times(loop.index, 4))
-                total = emit.fma(builder.load(into), builder.load(one), steps[part])
+                total = emit.fma(builder.load(into), builder.load(held), steps[part])
                 builder.store(emit.fma(total, emit.load_broadcast(at), zeros[part]), into)
 
     def scale(self, kept: list[Code], scales: Code) -> None:
         factors, builder = self._load_block(scales), self._emit.builder
-        for index, one in enumerate(kept):
-            builder.store(builder.fmul(builder.load(one), factors[index % len(factors)]), one)
+        for index, held in enumerate(kept):
+            builder.store(builder.fmul(builder.load(held), factors[index % len(factors)]), held)
 
     def load_scaled(self, addresses: list[Code], scales: Code) -> list[Code]:
         """The sums in memory, times a vector of as many scales as a block has outputs."""
@@ -103,9 +103,9 @@ class Loop:
             emit.load(emit.address(scales, 4 * LANES * part), emit.vector) for part in self._parts
         ]
         kept = emit.load_registers(addresses)
-        for index, one in enumerate(kept):
+        for index, held in enumerate(kept):
             share = factors[index % len(factors)]
-            builder.store(builder.fmul(builder.load(one), share, flags=STRICT), one)
+            builder.store(builder.fmul(builder.load(held), share, flags=STRICT), held)
         return kept
 
     def dequantize(
@@ -132,9 +132,9 @@ class Loop:
                 for part in reversed(self._parts):
                     numbers, step = self._weights(pair, part), steps[part]
                     if group:
-                        both = [emit.fma(zeros[part], one, step) for one in numbers]
+                        both = [emit.fma(zeros[part], number, step) for number in numbers]
                     else:
-                        both = [builder.fmul(one, step, flags=STRICT) for one in numbers]
+                        both = [builder.fmul(number, step, flags=STRICT) for number in numbers]
                     to = emit.address(outs[part], builder.mul(nth, pair_bytes))
                     emit.store(emit.bfloat16_pairs(*both), to)
 
@@ -146,7 +146,7 @@ class Loop:
         ]
 
     def _weights(self, pair: Code, part: int) -> tuple[Code, Code]:
-        """Of two inputs, for the outputs of one vector."""
+        """Loads the weights of two inputs, for the outputs of one vector."""
         emit = self._emit
         if self._bits == 32:
             first = emit.address(pair, 4 * LANES * part)
@@ -176,17 +176,20 @@ def multiply(
     bits: Code,
     group: Code,
 ) -> tuple[Signature, Code]:
-    """Where a block lies, its scales, the inputs, how many numbers apart their rows are, and those
-    of a row, their sums by group, and where its sums go.
+    """Multiplies rows of inputs with a block of a packed matrix.
 
-    A block of 32 bits is [width, pack] of float32; with a group its scales are [pack] of float32,
-    and the sums that are there, times these, are added to. Of 16 bits it is [width / 2, pack, 2] of
-    bfloat16, and has no scales; of 8 [width, pack] of int8, its scales [pack] of bfloat16; of 4
-    [width / 2, pack] bytes, with the first of two inputs in the lower half, and its scales [width /
-    group, 2, pack] of bfloat16: of the numbers 0 to 15, and what 0 stands for. Then totals are
-    [rows, width / group].
+    `weight`, `scales`, `x` and `sums` are the addresses of the block, its scales, the inputs and
+    the results. Rows of `x` are `of_row` numbers apart, the inputs of a row `of_input`. `totals` is
+    the address of the inputs' sums by group.
+
+    A block of 32 bits is [width, pack] of float32. With a group its scales are [pack] of float32,
+    and it adds to the sums that are there, times these. A block of 16 bits is [width / 2, pack, 2]
+    of bfloat16, and has no scales. A block of 8 bits is [width, pack] of int8, and its scales are
+    [pack] of bfloat16. A block of 4 bits is [width / 2, pack] bytes, with the first of two inputs
+    in the lower half. Its scales are [width / group, 2, pack] of bfloat16: those of the numbers 0
+    to 15, and what 0 stands for. Its totals are [rows, width / group].
     """
-    n_rows, n_pack, n_bits, n_group = (one.literal_value for one in (rows, pack, bits, group))
+    n_rows, n_pack, n_bits, n_group = (kind.literal_value for kind in (rows, pack, bits, group))
 
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
         weight, scales, x, of_row, of_input, totals, sums, width = arguments[:8]

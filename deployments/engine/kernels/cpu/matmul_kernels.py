@@ -28,8 +28,10 @@ NONE, SWISH, ADD, MUL = range(4)  # epilogues of a product
 
 @njit(inline="always")
 def _epilogue(sums: Code, bias: Code, kind: Code, other: Code, out: Code, count: Code) -> None:
-    """What follows the product of one row. `bias`, `other` and `out` are addresses of bfloat16;
-    the first two may be 0."""
+    """Adds the bias to one row's product, applies the epilogue `kind`, and writes the result.
+
+    `bias`, `other` and `out` are addresses of bfloat16; the first two may be 0.
+    """
     others, outs = carray(at_u16(other), (count,)), carray(at_u16(out), (count,))
     if bias != 0:
         biases = carray(at_u16(bias), (count,))
@@ -51,10 +53,10 @@ def _epilogue(sums: Code, bias: Code, kind: Code, other: Code, out: Code, count:
 
 
 class PackFormat(NamedTuple):
-    """Of the weights of a packed matrix, which lie [out / pack, ...], filled up with zeros.
+    """The layout of a packed matrix: its weights lie [out / pack, ...], filled up with zeros.
 
     bits: 16 for bfloat16, 8 and 4 for whole numbers.
-    group: inputs of a number of four bits that share a scale.
+    group: how many inputs share a scale where the weights have four bits.
     """
 
     pack: int

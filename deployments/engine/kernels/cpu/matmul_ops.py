@@ -23,7 +23,7 @@ SMALL_MATRIX_NUMBERS, MAX_ROWS_OF_SMALL = 1 << 18, 16
 
 
 class PackedPointer(NamedTuple):
-    """Where a packed matrix lies, and the scales of its weights, if they have any."""
+    """The address of a packed matrix, and that of the scales of its weights, if they have any."""
 
     address: int
     pack_format: PackFormat
@@ -42,7 +42,7 @@ class PackedWeight(NamedTuple):
         return PackedPointer(self.weights.data_ptr(), self.pack_format, address_of(self.scales))
 
     def outputs(self, first: int, end: int) -> "PackedWeight":
-        """Some of them, from a multiple of PACK on."""
+        """Returns the weights of some outputs; `first` is a multiple of PACK."""
         blocks = slice(first // PACK, -(-end // PACK))
         scales = None if self.scales is None else self.scales[blocks]
         return PackedWeight(self.weights[blocks], scales, self.pack_format)
@@ -78,7 +78,7 @@ def _in_blocks(x: Tensor) -> Tensor:
 
 
 def _filled(x: Tensor, *beside: int) -> Tensor:
-    """With zeros, as `F.pad` takes their numbers; no copy where there are none."""
+    """Pads x with zeros, whose numbers `F.pad` takes; makes no copy where there are none."""
     return F.pad(x, beside) if any(beside) else x
 
 

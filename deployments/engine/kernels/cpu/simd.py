@@ -1,4 +1,4 @@
-"""What numba itself can't express: atomic counters, calls by address, bit casts, vectors."""
+"""Operations that numba can't express: atomic counters, calls by address, bit casts, vectors."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -48,7 +48,7 @@ def next_task(typing: Code, address: Code) -> tuple[Signature, Code]:
 
 @intrinsic
 def fetch(typing: Code, address: Code) -> tuple[Signature, Code]:
-    """The cache line of an address, which goes on while others compute."""
+    """Fetches the cache line of an address, which goes on while others compute."""
 
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
         Emitter(builder, LANES).prefetch(arguments[0])
@@ -137,7 +137,7 @@ class Emitter:
         self.builder.store(value, pointer, align=4)
 
     def prefetch(self, address: Code) -> None:
-        """Into the cache."""
+        """Fetches the line of an address into the cache."""
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte] + [ir.IntType(32)] * 3)
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
@@ -149,20 +149,20 @@ class Emitter:
             self.prefetch(self.address(address, offset))
 
     def load_bfloat16(self, address: Code) -> Code:
-        """As float32, as many as there are lanes."""
+        """Loads as many bfloat16 as there are lanes, as float32."""
         narrow = self.load(address, ir.VectorType(SHORT, self.lanes))
         bits = self.builder.shl(self.builder.zext(narrow, self._ints), self._all(16))
         return self.builder.bitcast(bits, self.vector)
 
     def load_bfloat16_pairs(self, address: Code) -> tuple[Code, Code]:
-        """Of twice as many as there are lanes the even ones and the odd ones."""
+        """Loads twice as many bfloat16 as there are lanes: the even ones and the odd ones."""
         two = self.load(address, self._ints)
         even = self.builder.shl(two, self._all(16))
         odd = self.builder.and_(two, self._all(0xFFFF0000))
         return self.builder.bitcast(even, self.vector), self.builder.bitcast(odd, self.vector)
 
     def load_int8(self, address: Code) -> Code:
-        """As float32, as many as there are lanes."""
+        """Loads as many int8 as there are lanes, as float32."""
         narrow = self.load(address, ir.VectorType(ir.IntType(8), self.lanes))
         return self.builder.sitofp(self.builder.sext(narrow, self._ints), self.vector)
 
@@ -213,7 +213,7 @@ class Emitter:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
 
     def exp(self, x: Code) -> Code:
-        """As `exp`."""
+        """Computes in each lane what the function `exp` does."""
         build = self.builder
         x, least = build.fmul(x, self.const(LOG2_E), flags=STRICT), self.const(-126)
         x = build.select(build.fcmp_ordered("<", x, least), least, x)
@@ -239,20 +239,20 @@ class Emitter:
     def load_registers(self, addresses: Sequence[Code]) -> list[Code]:
         """Vectors kept in registers, with what is in memory now."""
         kept = [cgutils.alloca_once(self.builder, self.vector) for _ in addresses]
-        for address, one in zip(addresses, kept, strict=True):
-            self.builder.store(self.load(address, self.vector), one)
+        for address, held in zip(addresses, kept, strict=True):
+            self.builder.store(self.load(address, self.vector), held)
         return kept
 
     def zero_registers(self, n: int) -> list[Code]:
         """Vectors kept in registers, all 0."""
         kept = [cgutils.alloca_once(self.builder, self.vector) for _ in range(n)]
-        for one in kept:
-            self.builder.store(ir.Constant(self.vector, None), one)
+        for held in kept:
+            self.builder.store(ir.Constant(self.vector, None), held)
         return kept
 
     def store_registers(self, kept: Sequence[Code], addresses: Sequence[Code]) -> None:
-        for address, one in zip(addresses, kept, strict=True):
-            self.store(self.builder.load(one), address)
+        for address, held in zip(addresses, kept, strict=True):
+            self.store(self.builder.load(held), address)
 
     def _all(self, value: int) -> Code:
         return ir.Constant(self._ints, [value] * self.lanes)
@@ -265,7 +265,7 @@ def to_float32(bits: Code) -> Code:
 
 @njit(inline="always")
 def to_bfloat16(value: Code) -> Code:
-    """To the nearest bfloat16, to the even one between two; a NaN stays one."""
+    """Rounds to the nearest bfloat16, to the even one between two; a NaN stays one."""
     bits = as_bits(value)
     if value != value:
         return np.uint16((bits >> np.uint32(16)) | np.uint32(0x40))
@@ -275,7 +275,7 @@ def to_bfloat16(value: Code) -> Code:
 
 @njit(inline="always")
 def exp(x: Code) -> Code:
-    """For x <= 0, to some 2e-7 of it; of 0 it is 1."""
+    """Computes e to the power x for x <= 0, to some 2e-7 of it; 1 for 0."""
     x = max(x * LOG2_E, np.float32(-126))
     whole = np.floor(x)
     part = x - whole

@@ -20,7 +20,7 @@ PARTS_AT_ONCE = tl.constexpr(8)  # of a context, which are read together
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a layer's heads and pages, known to the compiler; what is padded is a power of two.
+    """A layer's heads and pages, known to the compiler. What is padded is a power of two.
 
     Where values are in the keys (latents), they are their first `dim` numbers, and `rest` numbers
     follow. Padded as one, these would take nearly twice the memory.
@@ -114,7 +114,7 @@ def store_kernel(
 
 @triton.jit
 def lengths_of(row, starts, total_len):
-    """Its first new token's place in the batch, how many are new, how many it has in all."""
+    """Returns a row's first new token's place in the batch, and how many are new and in all."""
     start = tl.load(starts + row).to(tl.int64)
     new = tl.load(starts + row + 1) - start
     return start, new, tl.load(total_len + row).to(tl.int32)
@@ -167,8 +167,10 @@ def _scores(
     scores, key, queries, mask, scale, softcap, WINDOW: tl.constexpr, SCORING: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Of products of queries and keys. In base 2 [queries, keys]; -inf where a query does not see a
-    key."""
+    """Makes scores in base 2 [queries, keys] of the products of queries and keys.
+
+    A score is -inf where a query does not see a key.
+    """
     scores *= scale
     if SCORING.has_softcap:
         scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
@@ -230,7 +232,7 @@ def attend(
 
 @triton.jit
 def _split_context(total_tokens, WINDOW: tl.constexpr, SPLITS: tl.constexpr):
-    """Of a decode: its first key, where the first block begins, how many keys a split has."""
+    """Returns a decode's first key, where its first block begins, and how many keys a split has."""
     KEYS: tl.constexpr = SPLITS.keys
     first = 0
     if WINDOW > 0:

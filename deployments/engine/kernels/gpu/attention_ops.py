@@ -192,7 +192,7 @@ class Attention:
         return min(n, MAX_PART_BYTES // tile_bytes), n_splits
 
     def _n_chunk_splits(self, keys: IntArray) -> int:
-        """Of one tile, at most. A window begins anywhere in a split."""
+        """Returns the most splits of one tile. A window begins anywhere in a split."""
         most: int = triton.cdiv(int(keys[0]), self.tiling.chunk_split_keys)
         return most + (self.window is not None)
 
@@ -215,7 +215,7 @@ class Attention:
         self, out: Tensor, q: Tensor, table: Tensor, total_len: Tensor, starts: Tensor,
         tiles: Tensor, n_splits: int,
     ) -> None:  # fmt: skip
-        """With a program for each of `n_splits` splits of a tile, or for a tile with 0."""
+        """Launches a program for each of `n_splits` splits of a tile, or for a tile with 0."""
         shape, queries = self._chunk_shape(q), self._queries(q)
         split_keys = self.tiling.chunk_split_keys
         n_programs = shape.kv_heads * shape.blocks
@@ -332,7 +332,10 @@ def _splits(tiling: Tiling) -> Splits:
 
 
 def dot_dtype(dtype: torch.dtype) -> tl.dtype:
-    """Of the factors of matrix products; the interpreter takes a bfloat16's bits for an integer."""
+    """Returns the type of the factors of matrix products.
+
+    It is float32 in the interpreter, which takes a bfloat16's bits for an integer.
+    """
     if triton.knobs.runtime.interpret:
         return tl.float32
     return {torch.float32: tl.float32, torch.float16: tl.float16}.get(dtype, tl.bfloat16)

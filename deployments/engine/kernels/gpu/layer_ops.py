@@ -37,7 +37,7 @@ def rotary_and_store(
     kv_heads = k_pages.shape[2]
     heads = n - 2 * kv_heads
     q = torch.empty(tokens, heads, dim, dtype=qkv.dtype, device=qkv.device)
-    q_norm, k_norm = (one.weight for one in norms) if norms else (qkv, qkv)
+    q_norm, k_norm = (norm.weight for norm in norms) if norms else (qkv, qkv)
     dim_padded = triton.next_power_of_2(dim)
     block = max(1, BLOCK // dim_padded)
     rotary_and_store_kernel[(tokens, triton.cdiv(n, block))](

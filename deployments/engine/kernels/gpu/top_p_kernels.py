@@ -21,7 +21,7 @@ def _sort_keys(logits):
 
 @triton.jit
 def _max_and_sum(logits, size, BLOCK: tl.constexpr):
-    """Of a row its highest logit, and the sum of exp(logit - highest)."""
+    """Returns a row's highest logit, and the sum of exp(logit - highest)."""
     maxima = tl.full([BLOCK], float("-inf"), tl.float32)
     for start in range(0, size, BLOCK):
         maxima = tl.maximum(maxima, _load(logits, start, size, BLOCK)[0])

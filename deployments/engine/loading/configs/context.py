@@ -22,10 +22,10 @@ def longest_context(config: PretrainedConfig) -> int | None:
     """Returns its tokens, or None where the config does not say. Raises UnsupportedModelError for a
     scale that is no number."""
     found = (getattr(config, name, None) for name in CONTEXT_LENGTHS)
-    longest: int | None = next((one for one in found if one is not None), None)
+    longest: int | None = next((length for length in found if length is not None), None)
     if longest is None:
         return None
-    return max(longest, *(_extended(one, longest) for one in _scalings(config)), 1)
+    return max(longest, *(_extended(scaling, longest) for scaling in _scalings(config)), 1)
 
 
 def _scalings(config: PretrainedConfig) -> Iterator[Mapping[str, Any]]:
@@ -34,11 +34,11 @@ def _scalings(config: PretrainedConfig) -> Iterator[Mapping[str, Any]]:
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(rope, Mapping):
         return
-    of_kinds = [one for one in rope.values() if isinstance(one, Mapping)]
-    for one in of_kinds or [rope]:
-        kind = one.get("rope_type", one.get("type"))
-        if kind in EXTENDED and (not of_kinds or (kind == "yarn" and one.get(ORIGINAL))):
-            yield one
+    of_kinds = [value for value in rope.values() if isinstance(value, Mapping)]
+    for scaling in of_kinds or [rope]:
+        kind = scaling.get("rope_type", scaling.get("type"))
+        if kind in EXTENDED and (not of_kinds or (kind == "yarn" and scaling.get(ORIGINAL))):
+            yield scaling
 
 
 def _extended(scaling: Mapping[str, Any], longest: int) -> int:

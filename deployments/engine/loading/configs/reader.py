@@ -73,7 +73,7 @@ def _check_form(fields: object) -> None:
     model_type, classes = fields.get("model_type"), fields.get("architectures") or []
     if not isinstance(model_type, str | None):
         raise UnsupportedModelError(f"model_type of its config is {model_type!r:.50}, and no name")
-    if not isinstance(classes, list) or not all(isinstance(one, str) for one in classes):
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise UnsupportedModelError(
             f"architectures of its config is {classes!r:.50}, and no list of names"
         )

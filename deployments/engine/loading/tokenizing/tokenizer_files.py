@@ -47,4 +47,6 @@ def _processor_template(path: str) -> Any:
     """The template of a processor: chat_template.json, or processor_config.json in older files."""
     fields, others = ProcessorMixin.get_processor_dict(path)
     found = fields.get("chat_template") or others.get("chat_template")
-    return {one["name"]: one["template"] for one in found} if isinstance(found, list) else found
+    return (
+        {entry["name"]: entry["template"] for entry in found} if isinstance(found, list) else found
+    )

@@ -1,4 +1,4 @@
-"""What a family of models that see or hear has that others have not."""
+"""The parts in which a family of models that see or hear differs from others."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,10 @@ class Bidirectional(Enum):
 
 
 def image_features(*names: str) -> Vectors:
-    """By transformers' `get_image_features`, which gets the inputs of these names."""
+    """Returns a function that makes vectors by transformers' `get_image_features`.
+
+    That one gets the inputs of these names.
+    """
 
     def image_vectors(base: Module, inputs: Inputs) -> Tensor:
         given = {name: inputs[name] for name in names if name in inputs}

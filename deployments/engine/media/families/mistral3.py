@@ -21,7 +21,7 @@ def image_vectors(base: Module, inputs: Inputs) -> Tensor:
     square = base.vision_tower.patch_size * base.config.spatial_merge_size
     if int((inputs["image_sizes"] // square).prod()) > 1:
         return _vectors(base, inputs)
-    return _vectors(base, {name: torch.cat([one, one]) for name, one in inputs.items()})[:1]
+    return _vectors(base, {name: torch.cat([value, value]) for name, value in inputs.items()})[:1]
 
 
 def options(processor: Described) -> Mapping[str, object]:

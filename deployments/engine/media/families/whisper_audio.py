@@ -20,7 +20,7 @@ def in_windows(processor: Described) -> Mapping[str, object]:
 
 
 def masked_vectors(base: Module, inputs: Inputs) -> Tensor:
-    """As Qwen2-Audio's forward pass makes them, which has no function for it."""
+    """Makes the vectors as Qwen2-Audio's forward pass does, which has no function for it."""
     tower, features = base.audio_tower, inputs["input_features"]
     n_pairs, n_vectors = tower._get_feat_extract_output_lengths(inputs["attention_mask"].sum(-1))
     # Pairs of frames, of which the first convolution makes one.

@@ -93,7 +93,7 @@ class LargeJson:
 
 
 def _behind(mark: str, text: str, at: int) -> int:
-    """Where the next thing begins behind a mark that must be there."""
+    """Returns where the next thing begins behind a mark that must be there."""
     if text[at : at + 1] != mark:
         raise json.JSONDecodeError(f"Expecting {mark!r} delimiter", text, at)
     return _skipped(text, at + 1)

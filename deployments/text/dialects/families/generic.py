@@ -29,8 +29,9 @@ class Generic(Hermes):
 
 
 class GenericOfFamily(Generic):
-    """For a family with calls of its own whose template reads no tools: the generic calls, and the
-    family's thoughts and frames.
+    """The generic calls with the thoughts and frames of a family.
+
+    The family has calls of its own, but its template reads no tools.
     """
 
     def __init__(self, family: MarkedBlocks) -> None:

@@ -105,7 +105,9 @@ class Harmony(Dialect):
         return "".join(lines), tuple(openings)
 
     def trigger_modes(self, context: ReplyContext) -> tuple[TriggerMode, ...]:
-        triggers = tuple((one.mark, ~index) for index, one in enumerate(context.openings or ()))
+        triggers = tuple(
+            (opening.mark, ~index) for index, opening in enumerate(context.openings or ())
+        )
         names = ["first", "start", "outside", "header", "body"]
         if context.thinking:  # the search starts in the first mode
             names.sort(key=lambda name: name != "body")
@@ -161,7 +163,7 @@ class Messages:
         self._openings = (
             None
             if context.openings is None
-            else {one.mark: one.lead[:-1] for one in context.openings}
+            else {opening.mark: opening.lead[:-1] for opening in context.openings}
         )
 
     def read(self, reader: ReplyReader) -> Incremental[None]:
@@ -215,7 +217,7 @@ class Messages:
             return header.recipient if header.recipient in reader.tools else ""
         written = header.written + MESSAGE
         found = [(written.find(mark), name) for mark, name in self._openings.items()]
-        return min([one for one in found if one[0] >= 0], default=(0, ""))[1]
+        return min([pair for pair in found if pair[0] >= 0], default=(0, ""))[1]
 
     def _body(self, reader: ReplyReader, header: Header, written: str) -> Incremental[str]:
         """Reads a message that is not a call, of which `written` has been read."""

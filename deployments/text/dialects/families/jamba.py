@@ -8,7 +8,7 @@ from deployments.text.dialects.parsing.json_calls import read_json_calls_through
 
 
 class Jamba(JsonList):
-    """Also Apriel's and MiniMax M1's."""
+    """The dialect of Jamba, Apriel and MiniMax M1."""
 
     name = "jamba"
     opening, closing = "<tool_calls>", "</tool_calls>"

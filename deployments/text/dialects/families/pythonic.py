@@ -147,7 +147,8 @@ class Pythonic(MarkedBlocks):
             lark += f"block_{index}: listed {mark(end)}?\n"
             openings.append(Opening(start, f"block_{index}"))
         lines, bare = bare_json_openings(tools, parallel, prefix)
-        objects = [one for one in bare if one.mark.startswith("{")]  # no lists of them are read
+        # No lists of them are read.
+        objects = [opening for opening in bare if opening.mark.startswith("{")]
         return lark + lines, (*openings, *objects)
 
 

@@ -1,4 +1,4 @@
-"""Where the layout of blocks looks for openings of calls, as modes of a search."""
+"""The modes of the search for openings of calls in the layout of blocks."""
 
 from collections.abc import Mapping, Sequence
 

@@ -78,8 +78,8 @@ class MarkedBlocks(Dialect):
     def trigger_modes(self, context: ReplyContext) -> tuple[TriggerMode, ...]:
         openings = list(enumerate(context.openings or ()))
         return block_modes(
-            openings={one.mark: ~index for index, one in openings if not one.compact},
-            compact={one.mark: ~index for index, one in openings if one.compact},
+            openings={opening.mark: ~index for index, opening in openings if not opening.compact},
+            compact={opening.mark: ~index for index, opening in openings if opening.compact},
             thoughts=self.thought_ends(),
             breaks=self.thought_breaks,
             frame=self.answer_frame if context.split_thoughts else None,
@@ -105,14 +105,14 @@ class MarkedBlocks(Dialect):
 
 
 def _opens(mark: str, openings: Sequence[Opening]) -> bool:
-    return any(one.mark.startswith(mark) for one in openings if not one.compact)
+    return any(opening.mark.startswith(mark) for opening in openings if not opening.compact)
 
 
 def _compact_marks(context: ReplyContext) -> MarkSet | None:
     """The compact openings of a reply whose calls have a grammar."""
     if context.openings is None:
         return None
-    return _mark_set(tuple(one.mark for one in context.openings if one.compact))
+    return _mark_set(tuple(opening.mark for opening in context.openings if opening.compact))
 
 
 @lru_cache(maxsize=4)

@@ -122,7 +122,7 @@ class TextBuffer:
             sink(self._take(len(self._text) - self._at))
 
     def look_ahead(self, pattern: re.Pattern[str], limit: int) -> Incremental[str]:
-        """What `read_run` would read, at most `limit` characters, without reading it."""
+        """Returns what `read_run` would read, at most `limit` characters, without reading it."""
         while True:
             found = pattern.match(self._text, self._at, self._at + limit)
             run = "" if found is None else found.group()

@@ -49,7 +49,7 @@ class ReplyReader:
         self._add(CallArguments, text)
 
     def begin_call(self, name: str, call_id: str | None = None) -> None:
-        """From here on it is a call, whatever follows."""
+        """Begins a call: from here on the text is one, whatever follows."""
         assert name in self.tools
         self._flush()
         self.buffer.commit()
@@ -134,7 +134,7 @@ class IncrementalParser(ReplyParser):
 
 
 class PlainParser(ReplyParser):
-    """For replies that are all content."""
+    """A parser of replies that are all content."""
 
     def push(self, text: str) -> list[Piece]:
         return [Content(text)] if text else []

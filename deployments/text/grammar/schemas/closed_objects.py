@@ -64,7 +64,7 @@ class _Closer:
 
 
 def _pointer(key: str) -> str:
-    """As JSON Pointer writes it."""
+    """Writes a key as JSON Pointer does."""
     return key.replace("~", "~0").replace("/", "~1")
 
 

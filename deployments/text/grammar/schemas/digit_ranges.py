@@ -28,7 +28,7 @@ def range_regex(low: Bound | None, high: Bound | None, is_integer: bool) -> str:
     if low is None or low.value < 0:
         most = None if low is None else -low
         least = Bound(0, False) if high is None or high.value >= 0 else -high
-        parts += [f"-{one}" for one in _magnitudes(least, most, is_integer)]
+        parts += [f"-{magnitude}" for magnitude in _magnitudes(least, most, is_integer)]
     if high is None or high.value >= 0:
         least = Bound(0) if low is None or low.value < 0 else low
         parts += _magnitudes(least, high, is_integer)
@@ -40,14 +40,14 @@ def _magnitudes(low: Bound, high: Bound | None, is_integer: bool) -> list[str]:
     if is_integer:
         return _integers(_first(low), None if high is None else _last(high), "")
     first, behind_first = _digits(low)
-    above = [f"{first}{one}" for one in _at_least("", behind_first, low.included)]
+    above = [f"{first}{fraction}" for fraction in _at_least("", behind_first, low.included)]
     if high is None:
         return [*above, *_integers(first + 1, None, FRACTION)]
     last, behind_last = _digits(high)
     if first == last:
         between = _between(behind_first, low.included, behind_last, high.included)
-        return [f"{first}{one}" for one in between]
-    below = [f"{last}{one}" for one in _at_most("", behind_last, high.included)]
+        return [f"{first}{fraction}" for fraction in between]
+    below = [f"{last}{fraction}" for fraction in _at_most("", behind_last, high.included)]
     inner = _integers(first + 1, last - 1, FRACTION)
     return [*above, *inner, *below] if first < last else []
 

@@ -174,16 +174,18 @@ class _Writer:
         several = part["allOf"]
         rest = {name: value for name, value in part.items() if name != "allOf"}
         parts: list[object] = [rest, *(several if isinstance(several, list) else [])]
-        parts = [one for one in parts if one not in ({}, True)]
+        parts = [schema for schema in parts if schema not in ({}, True)]
         if len(parts) == 1 and isinstance(parts[0], Mapping):
             return parts[0]
-        parts = [self._resolved(one) for one in parts]
+        parts = [self._resolved(schema) for schema in parts]
         merged: dict[str, object] = {}
-        for one in parts:
-            if not isinstance(one, Mapping) or not one.keys() <= NUMERIC | ANNOTATIONS:
+        for schema in parts:
+            if not isinstance(schema, Mapping) or not schema.keys() <= NUMERIC | ANNOTATIONS:
                 raise NotExact("`allOf`")
-            for name in NUMERIC.intersection(one):
-                merged[name] = _both(name, merged[name], one[name]) if name in merged else one[name]
+            for name in NUMERIC.intersection(schema):
+                merged[name] = (
+                    _both(name, merged[name], schema[name]) if name in merged else schema[name]
+                )
         return merged
 
     def _resolved(self, part: object) -> object:
@@ -197,24 +199,24 @@ class _Writer:
             raise NotExact(f"`{name}` beside other keywords")
         if not isinstance(several, list):
             raise NotExact(f"`{name}`")
-        kinds = [kind for one in several for kind in _without_integers(_types(one))]
+        kinds = [kind for schema in several for kind in _without_integers(_types(schema))]
         if name == "oneOf" and len(kinds) != len({*kinds}):
             raise NotExact("`oneOf` of one type")
         if "type" in part and any(
-            "type" not in one or _types(one) - _types(part) for one in several
+            "type" not in schema or _types(schema) - _types(part) for schema in several
         ):
             raise NotExact(f"`type` beside `{name}`")
-        return "(" + " | ".join(self._lark(one) for one in several) + ")"
+        return "(" + " | ".join(self._lark(schema) for schema in several) + ")"
 
     def _literals(self, part: Schema) -> str:
         if not part.keys() <= LITERALS | {"type"} or len(LITERALS.intersection(part)) > 1:
             raise NotExact("`const` or `enum` beside other keywords")
         listed = part["enum"] if "enum" in part else [part["const"]]
         schemas = [as_schema(each) for each in listed] if isinstance(listed, list) else []
-        allowed = [one for one in schemas if _types(one) & _with_integers(_types(part))]
+        allowed = [schema for schema in schemas if _types(schema) & _with_integers(_types(part))]
         if not allowed:
             raise NoValue("`enum`")
-        return "(" + " | ".join(self._lark(one) for one in allowed) + ")"
+        return "(" + " | ".join(self._lark(schema) for schema in allowed) + ")"
 
     def _typed(self, kind: str, part: Schema) -> str:
         """The values of one type."""
@@ -248,8 +250,8 @@ class _Writer:
         assert isinstance(required, list)
         known = {**named, **{name: more for name in required if name not in named}}
         items = [
-            (self._add("pair", f'{_quoted(name)} ":" {self._value(one)}'), name in required)
-            for name, one in known.items() if one is not False
+            (self._add("pair", f'{_quoted(name)} ":" {self._value(value)}'), name in required)
+            for name, value in known.items() if value is not False
         ]  # fmt: skip
         if any(known[name] is False for name in required):
             raise NoValue("`required`")
@@ -283,7 +285,7 @@ class _Writer:
         if isinstance(more, list) or (most is not None and not isinstance(most, int)):
             raise NotExact("`items`")
         parts = prefix[:most]
-        items = [(self._value(one), index < least) for index, one in enumerate(parts)]
+        items = [(self._value(schema), index < least) for index, schema in enumerate(parts)]
         rest = "" if more is False or most == len(parts) else self._value(more)
         if most is not None and least > most:
             raise NoValue(f"minItems {least}, maxItems {most}")

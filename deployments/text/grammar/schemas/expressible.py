@@ -142,5 +142,5 @@ class Reducer:
 
 
 def _rank(name: str) -> tuple[bool, bool]:
-    """What is for the other items or properties comes after what these are."""
+    """Ranks a keyword: one for the other items or properties comes after those for certain ones."""
     return name not in FIRST, name in ("items", "unevaluatedItems", "unevaluatedProperties")

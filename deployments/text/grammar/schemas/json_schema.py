@@ -177,11 +177,11 @@ def _n_combined(part: object, whole: Mapping[str, object], counted: dict[int, in
         if isinstance(reference, str):
             together.append(_target(whole, reference))
         n = int("pattern" in part)
-        n += sum(_n_combined(one, whole, counted) for one in together)
+        n += sum(_n_combined(schema, whole, counted) for schema in together)
         for name in ("anyOf", "oneOf"):
             either = part.get(name)
             parts = either if isinstance(either, list) else ()
-            n += max((_n_combined(one, whole, counted) for one in parts), default=0)
+            n += max((_n_combined(schema, whole, counted) for schema in parts), default=0)
         counted[id(part)] = n
     return counted[id(part)]
 
@@ -199,7 +199,7 @@ def _target(whole: Mapping[str, object], reference: str) -> object:
 
 def n_pattern_properties(schema: Mapping[str, object]) -> int:
     named = (part.get("patternProperties") for part in _all_schemas(schema))
-    return sum(len(one) for one in named if isinstance(one, Mapping))
+    return sum(len(properties) for properties in named if isinstance(properties, Mapping))
 
 
 def _all_schemas(schema: Mapping[str, object]) -> Iterator[Mapping[str, object]]:

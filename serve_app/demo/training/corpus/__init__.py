@@ -58,7 +58,7 @@ class Case:
 
 
 def chats(seed: int | str, shares: Mapping[str, float] = EARLY) -> Iterator[Chat]:
-    """Of some skills, each drawn as often as its share says."""
+    """Yields chats of some skills, each drawn as often as its share says."""
     draw = SeededDraw(seed)
     while True:
         yield _chat(draw, shares)
@@ -109,7 +109,7 @@ def _composed(draw: SeededDraw, drawn: list[Talk]) -> Chat:
 
 
 def written(exchange: Exchange) -> Exchange:
-    """As a person would write it with care."""
+    """Returns the exchange as a person would write it with care."""
     question = capital(exchange.question)
     if QUESTION.fullmatch(question):
         question = f"{question[:-1]}?"
@@ -117,7 +117,7 @@ def written(exchange: Exchange) -> Exchange:
 
 
 def typed(draw: SeededDraw, exchange: Exchange) -> Exchange:
-    """As a person would type it: asked for briefly, or written carelessly."""
+    """Returns the exchange as a person would type it: asked for briefly, or written carelessly."""
     if exchange.exact:
         return exchange
     if exchange.short and not exchange.thought and draw.chance(0.06):

@@ -40,7 +40,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Expect:
-    """What a right reply has. `says`: each of these words; `exactly`: this and nothing else.
+    """The marks of a right reply. `says`: each of these words; `exactly`: this and nothing else.
 
     `any_of`: at least so many of these. `thinks`: whether there is a thought before the answer.
     """
@@ -103,7 +103,7 @@ class SampleTool:
 
 @dataclass(frozen=True)
 class Talk:
-    """What one skill writes: exchanges that belong together, and what they need around them."""
+    """The text of one skill: exchanges that belong together, and what they need around them."""
 
     exchanges: list[Exchange]
     system: str = ""

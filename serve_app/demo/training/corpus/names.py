@@ -63,7 +63,7 @@ def _invented(rng: Random) -> str:
 
 
 def _glued(rng: Random) -> str:
-    """Of parts of what there is, so that whatever tokens words have, all of them get copied."""
+    """Glues parts of known words, so that whatever tokens words have, all of them get copied."""
     first, last = rng.choice(PARTS), rng.choice(PARTS)
     return first[: rng.randint(2, len(first))] + last[rng.randint(0, len(last) - 2) :]
 

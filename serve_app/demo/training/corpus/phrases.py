@@ -39,7 +39,7 @@ def capital(text: str) -> str:
 
 
 def stopped(text: str) -> str:
-    """As a whole sentence, so that another may follow."""
+    """Makes a whole sentence of a text, so that another may follow."""
     return text if text[-1] in ".?!" else f"{text}."
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def normal(text: str) -> str:
-    """What stays the same however carelessly a text is typed."""
+    """Returns what stays the same however carelessly a text is typed."""
     return " ".join("".join(c if c.isalnum() else " " for c in text.casefold()).split())
 
 
@@ -56,7 +56,7 @@ class SeededDraw(Random):
         return self.choice(parted(tuple(phrasings))[self.held])
 
     def new(self, make: Callable[[Random], T]) -> T:
-        """What belongs to this side of all that is made; its `str` decides."""
+        """Makes values until one belongs to this side; its `str` decides."""
         while True:
             made = make(self)
             if is_held(made) == self.held:

@@ -150,7 +150,7 @@ def _named(draw: SeededDraw, exchange: Exchange) -> Exchange:
 
 
 def blind(draw: SeededDraw) -> Chat:
-    """What a picture is asked for, without one."""
+    """Makes a chat that asks about a picture, without one."""
     ask = draw.choice((questions.DESCRIBE, questions.SHAPE, questions.READ_NUMBER, questions.READ))
     exchange = said(draw.ask(ask), NO_PICTURE[0], "no picture")
     return Chat(typed(draw, written(exchange)).turns())

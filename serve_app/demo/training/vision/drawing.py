@@ -145,7 +145,7 @@ def _writing(picture: Image.Image, scene: Writing, fill: Colour) -> None:
 
 
 def letter_spans(scene: Writing) -> list[tuple[float, float]]:
-    """Where each letter begins and ends, as shares of the side, before the line is turned."""
+    """Returns the span of each letter, as shares of the side, before the line is turned."""
     font = _font(round(scene.size * SIDE))
     ends = [font.getlength(scene.text[:count]) / SIDE for count in range(len(scene.text) + 1)]
     left = scene.x - ends[-1] / 2

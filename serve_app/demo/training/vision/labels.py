@@ -1,4 +1,4 @@
-"""What stands in each patch of a picture, for the heads that teach the tower to see.
+"""Labels of what is in each patch of a picture, for the heads that teach the tower to see.
 
 Beside a thing and its colour they tell what questions are about: where it lies, which one it is of
 its line, how many there are, what the line says. So a patch has the answer before the language
@@ -40,9 +40,12 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom, as shares o
 
 
 class Label(NamedTuple):
-    """Of a patch; 0 where there is none. order: the thing's place among all, letters' and bars'
-    alone. alike, coloured: how many there are of this thing, and of this colour. all: how many
-    things there are, in each patch. first to fifth: the letters of a line, in each of its patches.
+    """The labels of a patch; 0 where there is none.
+
+    order: the thing's place among all; for letters and bars alone.
+    alike, coloured: how many there are of this thing, and of this colour.
+    all: how many things there are, in each patch.
+    first to fifth: the letters of a line, in each of its patches.
     """
 
     thing: int = 0
@@ -94,7 +97,7 @@ def labels(scene: Scene, grid: int) -> Tensor:
 
 
 def _add_line(found: Tensor, scene: Writing, boxes: Sequence[tuple[str, str, Box]]) -> None:
-    """To each patch that the line touches."""
+    """Adds the letters of a line to each patch that it touches."""
     grid = len(found)
     (left, top), (right, bottom) = boxes[0][2][:2], boxes[-1][2][2:]
     rows = slice(max(0, floor(top * grid)), ceil(bottom * grid))

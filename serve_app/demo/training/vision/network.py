@@ -99,7 +99,7 @@ def words_of(tokenizer: PreTrainedTokenizerFast) -> list[Tensor]:
 def naming_loss(
     network: SightNetwork, pictures: Tensor, labels: Tensor, words: list[Tensor]
 ) -> Tensor:
-    """Of all labels, the sum of mean cross entropies over patches.
+    """Returns the sum over all labels of mean cross entropies over patches.
 
     pictures: as `looked_at`; labels: [pictures, patches, heads]; words: as `words_of`
     """

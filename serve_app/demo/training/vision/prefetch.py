@@ -68,7 +68,7 @@ def drawn(tokenizer: PreTrainedTokenizerFast, wanted: Wanted) -> Step:
 
 @contextmanager
 def prefetching() -> Iterator[Callable[[Wanted], Future[Step]]]:
-    """What begins to draw a step's pictures, while the block runs."""
+    """Yields a function that begins to draw a step's pictures, while the block runs."""
     # Spawned: a fork would have torch's threads without their work.
     with ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,)) as process:
         yield lambda wanted: process.submit(_drawn, wanted)

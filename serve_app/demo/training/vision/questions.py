@@ -1,4 +1,4 @@
-"""What is asked of a picture, and the answer that its scene makes right.
+"""Questions about a picture, and the answer that its scene makes right.
 
 The law: an answer follows from the scene alone, and a question has one right answer.
 """
@@ -150,7 +150,7 @@ def shape(draw: SeededDraw, scene: Shapes) -> Exchange:
 
 
 def count(draw: SeededDraw, scene: Shapes) -> Exchange:
-    """Of all shapes, of one kind, of one colour; rarely of what is not there."""
+    """Asks how many shapes there are, of all, a kind or a colour; rarely of what is not there."""
     by_shape = Counter(item.shape for item in scene.items)
     by_colour = Counter(item.colour for item in scene.items)
     kind = draw.random()
@@ -186,7 +186,7 @@ def _relations(item: Item, other: Item) -> list[str]:
 
 
 def relation(draw: SeededDraw, scene: Shapes) -> Exchange | None:
-    """With three shapes, what lies next to one may be either of two: such are not asked."""
+    """Asks what lies next to one of two shapes. With three it may be either of two: None then."""
     if len(scene.items) != 2:
         return None
     item, other = draw.sample(scene.items, 2)
@@ -231,7 +231,7 @@ def is_there(draw: SeededDraw, scene: Shapes) -> Exchange:
 
 
 def describe(draw: SeededDraw, scene: Shapes) -> Exchange | None:
-    """From left to right."""
+    """Asks for a description, which has the shapes from left to right."""
     if not scene.is_uniform and len({item.name for item in scene.items}) < len(scene.items):
         return None
     if len(scene.items) > 3 and not scene.is_uniform:
@@ -255,7 +255,7 @@ def read_number(draw: SeededDraw, scene: Writing) -> Exchange:
 
 
 def read_word(draw: SeededDraw, scene: Writing) -> Exchange:
-    """In small letters, however it is written."""
+    """Asks for the word, which the answer has in small letters, however it is written."""
     word = scene.text.lower()
     question = draw.ask(READ_WORD if draw.chance(0.7) else READ)
     return said(question, f"It says {word}.", word, short=word)

@@ -1,4 +1,4 @@
-"""What a picture shows, before it is drawn: shapes, writing, or bars, a function of chance alone.
+"""Scenes of pictures, before these are drawn: shapes, writing, or bars, a function of chance alone.
 
 The law: a pair of a shape and a colour, a number, and a row of bars' colours are for training or
 for evaluation, by the rule of `corpus.split`; the scenes of one side have nothing of the other's.
@@ -66,7 +66,7 @@ class Item:
 
     @property
     def place(self) -> str:
-        """Where it clearly lies, such as "top left"; empty where that is no matter of course."""
+        """The place where it clearly lies, such as "top left"; empty where that is not clear."""
         row, column = third(self.y, ROWS), third(self.x, COLUMNS)
         if not (row and column):
             return ""
@@ -100,7 +100,7 @@ class Writing:
 
 @dataclass(frozen=True)
 class Bars:
-    """From left to right; heights as shares of the axis."""
+    """Bars from left to right; heights as shares of the axis."""
 
     colours: tuple[str, ...]
     heights: tuple[float, ...]
@@ -126,7 +126,7 @@ Scene = Shapes | Writing | Bars
 
 
 def third(at: float, names: tuple[str, str, str]) -> str:
-    """Of the side; empty where that is not clear."""
+    """Names the third of the side that a point is in; empty where that is not clear."""
     if at <= SIDE_ENDS:
         return names[0]
     if at >= 1 - SIDE_ENDS:
@@ -167,7 +167,7 @@ def few(draw: SeededDraw, count: int) -> Shapes:
 
 
 def many(draw: SeededDraw, count: int) -> Shapes:
-    """To be counted: all alike, or of one shape, one colour, two kinds, or anything."""
+    """Draws shapes to be counted: all alike, of two kinds at most, or of five at most."""
     ground, kind = background(draw), draw.random()
     first = pair(draw, ground)
     if kind < 0.45:
@@ -177,7 +177,7 @@ def many(draw: SeededDraw, count: int) -> Shapes:
 
 
 def _placed(draw: SeededDraw, pairs: list[tuple[str, str]]) -> tuple[Item, ...]:
-    """Without overlap; one angle and, mostly, one size for all of a scene is as people draw."""
+    """Places shapes without overlap, mostly of one size and upright, as people draw them."""
     count = len(pairs)
     while True:
         greatest = (0.7, 0.42, 0.34, 0.3, 0.27)[count - 1]
@@ -208,7 +208,7 @@ def _room(draw: SeededDraw, item: Item, others: list[Item]) -> Item | None:
 
 
 def number(draw: SeededDraw) -> Writing:
-    """Of one to three digits; single digits are too few to be held out."""
+    """Draws a number of one to three digits; single digits are too few to be held out."""
     digits = draw.choices((1, 2, 3), (3, 4, 3))[0]
     if digits == 1:
         return _written(draw, str(draw.randrange(10)))

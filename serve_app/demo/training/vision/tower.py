@@ -65,7 +65,7 @@ class Tower(nn.Module):
         self.projector_biases = zeros(2, language)
 
     def matrices(self) -> list[list[nn.Parameter]]:
-        """What Muon trains, by shape."""
+        """Returns the matrices that Muon trains, by shape."""
         return [list(alike) for alike in (self.qkv, self.out, self.up, self.down)]
 
 
@@ -80,7 +80,7 @@ def seen(tower: Tower, pixels: Tensor) -> Tensor:
 
 
 def looked_at(tower: Tower, pixels: Tensor) -> Tensor:
-    """As the language model takes them: [pictures, patches, language hidden]"""
+    """Returns patches as the language model takes them: [pictures, patches, language hidden]"""
     patches = seen(tower, light(pixels))
     first, second = map(light, tower.projector)
     bias, second_bias = light(tower.projector_biases)

@@ -57,7 +57,10 @@ class Sum:
 
     @property
     def is_held(self) -> bool:
-        """What others are made of, small sums and the tables to ten, is never held out."""
+        """Whether it is held out.
+
+        Small sums and the tables to ten never are, because others are made of them.
+        """
         known = min(self.a, self.b) < 2 or max(self.a, self.b, self.result) <= 20
         tables = {"*": max(self.a, self.b), "/": max(self.b, self.result)}
         return not known and tables.get(self.sign, 11) > 10 and is_held(self.key)

@@ -1,4 +1,4 @@
-"""What Manta is and how it is used, as the README has it."""
+"""Questions about Manta and its use, with answers as the README has them."""
 
 from serve_app.demo.training.corpus.chat import Talk, one
 from serve_app.demo.training.corpus.split import SeededDraw

@@ -251,7 +251,7 @@ def told(draw: SeededDraw, thing: Thing) -> Told:
 
 
 def several(draw: SeededDraw, count: int) -> list[Told]:
-    """Of different things; a color is a colour."""
+    """Draws facts about different things; a color is a colour."""
     found: list[Told] = []
     while len(found) < count:
         one = told(draw, draw.choice(THINGS))
@@ -282,7 +282,7 @@ def at_once(draw: SeededDraw) -> Talk:
 
 
 def not_told(draw: SeededDraw) -> Talk:
-    """What is asked before it was told, or when something else was."""
+    """Asks for something before it was told, or when something else was."""
     missing, *known = several(draw, draw.choice((1, 1, 2)))
     question = missing.ask(draw).question
     answer = missing.thing.unknown.format(k=missing.kind)

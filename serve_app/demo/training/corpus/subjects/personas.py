@@ -92,7 +92,7 @@ def _named(draw: SeededDraw) -> Talk:
 
 
 def _informed(draw: SeededDraw) -> Talk:
-    """What the system prompt says, and that it does not say all."""
+    """Asks for what the system prompt says, and at times for what it does not say."""
     keys = draw.sample(list(FACTS), draw.randint(2, 5))
     known = {key: FACTS[key](draw) for key in keys[1:]}
     lines = [f"The {key} is {value}." for key, value in known.items()]

@@ -61,7 +61,7 @@ def _thought(question: str, first: Sum, second: Sum, answer: str) -> Exchange:
 
 
 def reasoning(draw: SeededDraw) -> Talk:
-    """With the switch of the template, or asked for in words; else the steps are in the answer."""
+    """Asks for thoughts by the template's switch or in words; else the steps are in the answer."""
     asked = draw.choice((two_steps, story))(draw)
     way = draw.random()
     if way < 0.6:

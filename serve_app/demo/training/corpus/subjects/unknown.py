@@ -1,4 +1,4 @@
-"""What the model cannot know, and polite answers to everything off its few topics."""
+"""Things that the model cannot know, and polite answers to everything off its few topics."""
 
 from serve_app.demo.training.corpus.chat import Exchange, Expect, Talk, one, said
 from serve_app.demo.training.corpus.names import name, word

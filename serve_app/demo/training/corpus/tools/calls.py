@@ -84,7 +84,7 @@ def asked(
 def result_of(
     draw: SeededDraw, tool: Use, values: tuple[Value, ...]
 ) -> tuple[str, str, tuple[str, ...]]:
-    """What the tool says, what is said of it, and the words that have to be in that."""
+    """Returns what the tool says, what is said of it, and the words that have to be in that."""
     if draw.chance(0.1):
         why = draw.choice(FAILURES)
         shown = compact({"error": why}) if draw.chance(0.7) else f"Error: {why}"
@@ -163,7 +163,7 @@ def _joined(question: str, parts: list[Exchange]) -> Exchange:
 
 
 def without(draw: SeededDraw) -> Talk:
-    """What none of the tools can do."""
+    """Asks for what none of the tools can do."""
     wanted, *others = different(draw, draw.choice((2, 2, 3, 4)))
     return Talk([_refused(draw, wanted)], tools=tuple(each.tool for each in others))
 

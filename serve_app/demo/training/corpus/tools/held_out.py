@@ -115,7 +115,7 @@ def written_calling(draw: SeededDraw) -> Talk:
 
 
 def written_without(draw: SeededDraw) -> Talk:
-    """What some of them can do is asked of others."""
+    """Asks some tools for what only another one can do."""
     wanted, *others = draw.sample(WRITTEN, draw.randint(2, 4))
     question = wanted.exchange(draw).question
     return Talk([said(question, NO_TOOL, "no tool")], tools=tuple(each.tool for each in others))

@@ -1,4 +1,4 @@
-"""What tools are about: things to look up, make, send, set, end, search, book and do."""
+"""Subjects of tools: things to look up, make, send, set, end, search, book and do."""
 
 from serve_app.demo.training.corpus.phrases import listed, table
 

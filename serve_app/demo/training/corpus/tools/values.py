@@ -1,4 +1,4 @@
-"""What stands in arguments and results of calls: values that can only be read, never guessed."""
+"""Values in arguments and results of calls: they can only be read, never guessed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Slot:
 
 
 def number(least: int, most: int) -> Callable[[SeededDraw], int]:
-    """Of few numbers none is held out."""
+    """Returns a maker of numbers in a range. In a small range none is held out."""
     if most - least < 30:
         return lambda draw: draw.randint(least, most)
     return lambda draw: draw.new(lambda rng: rng.randint(least, most))
@@ -85,7 +85,7 @@ def unit(draw: SeededDraw) -> str:
 
 
 def found(draw: SeededDraw) -> Value:
-    """What a tool may find."""
+    """Draws what a tool may find."""
     makers: tuple[Callable[[SeededDraw], Value], ...] = (
         number(1, 9999),
         number(1, 99),
