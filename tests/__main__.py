@@ -43,7 +43,7 @@ N_SLOWEST = 15
 
 @dataclass
 class Results:
-    """What all stages together came to."""
+    """The results of all stages together."""
 
     codes: list[int] = field(default_factory=list)
     tests: Counter[str] = field(default_factory=Counter)

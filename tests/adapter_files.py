@@ -10,7 +10,7 @@ MODULE = "base_model.model.model.layers.0.self_attn.q_proj"
 
 
 def save_small_adapter(folder: Path, seed: int = 1, rank: int = 4) -> Path:
-    """For no model in particular. Another seed makes other files."""
+    """Saves an adapter for no model in particular. Another seed makes other files."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {"peft_type": "LORA", "r": rank, "lora_alpha": 8}
     (folder / "adapter_config.json").write_text(json.dumps(config))

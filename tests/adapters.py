@@ -33,7 +33,7 @@ CONFIG: dict[str, object] = {
 
 
 def step_with_adapters(slots: Sequence[int], new_len: Sequence[int]) -> StepInputs:
-    """Of rows with these slots and so many tokens each, and nothing else."""
+    """Returns a step whose rows have these slots and so many tokens each, and nothing else."""
     nothing = np.empty(0, dtype=np.int64)
     return StepInputs(
         *(nothing, nothing, nothing, np.array(new_len), nothing, nothing, nothing),
@@ -72,7 +72,7 @@ def make_adapter(
     targets: Sequence[str] = ALL_TARGETS,
     scale: float = 1.0,
 ) -> Adapter:
-    """As a request names it. The model must not be fused."""
+    """Saves an adapter and returns it as a request names it. The model must not be fused."""
     tensors = lora_tensors(model, seed, rank, targets)
     path = save_adapter(folder, tensors, r=rank)
     return Adapter(path, read_adapter_info(path).digest, scale)

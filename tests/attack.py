@@ -1,4 +1,4 @@
-"""What one client can do to another one, tried on a real server: `python -m tests.attack`.
+"""Attacks of one client on another one, tried on a real server: `python -m tests.attack`.
 
 It starts a `serve run` with two keys behind Serve's Python proxy, and one behind HAProxy in
 throughput mode. Each check is a line: whether it holds, its figure, and the limit. The exit code
@@ -37,7 +37,10 @@ AMBIGUOUS = 'start: e\ne: e e | "a" | "b" | " " | e "x" e | e e e'
 
 
 class Attacked(Server):
-    """With two keys; `anthropic` alone is open, for what only a server without keys checks."""
+    """A server with two keys.
+
+    `anthropic` alone is open, for what only a server without keys checks.
+    """
 
     def __init__(self, folder: Path, model: Path, mode: str) -> None:
         keys = {"api_keys": [A, B]}
@@ -65,8 +68,11 @@ class Attacked(Server):
         return int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
 
     def own_mib(self, application: str) -> float:
-        """Without the pages of Ray's object store, which belong to the node and are used again:
-        Serve's Python proxy hands bodies over in them."""
+        """Returns the memory that a replica of the application has for itself.
+
+        The pages of Ray's object store are left out: they belong to the node and are used again.
+        Serve's Python proxy hands bodies over in them.
+        """
         [pid] = self.replicas("[^:.]*", application)
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("RssAnon:"))
@@ -85,7 +91,7 @@ class Checks:
 
 
 def bodies() -> Mapping[str, tuple[str, bytes]]:
-    """Of 15 MB each, by what they are of."""
+    """Returns bodies of 15 MB each with the paths they are sent to, by what they consist of."""
 
     def filled(head: bytes, item: bytes, tail: bytes) -> bytes:
         n = (BODY_BYTES - len(head) - len(tail)) // (len(item) + 1)
@@ -287,11 +293,11 @@ def priorities(server: Attacked, check: Checks) -> None:
             pool.submit(server.complete, A, prompt=f"{number}", max_tokens=64, priority=-1000)
             for number in range(200)
         ]
-        server.eventually(lambda: sum(one.done() for one in first) >= 1)
+        server.eventually(lambda: sum(future.done() for future in first) >= 1)
         server.complete(B, prompt="x", max_tokens=8)
-        waiting = sum(not one.done() for one in first)
-        for one in first:
-            one.result()
+        waiting = sum(not future.done() for future in first)
+        for future in first:
+            future.result()
     check("10 of 200 with priority, those that another one overtook", waiting, ">= 50",
           waiting >= 50)  # fmt: skip
 
@@ -309,11 +315,11 @@ def long_answers(server: Attacked, check: Checks) -> None:
             pool.submit(server.complete, A, prompt=f"{number}", max_tokens=400)
             for number in range(300)
         ]
-        server.eventually(lambda: sum(one.done() for one in long) >= 1)
+        server.eventually(lambda: sum(future.done() for future in long) >= 1)
         waited = max(seconds() for _ in range(3))
-        left = sum(not one.done() for one in long)
-        for one in long:
-            one.result()
+        left = sum(not future.done() for future in long)
+        for future in long:
+            future.result()
     check("10 one token behind 300 answers of 400", f"{waited:.2f} s, {left} left",
           f"<= {MAX_WAIT_S:g} s", waited <= MAX_WAIT_S and left > 64)  # fmt: skip
 
@@ -324,8 +330,8 @@ def headers(server: Attacked, check: Checks) -> None:
     status = server.http.post("/v1/messages", json=body, headers=named).status_code
     check("11 a foreign Host without keys", str(status), "421", status == 421)
     statuses = [
-        server.post("/v1/completions", {"prompt": "x"}, **{"x-request-id": one}).status_code
-        for one in ("a b", "x" * 513)
+        server.post("/v1/completions", {"prompt": "x"}, **{"x-request-id": request_id}).status_code
+        for request_id in ("a b", "x" * 513)
     ]
     check("13 an unusable X-Request-ID", str(statuses), "400", statuses == [400, 400])
 
@@ -351,12 +357,15 @@ def attack(mode: str) -> int:
         print(f"       {mode:10} starting a server", flush=True)
         server = Attacked(Path(folder), model, mode)
         with server:
-            for one in ATTACKS:
+            for attempt in ATTACKS:
                 try:
-                    one(server, check)
+                    attempt(server, check)
                 except Exception as failure:
                     check(
-                        getattr(one, "__name__", "attack"), repr(failure)[:300], "no failure", False
+                        getattr(attempt, "__name__", "attack"),
+                        repr(failure)[:300],
+                        "no failure",
+                        False,
                     )
     return check.failed
 

@@ -38,7 +38,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported lives to the end: no collection of garbage looks at it again."""
+    """Freezes what was imported. It lives to the end: no garbage collection looks at it again."""
     gc.freeze()
     gc.enable()
 

@@ -32,7 +32,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(params=KINDS)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of an empty store."""
+    """The URL of an empty store."""
     if request.param == "postgres":
         found: str = request.getfixturevalue("postgres")
         asyncio.run(_empty(found))

@@ -106,7 +106,7 @@ def texts(n: int, longest: int = 60, seed: int = 0) -> list[tuple[int, ...]]:
 
 @torch.inference_mode()
 def hidden_states(model: PreTrainedModel, ids: Sequence[int], second_at: int = 0) -> Floats:
-    """What transformers makes of one text alone. [tokens, hidden]"""
+    """Returns transformers' hidden states of one text alone, [tokens, hidden]."""
     arguments: dict[str, Tensor] = {"input_ids": torch.tensor([ids])}
     if second_at:
         arguments["token_type_ids"] = (torch.arange(len(ids)) >= second_at).long()[None]

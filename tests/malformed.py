@@ -272,7 +272,7 @@ def cases() -> Iterator[Malformed]:
             yield Malformed(endpoint.protocol, method, endpoint.path, JSON, b"", 405, method)
         yield Malformed(endpoint.protocol, "POST", endpoint.path + "//", JSON, b"{}", 404, "POST")
     for protocol in dict.fromkeys(endpoint.protocol for endpoint in ENDPOINTS):
-        first = next(one for one in ENDPOINTS if one.protocol == protocol)
+        first = next(candidate for candidate in ENDPOINTS if candidate.protocol == protocol)
         yield _post(first, TOO_LARGE, str(BODY_LIMIT), 413)
         unknown = {**first.right, "model": "nobody's"}
         yield _post(first, json.dumps(unknown).encode(), "nobody's", 404)

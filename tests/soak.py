@@ -59,7 +59,7 @@ pinned = true
 
 @dataclass
 class Process:
-    """What one process of the graph held, sample by sample."""
+    """The memory, files and threads of one process of the graph, sample by sample."""
 
     rss: list[int] = field(default_factory=list)  # bytes
     files: list[int] = field(default_factory=list)
@@ -163,7 +163,9 @@ class Traffic:
 
     def _long(self) -> Asked:
         """It takes long enough to be left."""
-        asked = self._rng.choice([one for one in ASKED if one.name.endswith("text")])
+        asked = self._rng.choice(
+            [candidate for candidate in ASKED if candidate.name.endswith("text")]
+        )
         limit = "max_output_tokens" if "max_output_tokens" in asked.body else "max_tokens"
         return Asked(
             asked.name, asked.path, {**asked.body, limit: 500}, "", "", headers=asked.headers

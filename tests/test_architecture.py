@@ -36,6 +36,12 @@ TOP_LEVEL = {
 MAX_LINES = 399  # of a file
 MAX_MODULES = 20  # of a folder
 TABLES = ROOT / "tests" / "text" / "dialects" / "tables"  # data: transcripts, a file a family
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+# A docstring that begins so has no subject, or its verb comes late.
+NO_BEGINNINGS = {
+    *("Also", "As", "By", "For", "From", "In", "Of", "That", "Those", "To"),
+    *("What", "Where", "With", "Without"),
+}
 FOLDERS = sorted({path.parent for path in SOURCES} - {TABLES})
 # What each part of the tree must not import, anywhere in it.
 FORBIDDEN = {
@@ -96,7 +102,7 @@ INTERFACES = (
 
 @cache
 def imports(path: Path) -> frozenset[str]:
-    """What a file imports, as `module.name`; in functions and under TYPE_CHECKING too."""
+    """Returns the imports of a file as `module.name`, in functions and under TYPE_CHECKING too."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -197,31 +203,48 @@ def test_a_folder_has_few_modules(folder: Path) -> None:
     assert len(modules) <= MAX_MODULES
 
 
-def test_every_file_is_short_and_says_what_it_owns() -> None:
-    texts = {str(path.relative_to(ROOT)): path.read_text() for path in SOURCES}
-    assert not [name for name, text in texts.items() if len(text.splitlines()) > MAX_LINES]
-    silent = (
-        name for name, text in texts.items() if text and not ast.get_docstring(ast.parse(text))
-    )
-    assert not [*silent], "no sentence on what the module owns"
+def complaints(path: Path) -> Iterator[str]:
+    """Yields what a reader misses in a file, and what makes its sentences hard to read."""
+    text = path.read_text()
+    if len(text.splitlines()) > MAX_LINES:
+        yield "is too long"
+    tree = ast.parse(text)
+    if text and not ast.get_docstring(tree):
+        yield "has no sentence on what the module owns"
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED):
+            found = re.match(r"\w+", ast.get_docstring(node) or "")
+            if found and found[0] in NO_BEGINNINGS:
+                yield f"has a docstring without a subject or a verb: {ast.get_docstring(node)}"
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+            names = {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
+            if "one" in names:
+                yield f"has a loop over `one`, which says nothing: {ast.unparse(node.iter)}"
+
+
+def test_every_file_is_short_and_easy_to_read() -> None:
+    found = [f"{path.relative_to(ROOT)} {said}" for path in SOURCES for said in complaints(path)]
+    assert not found
 
 
 def public_functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Functions of a module, and methods of its public classes, that others may call."""
     for node in ast.parse(path.read_text()).body:
         public = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-        for one in [node, *(node.body if public and isinstance(node, ast.ClassDef) else ())]:
-            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
-                marks = {ast.unparse(mark) for mark in one.decorator_list}
-                if not one.name.startswith("_") and not marks & {"overload", "property"}:
-                    yield one
+        for statement in [node, *(node.body if public and isinstance(node, ast.ClassDef) else ())]:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                marks = {ast.unparse(mark) for mark in statement.decorator_list}
+                if not statement.name.startswith("_") and not marks & {"overload", "property"}:
+                    yield statement
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_every_public_function_of_an_interface_has_a_docstring(interface: str) -> None:
     place = ROOT / interface
     for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-        missing = [one.name for one in public_functions(path) if not ast.get_docstring(one)]
+        missing = [
+            function.name for function in public_functions(path) if not ast.get_docstring(function)
+        ]
         assert not missing, f"{path.relative_to(ROOT)}: {missing}"
 
 

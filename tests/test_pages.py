@@ -42,8 +42,8 @@ def test_the_readme_is_short() -> None:
 
 
 def test_the_readme_has_two_commands_of_one_line() -> None:
-    commands = [one.text for one in blocks("bash")]
-    assert [one.page for one in blocks("bash")] == [ROOT / "README.md"] * 2
+    commands = [block.text for block in blocks("bash")]
+    assert [block.page for block in blocks("bash")] == [ROOT / "README.md"] * 2
     assert [command.count("\n") for command in commands] == [1, 1]
 
 
@@ -55,7 +55,9 @@ def test_the_tables_of_a_guide_are_those_of_the_settings(name: str) -> None:
 def anchors(path: Path) -> set[str]:
     """GitHub's anchors of the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
-    return {"#" + re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+    return {
+        "#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+    }
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_every_command_names_a_module_that_runs(path: Path) -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_file_that_a_page_mentions_exists(path: Path) -> None:
     for name in MENTIONED.findall(path.read_text()):
-        known = (ROOT / name).exists() or any(str(one).endswith(f"/{name}") for one in FILES)
+        known = (ROOT / name).exists() or any(str(file).endswith(f"/{name}") for file in FILES)
         assert known, f"{path.relative_to(ROOT)}: there is no {name}"
 
 
@@ -116,7 +118,7 @@ def test_an_ini_block_is_a_valid_presets_file(block: Block) -> None:
     assert parse_presets(block.text, Path("/etc/manta/models.ini"))
 
 
-@pytest.mark.parametrize("block", [one for one in blocks("python") if one.file], ids=str)
+@pytest.mark.parametrize("block", [block for block in blocks("python") if block.file], ids=str)
 def test_a_block_that_repeats_a_file_is_equal_to_it(block: Block) -> None:
     assert block.file is not None
     assert block.text == (block.page.parent / block.file).read_text()
@@ -124,14 +126,16 @@ def test_a_block_that_repeats_a_file_is_equal_to_it(block: Block) -> None:
 
 @pytest.mark.parametrize(
     "block",
-    [one for one in blocks("python") if not one.file and not one.asks_a_server],
+    [block for block in blocks("python") if not block.file and not block.asks_a_server],
     ids=str,
 )
 def test_a_python_block_runs(block: Block) -> None:
     exec(compile(block.text, str(block), "exec"), {})
 
 
-@pytest.mark.parametrize("block", [one for one in blocks("sh") if not one.asks_a_server], ids=str)
+@pytest.mark.parametrize(
+    "block", [block for block in blocks("sh") if not block.asks_a_server], ids=str
+)
 def test_a_shell_block_is_the_command_that_tests_of_servers_run(block: Block) -> None:
     modes = " ".join(f"{name}={value}" for name, value in THROUGHPUT_MODE.items())
     assert block.text == f"{modes} .venv/bin/serve run serve_app/serve.yaml\n"

@@ -1,4 +1,4 @@
-"""What the name of a model asks for, and when a request that began still asks for the same."""
+"""The adapters that a model's name asks for, and when a begun request still asks for the same."""
 
 from dataclasses import replace
 

@@ -96,7 +96,7 @@ def finished(block: Any) -> Any:
 
 
 def nameless(message: Any) -> Any:
-    """Without what is drawn anew for each answer."""
+    """Returns the message with empty ids: they are drawn anew for each answer."""
     blocks = [{**block, "id": ""} if "id" in block else block for block in message["content"]]
     return {**message, "id": "", "content": blocks}
 

@@ -27,7 +27,7 @@ JSON = {"type": "json_schema", "schema": HAIKU}
 
 
 def prompt_of(**fields: object) -> str:
-    """Without the answer's own opening, unless it is asked for."""
+    """Returns the prompt's text, without the answer's own opening unless the fields ask for it."""
     ids = asked({"thinking": {"type": "adaptive"}, **fields}).prompt_ids
     return TOKENIZER.decode(ids, skip_special_tokens=False).replace("<|im_start|>", "|")
 

@@ -150,7 +150,7 @@ def test_an_answer_goes_back_as_it_came() -> None:
             answers: list[Any] = [unary, final]
             for message in answers:
                 result = {"type": "tool_result", "tool_use_id": message.content[-1].id}
-                for content in (message.content, [one.to_dict() for one in message.content]):
+                for content in (message.content, [block.to_dict() for block in message.content]):
                     history = [
                         USER,
                         {"role": "assistant", "content": content},
@@ -181,7 +181,7 @@ def test_a_tool_runner_goes_on_without_threads() -> None:
 
     @anthropic.beta_async_tool
     async def weather(city: str) -> str:
-        """Of a city."""
+        """Tells the weather of a city."""
         return f"{city} is sunny"
 
     async def asks() -> list[Any]:

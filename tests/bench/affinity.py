@@ -1,4 +1,4 @@
-"""What prefix-affine routing finds on a real graph of two replicas, and what is found without it.
+"""Cached tokens that prefix-affine routing finds on a real graph of two replicas, and without it.
 
     python -m tests.bench.affinity
 

@@ -29,7 +29,7 @@ SPLIT_KEYS = (1024, 2048, 4096, 1 << 20)  # with the last one nothing is split
 def chunk_seconds(
     cached: int, new: int, heads: int, kv_heads: int, head_dim: int, split_keys: int | None = None
 ) -> float:
-    """Of one layer's attention of `new` tokens behind `cached` ones, and to themselves."""
+    """Times one layer's attention of `new` tokens to `cached` ones before, and to themselves."""
     from deployments.engine.kernels.gpu.attention_ops import Attention
 
     pages = -(-(cached + new) // PAGE_SIZE)
@@ -54,7 +54,7 @@ def chunk_seconds(
 
 
 def operations(cached: int, new: int, heads: int, head_dim: int) -> float:
-    """Of the scores that are seen, and of the values."""
+    """Counts the operations of the scores that are seen, and of the values."""
     return 4.0 * heads * head_dim * new * (cached + new / 2)
 
 
@@ -63,9 +63,9 @@ def main() -> None:
     heads, kv_heads, head_dim = HEADS
     for cached, new in track(CHUNKS, "chunks"):
         taken = [chunk_seconds(cached, new, *HEADS, keys) for keys in SPLIT_KEYS]
-        rates = [operations(cached, new, heads, head_dim) / one / 1e12 for one in taken]
+        rates = [operations(cached, new, heads, head_dim) / seconds / 1e12 for seconds in taken]
         n_bytes = 2 * (cached + new) * kv_heads * head_dim * DTYPE.itemsize
-        speeds = [n_bytes / one / 1e12 for one in taken]
+        speeds = [n_bytes / seconds / 1e12 for seconds in taken]
         cells = zip(taken, rates, speeds, strict=True)
         shown = [f"{t * 1e6:.0f} us, {r:.0f} TFLOP/s, {s:.2f} TB/s" for t, r, s in cells]
         table.add_row(f"{new} behind {cached}", *shown)

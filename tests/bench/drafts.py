@@ -44,7 +44,7 @@ def counting(**sizes: int) -> PreTrainedModel:
 
 
 def generate(core: EngineCore, prompt: tuple[int, ...], rows: int, n: int) -> tuple[int, ...]:
-    """What follows the prompt, as often as there are rows."""
+    """Generates `n` tokens behind the prompt in each of `rows` rows, and returns those of row 0."""
     requests = [
         GenerationRequest(
             request_id=str(row),

@@ -75,7 +75,7 @@ def tokens_a_step(arguments: argparse.Namespace, sampling: SamplingParams) -> tu
     for draft_tokens in (0, arguments.draft_tokens):
         with engine(draft_tokens=draft_tokens) as running:
             asked = requests(running, questions, arguments.objects, sampling)
-            events = [event for one in asked for _, event in running.core.run([one])]
+            events = [event for request in asked for _, event in running.core.run([request])]
             told.append([token_id for event in events for token_id in event.token_ids])
             stats = running.core.stats()
     assert told[0] == told[1], "drafts have changed an answer"
@@ -84,7 +84,7 @@ def tokens_a_step(arguments: argparse.Namespace, sampling: SamplingParams) -> tu
 
 
 def launched_ahead() -> int:
-    """Of `STEPS` steps of `ROWS` rows, one of them with a grammar."""
+    """Counts the steps launched ahead, of `STEPS` steps of `ROWS` rows, one row with a grammar."""
     with engine(async_scheduling=True) as running:
         runner = running.core._scheduler._runner
         launch_next, n_ahead = runner.launch_next, 0
@@ -96,8 +96,8 @@ def launched_ahead() -> int:
 
         runner.launch_next = count  # type: ignore[method-assign]
         asked = requests(running, [QUESTIONS[0]] * ROWS, 99, SamplingParams(temperature=0))
-        asked = [replace(one, max_tokens=STEPS, ignore_eos=True) for one in asked]
-        free = [replace(one, grammar="") for one in asked[1:]]
+        asked = [replace(request, max_tokens=STEPS, ignore_eos=True) for request in asked]
+        free = [replace(request, grammar="") for request in asked[1:]]
         for _ in running.core.run([asked[0], *free]):
             pass
     return n_ahead

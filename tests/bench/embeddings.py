@@ -1,4 +1,4 @@
-"""What a chat stream notices of many texts whose vectors are computed beside it.
+"""The effect on a chat stream of many texts whose vectors are computed beside it.
 
 `python -m tests.bench.embeddings [model] [texts] [tokens of each]` prints the gaps between the
 tokens of the stream, quiet and beside them, in milliseconds.
@@ -21,7 +21,7 @@ CONCURRENT = 512  # texts that wait at once
 
 
 async def gaps(engine: InferenceEngine) -> Sequence[float]:
-    """Between tokens of a stream, in milliseconds."""
+    """Returns the gaps between tokens of a stream, in milliseconds."""
     ids = engine.request("The sky is").prompt_ids
     greedy = SamplingParams(temperature=0)
     request = GenerationRequest(

@@ -101,7 +101,7 @@ def decode_step_ms(
 def adapters_for(model: PreTrainedModel, n: int, rank: int, folder: Path) -> list[Content]:
     """Random ones for all layers that take one, and none."""
     made = [make_adapter(folder / str(i), model, i, rank=rank) for i in range(n)]
-    return [*(Content(adapters=(one,)) for one in made), PLAIN]
+    return [*(Content(adapters=(adapter,)) for adapter in made), PLAIN]
 
 
 def ratio_with_adapters(
@@ -111,7 +111,7 @@ def ratio_with_adapters(
     pairs = []
     for _ in range(times + 1):  # the first one, which loads them, is not counted
         plain, adapted = (
-            decode_step_ms(core, rows, context, steps, one) for one in ((PLAIN,), contents)
+            decode_step_ms(core, rows, context, steps, chosen) for chosen in ((PLAIN,), contents)
         )
         pairs.append((plain, adapted))
     plains, adapteds = zip(*pairs[1:], strict=True)
@@ -156,7 +156,7 @@ def main(arguments: argparse.Namespace) -> None:
         with one_thread():
             model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
             quantize(model, arguments.quantization, "cpu")
-    weight_bytes = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
+    weight_bytes = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if not shares_output(model):
         weight_bytes -= model.get_input_embeddings().weight.nbytes  # of which a step reads rows
     with TemporaryDirectory() as folder, one_thread():

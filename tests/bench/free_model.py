@@ -104,7 +104,7 @@ class FreeRouter:
         self._replicas.report(REPORT)
 
     async def choose(self, questions: Sequence[RoutingQuery]) -> list[RoutingDecision]:
-        return [RoutingDecision(self._replicas.choose(*one[1:-1]), True) for one in questions]
+        return [RoutingDecision(self._replicas.choose(*query[1:-1]), True) for query in questions]
 
     async def ensure_loaded(
         self, model: str | None, who: str, wait_s: float, unloads: int | None

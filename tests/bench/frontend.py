@@ -1,4 +1,4 @@
-"""What a request and a token cost before any engine: the real graph over a model that is free.
+"""The cost of a request and a token before any engine: the real graph over a model that is free.
 
 `python -m tests.bench.online --frontend` starts a server in throughput mode behind HAProxy, loads
 it over plain sockets, and counts the CPU time of each of its processes.
@@ -177,7 +177,11 @@ def main(ingresses: int = 1, clients: int = CLIENTS) -> None:
             after = cpu_seconds(session)
             done = data or requests
             each = [1e6 * (after[role] - before[role]) / done for role in COLUMNS]
-            figures = (f"{done / seconds:.0f}", f"{sum(each):.0f}", *(f"{one:.0f}" for one in each))
+            figures = (
+                f"{done / seconds:.0f}",
+                f"{sum(each):.0f}",
+                *(f"{cost:.0f}" for cost in each),
+            )
             table.add_row(name, *figures)
     Console(width=120).print(table)
 

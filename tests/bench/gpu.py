@@ -49,7 +49,7 @@ Told = Callable[[], object]  # that a request has ended
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured: two models, and how much of each. `steps` are of a decode."""
+    """The two models to measure, and how much of each. `steps` are those of a decode."""
 
     large: PretrainedConfig
     small: PretrainedConfig
@@ -185,7 +185,7 @@ def prompts(n: int, length: int, vocab: int) -> list[list[int]]:
 
 
 def prefill_seconds(core: EngineCore, tokens: int) -> float:
-    """From the request to its first token, of a prompt that nothing is known of."""
+    """Times a request to its first token, for a prompt of which nothing is cached."""
     return seconds_to_token(core, prompts(1, tokens, core.vocab_size)[0])
 
 
@@ -211,13 +211,13 @@ def matrix_weights(config: PretrainedConfig) -> int:
 
 
 def prefill_operations(config: PretrainedConfig, tokens: int) -> float:
-    """Of the matrices, and of the half of attention's scores that are seen."""
+    """Counts the operations of the matrices, and of the seen half of attention's scores."""
     attention = 2 * tokens**2 * config.hidden_size * config.num_hidden_layers
     return float(2 * matrix_weights(config) * tokens + attention)
 
 
 def decode_bytes(config: PretrainedConfig, rows: int, context: int) -> float:
-    """That one step has to read: matrices, the output layer, keys and values."""
+    """Counts the bytes that one step has to read: matrices, the output layer, keys and values."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     token = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim
     weights = matrix_weights(config) + config.vocab_size * config.hidden_size
@@ -291,7 +291,7 @@ def requests_a_second(plan: Plan, device: str) -> float:
 
 
 def baseline_requests_a_second(plan: Plan, device: str) -> float:
-    """Of the same work by transformers' continuous batching, warm as the engine is."""
+    """Times the same work in transformers' continuous batching, warm as the engine is."""
     model = build(plan.small, device)
     model.set_attn_implementation("sdpa")
     config = GenerationConfig(

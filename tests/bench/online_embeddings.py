@@ -80,7 +80,7 @@ async def main(arguments: argparse.Namespace) -> None:
         table.add_column(column, justify="right")
     for name, found in (("quiet", quiet), ("beside", beside)):
         figures = percentile(found, 0.5), percentile(found, 0.99), max(found)
-        table.add_row(name, str(len(found)), *(f"{one:.1f}" for one in figures))
+        table.add_row(name, str(len(found)), *(f"{gap:.1f}" for gap in figures))
     Console(width=100).print(table)
     ratio = percentile(beside, 0.99) / percentile(quiet, 0.99)
     print(f"p99 beside: {ratio:.2f} times that of a quiet server")

@@ -1,4 +1,4 @@
-"""What a step costs beside the model's work: a scheduler over a forward pass that is free.
+"""The cost of a step beside the model's work: a scheduler over a forward pass that is free.
 
     python -m tests.bench.overhead [--rows 256] [--contexts 100 1000 8000] [--vocab 128]
 

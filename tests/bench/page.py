@@ -42,7 +42,7 @@ PARAGRAPH = (
     "The page table maps each **page** of a sequence to its place in the cache, so that `n` tokens "
     "take as many pages as they need: *no more*, and [none is copied](https://example.com).\n\n"
 )
-LIST = "".join(f"- point {one} with a few words of its own\n" for one in range(8))
+LIST = "".join(f"- point {point} with a few words of its own\n" for point in range(8))
 TEXT = PARAGRAPH * 2 + LIST + "\n```python\nfor page in table:\n    read(page)\n```\n\n" + PARAGRAPH
 WHEN_THE_COMPOSER_TAKES_TEXT = """
 new MutationObserver((_, observer) => {
@@ -143,7 +143,7 @@ def first_loads(browser: Browser, url: str, rounds: int) -> tuple[float, float]:
 
 
 def store_long_chat(url: str, key: str) -> None:
-    """As another device would have."""
+    """Stores a long chat, as another device would have."""
     chat, now = _id(), int(time.time() * 1000)
     ids = [_id() for _ in range(N_MESSAGES)]
     fields = chat_fields("A long chat", ids[-1])
@@ -216,7 +216,9 @@ def costs_of_parts(screen: Screen) -> list[float]:
 
     def task_s() -> float:
         metrics = session.send("Performance.getMetrics")["metrics"]
-        return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
+        return float(
+            next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+        )
 
     screen.ask(LENGTHY)
     expect(screen.button("Stop generating")).to_be_visible()

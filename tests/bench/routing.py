@@ -68,7 +68,7 @@ class PowerOfTwo:
 
 
 class ConsistentHash:
-    """By the conversation's name, on a ring with 64 points a replica."""
+    """Routing by the conversation's name, on a ring with 64 points a replica."""
 
     def __init__(self, replicas: Sequence[Replica], clock: Clock, rng: random.Random) -> None:
         points = [(point(f"{at} {n}"), at) for at in range(len(replicas)) for n in range(64)]
@@ -229,7 +229,7 @@ def traces(n_replicas: int) -> dict[str, Callable[[int], list[Conversation]]]:
 
 
 def compare(arguments: argparse.Namespace) -> dict[str, dict[str, list[Outcome]]]:
-    """By trace and policy, an outcome a seed."""
+    """Simulates each policy on each trace; returns an outcome a seed, by trace and policy."""
     kinds = traces(arguments.replicas)
     outcomes: dict[str, dict[str, list[Outcome]]] = {
         kind: {name: [] for name in POLICIES} for kind in kinds
@@ -267,15 +267,15 @@ def table(kind: str, by_policy: dict[str, list[Outcome]]) -> Table:
 
 def figures(outcomes: Sequence[Outcome], oracles: Sequence[Outcome]) -> list[str]:
     """Means over the seeds; of the ratio and the imbalance the worst seed too."""
-    ratios = [one.hit_rate / best.hit_rate for one, best in zip(outcomes, oracles, strict=True)]
-    imbalances = [one.imbalance for one in outcomes]
+    ratios = [run.hit_rate / best.hit_rate for run, best in zip(outcomes, oracles, strict=True)]
+    imbalances = [run.imbalance for run in outcomes]
     return [
-        f"{fmean(one.hit_rate for one in outcomes):.3f}",
+        f"{fmean(run.hit_rate for run in outcomes):.3f}",
         f"{fmean(ratios):.3f} (least {min(ratios):.3f})",
         f"{fmean(imbalances):.2f} (most {max(imbalances):.2f})",
-        f"{fmean(one.mean_ttft for one in outcomes) * 1e3:.0f}",
-        f"{fmean(one.p99_ttft for one in outcomes) * 1e3:.0f}",
-        f"{fmean(one.busy for one in outcomes):.2f}",
+        f"{fmean(run.mean_ttft for run in outcomes) * 1e3:.0f}",
+        f"{fmean(run.p99_ttft for run in outcomes) * 1e3:.0f}",
+        f"{fmean(run.busy for run in outcomes):.2f}",
     ]
 
 
@@ -286,7 +286,7 @@ def plot(outcomes: dict[str, dict[str, list[Outcome]]], path: str) -> None:
     for axis, (kind, by_policy) in zip(axes[0], outcomes.items(), strict=True):
         for name, seeds in by_policy.items():
             axis.scatter(
-                [one.imbalance for one in seeds], [one.hit_rate for one in seeds], label=name
+                [run.imbalance for run in seeds], [run.hit_rate for run in seeds], label=name
             )
         axis.set(title=kind, xlabel="work of the busiest over the mean", ylabel="token hit rate")
     axes[0][0].legend()

@@ -1,4 +1,4 @@
-"""What all tests of real servers share: a model, and servers that end beside the next tests."""
+"""Fixtures of all tests of real servers: a model, and servers that end beside the next tests."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -42,13 +42,15 @@ def both_serve(server: Server) -> bool:
 
 
 def replicas_on(node: Any, deployment: str = "") -> list[str]:
-    """Without a name of all deployments."""
-    replicas = [one for one in children(node).values() if one.startswith("ray::ServeReplica:")]
+    """Returns the commands of the node's replicas: of one deployment, or of all without a name."""
+    replicas = [
+        command for command in children(node).values() if command.startswith("ray::ServeReplica:")
+    ]
     return [command for command in replicas if f":{deployment}" in command]
 
 
 def children(node: Any) -> dict[int, str]:
-    """What the node's raylet has started, each with its command."""
+    """Maps the processes that the node's raylet has started to their commands."""
     raylet = node.all_processes["raylet"][0].process.pid
     found = {}
     for entry in Path("/proc").iterdir():
@@ -104,7 +106,10 @@ async def stream(
 async def streams(
     server: Server, disturb: Callable[[], None], n: int = 4
 ) -> list[str | BaseException]:
-    """So many at once, or what became of them; `disturb` is called when all have begun."""
+    """Returns the texts of `n` streams at once, or their errors.
+
+    `disturb` is called when all have begun.
+    """
     begun = asyncio.Semaphore(0)
     async with httpx.AsyncClient(timeout=120) as client:
         running = [

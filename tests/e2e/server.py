@@ -145,17 +145,17 @@ class Server:
 
     @property
     def session(self) -> Path:
-        """Where its Ray keeps logs and what it knows of its ports."""
+        """The folder in which its Ray keeps logs and what it knows of its ports."""
         commands = processes_of_session(self._process.pid).values()
         found = (re.search(r"--session-dir=(\S+)", command) for command in commands)
-        return Path(next(one[1] for one in found if one))
+        return Path(next(match[1] for match in found if match))
 
     @property
     def address(self) -> str:
-        """Of its Ray."""
+        """The address of its Ray."""
         commands = processes_of_session(self._process.pid).values()
         found = (re.search(r"--gcs-address=(\S+)", command) for command in commands)
-        return next(one[1] for one in found if one)
+        return next(match[1] for match in found if match)
 
     def replicas(self, deployment: str, application: str = "[^:]*") -> list[int]:
         """Processes of a deployment's replicas."""
@@ -200,7 +200,7 @@ class Server:
         self.wait_ended()
 
     def _tell_to_end(self) -> None:
-        """As a person would, by Ctrl-C."""
+        """Sends SIGINT, as a person does by Ctrl-C."""
         self.http.close()
         self._process.send_signal(signal.SIGINT)
 
@@ -239,9 +239,10 @@ def processes_of_session(session: int) -> dict[int, str]:
 
 
 def _ports() -> Iterator[int]:
-    """Below those that the kernel deals out: Ray takes dozens of these before a server comes to
-    listen on its own. No two processes of a run have one in common, and two runs on one host do not
-    begin at the same one.
+    """Yields ports below those that the kernel deals out.
+
+    Ray takes dozens of the kernel's before a server comes to listen on its own. No two processes of
+    a run have one in common, and two runs on one host do not begin at the same one.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     n_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

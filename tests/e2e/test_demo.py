@@ -1,4 +1,4 @@
-"""What a newcomer meets: `serve.yaml` as it stands, and the model that comes with it."""
+"""A newcomer's first server: `serve.yaml` as it stands, and the model that comes with it."""
 
 import json
 import subprocess
@@ -85,7 +85,7 @@ def test_a_forced_call_fits_its_definition(client: openai.OpenAI) -> None:
 def test_the_demo_that_sees_answers_about_pictures_it_was_never_shown(
     server: Server, sdk: str
 ) -> None:
-    """And takes a picture of which it was asked before from its cache."""
+    """A picture of which it was asked before comes from its cache."""
     asked = some_cases()
     right = []
     for case in asked:

@@ -47,4 +47,4 @@ def test_a_model_is_downloaded_answers_and_is_deleted(checkpoint: Path, tmp_path
 
 def listed(server: Server) -> dict[str, tuple[str, bool]]:
     models = server.http.get("/models").json()["data"]
-    return {one["id"]: (one["source"], one["can_remove"]) for one in models}
+    return {entry["id"]: (entry["source"], entry["can_remove"]) for entry in models}

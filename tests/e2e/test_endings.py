@@ -1,4 +1,4 @@
-"""What Serve itself is made of dies, or is told to end, while streams are open."""
+"""Serve's own processes die, or are told to end, while streams are open."""
 
 import asyncio
 import os
@@ -67,7 +67,7 @@ def test_a_dead_proxy_cuts_its_connections_and_leaves_nothing_running(server: Se
         """The first may have ended when the last one begins."""
         said = asyncio.run(streams(server, lambda: kill(server, proxy)))
         server.eventually(lambda: answers(server))
-        return all(isinstance(one, CutError) for one in said)
+        return all(isinstance(answer, CutError) for answer in said)
 
     assert any(all_are_cut() for _ in range(3))
     server.eventually(lambda: server.pages_used() == 0)
@@ -89,7 +89,7 @@ def test_a_server_that_is_told_to_end_lets_its_streams_end(
             server._process.wait(2 * STOP_S)
 
         said = asyncio.run(streams(server, end))
-        assert all(isinstance(one, str) for one in said), said
+        assert all(isinstance(answer, str) for answer in said), said
         assert server._process.returncode == 0
         assert "*** SIG" not in server.log.read_text()  # no stack of C++
 
@@ -108,7 +108,7 @@ def test_a_second_signal_ends_streams_that_would_have_gone_on(
             server._process.wait(STOP_S)
 
         said = asyncio.run(streams(server, end))
-        assert any(isinstance(one, CutError) for one in said), said
+        assert any(isinstance(answer, CutError) for answer in said), said
 
 
 def test_a_serve_that_never_ends_keeps_no_server_running(checkpoint: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ async def streams(server: Server, kind: str, kill_after: int | None) -> list[Sai
 
 def both_serve(server: Server, kind: str) -> bool:
     replicas = server.http.get("/stats").json()["replicas"]
-    return len([one for one in replicas if one["model"] == kind]) == 2
+    return len([replica for replica in replicas if replica["model"] == kind]) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -47,8 +47,8 @@ def two_nodes(
 def applications(router: dict[str, Any], places: dict[str, Any]) -> list[dict[str, Any]]:
     served = yaml.safe_load((REPOSITORY / "serve_app" / "serve.yaml").read_text())
     found: list[dict[str, Any]] = served["applications"]  # in the order of `places`
-    for one, (deployment, place) in zip(found, places.items(), strict=True):
-        one["deployments"] = [{"name": deployment, **place}]
+    for application, (deployment, place) in zip(found, places.items(), strict=True):
+        application["deployments"] = [{"name": deployment, **place}]
     found[0]["args"] = router
     return found
 
@@ -83,7 +83,7 @@ def lasting(
 @pytest.fixture(scope="module")
 def undisturbed(lasting: tuple[Any, Server]) -> list[str | BaseException]:
     said = asyncio.run(streams(lasting[1], lambda: None, N_STREAMS))
-    assert all(isinstance(one, str) for one in said)
+    assert all(isinstance(answer, str) for answer in said)
     return said
 
 
@@ -142,9 +142,9 @@ def test_an_ingress_that_is_lost_with_its_node_cuts_its_own_connections_alone(
     with two_nodes(monkeypatch, checkpoint, tmp_path, ON_EACH) as (cluster, served):
         undisturbed = asyncio.run(streams(served, lambda: None, N_STREAMS))
         said = asyncio.run(streams(served, losing_its_worker(cluster, served), N_STREAMS))
-        cut = [isinstance(one, CutError) for one in said]
+        cut = [isinstance(answer, CutError) for answer in said]
         assert 0 < sum(cut) < N_STREAMS
-        for one, was_cut, expected in zip(said, cut, undisturbed, strict=True):
-            assert was_cut or one == expected
+        for answer, was_cut, expected in zip(said, cut, undisturbed, strict=True):
+            assert was_cut or answer == expected
         fewer = asyncio.run(streams(served, lambda: None, N_STREAMS - 1))
         assert fewer == undisturbed[:-1]

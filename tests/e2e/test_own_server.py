@@ -1,4 +1,4 @@
-"""What needs a server of its own: one that can't start, and one that runs beside another one."""
+"""Servers of their own for one test: one that can't start, and one that runs beside another one."""
 
 import subprocess
 import sys
@@ -16,8 +16,9 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
 
 
 class Broken(Server):
-    """Whose router can't be started, and which is ready when it says why. Ray's own command deploys
-    it, as other ways to deploy do: ours does not start it.
+    """A server whose router can't be started, and which is ready when it says why.
+
+    Ray's own command deploys it, as other ways to deploy do: ours does not start it.
     """
 
     def begin(self) -> "subprocess.Popen[bytes]":
@@ -62,7 +63,7 @@ def test_two_servers_share_a_host_and_leave_nothing_of_themselves(
 def test_a_server_that_joins_anothers_ray_says_that_it_takes_it_over(
     checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """As one would by itself that finds a Ray on its host, without RAY_ADDRESS."""
+    """RAY_ADDRESS names the Ray that a server would find by itself on its host without it."""
 
     def of(name: str, port: int | None = None, **environment: str) -> Server:
         router = {"model": str(checkpoint), "num_cpus": 0.5, "n_pages": 160, "name": name}

@@ -1,4 +1,4 @@
-"""What an operator sets, over HTTP: keys, CORS, tools, where models come from, how they run."""
+"""An operator's settings, over HTTP: keys, CORS, tools, where models come from, how they run."""
 
 import shutil
 from collections.abc import Iterator
@@ -72,7 +72,10 @@ def status(server: Server, model: str) -> dict[str, Any]:
 
 
 def say(server: Server, model: str) -> str:
-    """What a model says when an operator has loaded it; it is unloaded again."""
+    """Loads a model as an operator does, returns its answer and unloads it again.
+
+    `plain` is loaded from the start, and stays so.
+    """
     body = {"model": model, "prompt": "abcabcabcabc", "max_tokens": 48, "temperature": 0}
     if model != "plain":
         refused = server.http.post("/v1/completions", json=body)

@@ -234,7 +234,7 @@ def on_device(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def drop_graphs(core: EngineCore) -> None:
-    """From here on it launches the kernels of each step, its draft model too."""
+    """Makes the engine launch the kernels of each step from here on, its draft model too."""
     scheduler = core._scheduler
     scheduler._runner._forward.drop_graphs()
     if isinstance(scheduler._drafter, ModelDrafter):

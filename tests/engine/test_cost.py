@@ -51,7 +51,7 @@ def calls_of_some_steps(limits: EngineLimits, *requests: GenerationRequest) -> i
 
     async def scenario() -> int:
         running.gate.close()
-        tasks = [asyncio.create_task(running.follow(one)) for one in requests]
+        tasks = [asyncio.create_task(running.follow(req)) for req in requests]
         await asyncio.sleep(0)
         for _ in range(8):
             running.gate.step()
@@ -59,8 +59,8 @@ def calls_of_some_steps(limits: EngineLimits, *requests: GenerationRequest) -> i
         for _ in range(N_STEPS):
             running.gate.step()
         counted = calls.n - before
-        for one in requests:
-            running.core.abort(one.request_id)
+        for req in requests:
+            running.core.abort(req.request_id)
         running.gate.open()
         await asyncio.gather(*tasks)
         return counted

@@ -1,4 +1,4 @@
-"""What callers that use threads rely on: a result that one thread fills and any may wait for."""
+"""A result that one thread fills and any may wait for, as callers that use threads rely on it."""
 
 import threading
 from collections.abc import Generator, Iterator

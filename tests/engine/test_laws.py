@@ -1,4 +1,4 @@
-"""What a request produces depends on the request alone: not on batch, chunks, pages or replica."""
+"""The output of a request depends on it alone: not on batch, chunks, pages or replica."""
 
 from dataclasses import replace
 from functools import cache
@@ -66,7 +66,7 @@ def requests(name: str, salt: bool = False) -> list[GenerationRequest]:
 def undisturbed(name: str) -> list[Outcome]:
     """Each request alone on an engine, its prompt in one piece, no prefix to find."""
     with engine() as running:
-        outcomes = [running.run(one)[0] for one in requests(name, salt=True)]
+        outcomes = [running.run(req)[0] for req in requests(name, salt=True)]
         assert running.core.stats().cached_tokens == 0
     return outcomes
 
@@ -129,8 +129,8 @@ def test_preempted_is_undisturbed(name: str, n_pages: int) -> None:
 def test_failed_over_is_undisturbed(name: str, n_produced: int) -> None:
     expected = undisturbed(name)
     continued = [
-        replace(one, produced_ids=outcome.token_ids[:n_produced])
-        for one, outcome in zip(requests(name), expected, strict=True)
+        replace(req, produced_ids=outcome.token_ids[:n_produced])
+        for req, outcome in zip(requests(name), expected, strict=True)
     ]
     with engine() as running:
         check(running.run_together(*continued), name, skipped=n_produced)

@@ -201,7 +201,7 @@ def test_whatever_happens_at_once_each_is_undisturbed(
 
 @every_request
 def test_what_gives_way_to_all_others_is_undisturbed(name: str) -> None:
-    others = [replace(one, priority=-1) for one in REQUESTS.values() if one is not REQUESTS[name]]
+    others = [replace(req, priority=-1) for req in REQUESTS.values() if req is not REQUESTS[name]]
     preemptions = 0
     for n_pages in (16, 21, 26):
         limits = roomy(n_pages=n_pages, max_batch_tokens=16)

@@ -1,4 +1,4 @@
-"""What layers of every kind produce depends on the request alone, as with keys that stay."""
+"""The output of layers of every kind depends on the request alone, as with keys that stay."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,14 +43,16 @@ N_NEW = 14
 SAMPLING = SamplingParams(temperature=2, seed=3, logprobs=1)
 LONG = random_ids(45)  # longer than all windows
 PROMPTS = (LONG, LONG[:32] + random_ids(3, seed=2), random_ids(2, seed=4))
-REQUESTS = [request(f"r{i}", one, SAMPLING, max_tokens=N_NEW) for i, one in enumerate(PROMPTS)]
+REQUESTS = [
+    request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
+]
 
 
 @cache
 def undisturbed(architecture: str) -> list[Outcome]:
-    alone = [replace_salt(one, one.request_id) for one in REQUESTS]
+    alone = [replace_salt(req, req.request_id) for req in REQUESTS]
     with engine(architecture, limits=roomy(n_pages=1024)) as running:
-        return [running.run(one)[0] for one in alone]
+        return [running.run(req)[0] for req in alone]
 
 
 def replace_salt(one: GenerationRequest, salt: str) -> GenerationRequest:
@@ -60,8 +62,8 @@ def replace_salt(one: GenerationRequest, salt: str) -> GenerationRequest:
 def check(outcomes: list[Outcome], architecture: str, skipped: int = 0) -> None:
     for outcome, expected in zip(outcomes, undisturbed(architecture), strict=True):
         assert outcome.token_ids == expected.token_ids[skipped:]
-        logprobs = [one.logprob for one in expected.logprobs[skipped:]]
-        assert [one.logprob for one in outcome.logprobs] == pytest.approx(logprobs, abs=1e-3)
+        logprobs = [entry.logprob for entry in expected.logprobs[skipped:]]
+        assert [entry.logprob for entry in outcome.logprobs] == pytest.approx(logprobs, abs=1e-3)
 
 
 @every_kind
@@ -79,30 +81,30 @@ def test_chunked_is_whole(architecture: str) -> None:
 
 @every_kind
 def test_a_hit_is_no_hit(architecture: str) -> None:
-    """Also of a beginning alone, where two prompts part: the first of them to come computes it."""
+    """A beginning alone is hit too where two prompts part: the first to come computes it."""
     with engine(architecture, limits=roomy(n_pages=1024)) as running:
-        first = [running.run(one)[0] for one in REQUESTS]
+        first = [running.run(req)[0] for req in REQUESTS]
         check(first, architecture)
         branch = replace(REQUESTS[1], prompt_ids=LONG[:32] + random_ids(9, seed=5))
         (third,) = running.run(branch)
         assert third.cached_tokens == 32
         again = running.run_together(*REQUESTS)
         check(again, architecture)
-        assert [one.cached_tokens for one in again] == [44, 32, 0]
+        assert [outcome.cached_tokens for outcome in again] == [44, 32, 0]
 
 
 @every_kind
 def test_preempted_is_undisturbed(architecture: str) -> None:
-    """Where there are states, from the last page on whose state was kept."""
+    """Layers with states go on from the last page whose state was kept."""
     alike = [
         request(f"r{i}", random_ids(20 + i, seed=7 + i), SAMPLING, max_tokens=20) for i in range(3)
     ]
     with engine(architecture, limits=roomy(n_pages=1024)) as running:
-        expected = [running.run(one)[0].token_ids for one in alike]
+        expected = [running.run(req)[0].token_ids for req in alike]
     n_pages = {"gemma3": 68, "gemma4": 46, "mistral": 18}.get(architecture, 16)
     limits = roomy(n_pages=n_pages, max_running=4, max_batch_tokens=8)
     with engine(architecture, limits=limits) as running:
-        assert [one.token_ids for one in running.run_together(*alike)] == expected
+        assert [outcome.token_ids for outcome in running.run_together(*alike)] == expected
         stats = running.core.stats()
         assert stats.preemptions > 0
         assert stats.checkpoints_restored > 0 or architecture in STATELESS
@@ -110,7 +112,7 @@ def test_preempted_is_undisturbed(architecture: str) -> None:
 
 @every_kind
 def test_launched_ahead_is_in_turns(architecture: str) -> None:
-    """Also chunks. A launch that fails so is repeated, and is no failed step."""
+    """Chunks are launched ahead too. A launch that fails so is repeated, and is no failed step."""
     limits = roomy(n_pages=1024, max_running=3, max_batch_tokens=5, async_scheduling=True)
     with engine(architecture, limits=limits) as running:
         check(running.run_together(*REQUESTS), architecture)
@@ -144,8 +146,8 @@ def test_a_failed_step_changes_nothing(architecture: str) -> None:
 
 @every_kind
 def test_failed_over_is_undisturbed(architecture: str) -> None:
-    known = [one.token_ids[:5] for one in undisturbed(architecture)]
-    rest = [replace(one, produced_ids=ids) for one, ids in zip(REQUESTS, known, strict=True)]
+    known = [outcome.token_ids[:5] for outcome in undisturbed(architecture)]
+    rest = [replace(req, produced_ids=ids) for req, ids in zip(REQUESTS, known, strict=True)]
     with engine(architecture, limits=roomy(n_pages=1024)) as running:
         check(running.run_together(*rest), architecture, skipped=5)
 
@@ -160,9 +162,9 @@ def test_drafted_is_plain(architecture: str) -> None:
     ]
     model = forgetful(architecture)
     with engine(model=model, limits=roomy(n_pages=1024)) as running:
-        plain = [running.run(one)[0].token_ids for one in repeating]
+        plain = [running.run(req)[0].token_ids for req in repeating]
     with engine(model=model, limits=roomy(n_pages=1024, draft_tokens=5)) as running:
-        assert [one.token_ids for one in running.run_together(*repeating)] == plain
+        assert [outcome.token_ids for outcome in running.run_together(*repeating)] == plain
         assert running.core.stats().drafted_tokens > 0
 
 
@@ -208,20 +210,20 @@ def test_many_streams_in_room_for_few_are_as_alone(architecture: str) -> None:
         request(f"r{i}", LONG[: 16 + i % 3 * 8] + (i,), SAMPLING, max_tokens=6) for i in range(64)
     ]
     with engine(architecture, limits=roomy(n_pages=1024)) as running:
-        alone = [running.run(one)[0].token_ids for one in many]
+        alone = [running.run(req)[0].token_ids for req in many]
     limits = roomy(n_pages=16 * 11, max_running=16, ctx_checkpoints=1)
     with engine(architecture, limits=limits) as running:
-        assert [one.token_ids for one in running.run_together(*many)] == alone
+        assert [outcome.token_ids for outcome in running.run_together(*many)] == alone
 
 
 @every_state
 def test_the_least_recently_used_state_goes_first(architecture: str) -> None:
     limits = roomy(n_pages=1024, max_running=1, ctx_checkpoints=2)
     with engine(architecture, limits=limits) as running:
-        for one in REQUESTS:
-            running.run(one)
+        for req in REQUESTS:
+            running.run(req)
         assert running.core.stats().checkpoints == 2
-        check([running.run(one)[0] for one in REQUESTS], architecture)
+        check([running.run(req)[0] for req in REQUESTS], architecture)
 
 
 @every_state
@@ -230,11 +232,11 @@ def test_what_many_begin_with_is_computed_once(architecture: str) -> None:
     same = [request(f"s{i}", LONG, replace(SAMPLING, seed=i), max_tokens=5) for i in range(3)]
     parting = request("p", LONG[:32] + random_ids(7, seed=9), SAMPLING, max_tokens=5)
     alone = []
-    for one in (*same, parting):
+    for req in (*same, parting):
         with engine(architecture, limits=roomy(n_pages=1024)) as running:
-            alone += running.run(one)
+            alone += running.run(req)
     limits = roomy(n_pages=1024, max_batch_tokens=16, max_running=8)
     with engine(architecture, limits=limits) as running:
         together = running.run_in_one_batch(*same, parting)
-    assert [one.token_ids for one in together] == [one.token_ids for one in alone]
-    assert [one.cached_tokens for one in together] == [0, 44, 44, 32]
+    assert [outcome.token_ids for outcome in together] == [outcome.token_ids for outcome in alone]
+    assert [outcome.cached_tokens for outcome in together] == [0, 44, 44, 32]

@@ -75,7 +75,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.n_started = 0
 
     def _unfinished(self) -> list[str]:
-        return [name for name, one in self.followers.items() if not one.task.done()]
+        return [name for name, follower in self.followers.items() if not follower.task.done()]
 
     async def _settle(self) -> None:
         """Waits until a step stands at the gate or every request has ended."""

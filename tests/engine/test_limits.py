@@ -1,4 +1,4 @@
-"""Where a generation ends, what is refused, and what it says it used."""
+"""The end of a generation, the requests that are refused, and the usage that is reported."""
 
 import asyncio
 from dataclasses import replace

@@ -30,7 +30,9 @@ def test_every_chunk_of_a_prompt_is_told(is_async: bool) -> None:
         assert {event.cached_tokens for event in again} == {20}
         silent = events_of(running, tells_progress=False)
         assert told(silent) == [None] * 4
-        ids = [[event.token_ids for event in one if event.token_ids] for one in (first, again)]
+        ids = [
+            [event.token_ids for event in events if event.token_ids] for events in (first, again)
+        ]
         assert ids == [[event.token_ids for event in silent]] * 2
 
 

@@ -24,7 +24,7 @@ def cache_of(layout: Layout, n_tokens_in_memory: int) -> KVCache:
         max_tokens=CONTEXT,
         max_new_tokens=CHUNK,
     )
-    numbers = n_tokens_in_memory * sum(one.token_numbers for one in layout)
+    numbers = n_tokens_in_memory * sum(layer.token_numbers for layer in layout)
     page = PAGE * max(group.numbers(layout) for group in shape.groups)
     return KVCache(replace(shape, n_pages=numbers // page))
 

@@ -49,8 +49,8 @@ their config says `is_decoder: true`. Whisper writes [transcripts](audio.md).
 
 
 def page(verdicts: Sequence[Verdict], path: Path) -> str:
-    counts = Counter(one.kind for one in verdicts)
-    rows = [f"| `{one.model_type}` | {one.kind} | {one.why} |" for one in verdicts]
+    counts = Counter(verdict.kind for verdict in verdicts)
+    rows = [f"| `{verdict.model_type}` | {verdict.kind} | {verdict.why} |" for verdict in verdicts]
     return PAGE.format(
         version=transformers.__version__,
         path=path,
@@ -75,7 +75,7 @@ def main() -> int:
         print(model_type, verdicts[-1].kind, verdicts[-1].why, sep="\t", flush=True)
     if arguments.write:
         arguments.write.write_text(page(verdicts, arguments.write))
-    counts = Counter(one.kind for one in verdicts)
+    counts = Counter(verdict.kind for verdict in verdicts)
     print(", ".join(f"{counts[kind]} {kind}" for kind in Kind))
     return counts[Kind.DIFFERENT]
 

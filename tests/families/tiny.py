@@ -159,7 +159,7 @@ def _can_be_set(config: PretrainedConfig, name: str) -> bool:
 
 
 def tiny_model(model_type: str) -> PreTrainedModel:
-    """In float32 and evaluation mode; always with the same weights."""
+    """Makes a model in float32 and evaluation mode, always with the same weights."""
     torch.manual_seed(0)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(tiny_config(model_type))
     with torch.no_grad():

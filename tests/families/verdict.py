@@ -1,4 +1,4 @@
-"""What the engine makes of a type of models: greedy tokens beside those of transformers alone."""
+"""A verdict on a type of models: the engine's greedy tokens beside transformers' alone."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -46,8 +46,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Reference:
-    """What transformers draws behind one prompt: tokens [N_NEW], and log-probabilities
-    [N_NEW, vocab]."""
+    """The tokens [N_NEW] that transformers draws behind one prompt.
+
+    `logprobs` are log-probabilities [N_NEW, vocab].
+    """
 
     tokens: tuple[int, ...]
     logprobs: Tensor
@@ -57,18 +59,21 @@ class Reference:
         """ "" for the same tokens, up to one that is tied."""
         if found.error is not None:
             return found.error.message
-        for at, (one, expected) in enumerate(zip(found.logprobs, self.tokens, strict=True)):
-            error = abs(one.logprob - float(self.logprobs[at, one.token_id]))
+        for at, (drawn, expected) in enumerate(zip(found.logprobs, self.tokens, strict=True)):
+            error = abs(drawn.logprob - float(self.logprobs[at, drawn.token_id]))
             if not error < MAX_ERROR:
                 return f"the log-probability of token {at + 1} of {N_NEW} differs by {error:.2g}"
-            if one.token_id != expected:
-                gap = float(self.logprobs[at, expected] - self.logprobs[at, one.token_id])
+            if drawn.token_id != expected:
+                gap = float(self.logprobs[at, expected] - self.logprobs[at, drawn.token_id])
                 return "" if gap < MAX_ERROR else f"token {at + 1} of {N_NEW} is another one"
         return ""
 
 
 def reference(model: PreTrainedModel, prompt: tuple[int, ...]) -> Reference:
-    """By `generate`, or by repeated passes over all tokens where its cache gives other results."""
+    """Continues a prompt by `generate`.
+
+    Repeated passes over all tokens do it where `generate` fails, or its cache gives other results.
+    """
     try:
         tokens, logprobs = _generated(model, prompt)
         whole = _pass(model, (*prompt, *tokens))[len(prompt) - 1 : -1]
@@ -116,8 +121,8 @@ def judge(model_type: str) -> Verdict:
         return Verdict(model_type, Kind.NO_REFERENCE, _line(error))
     try:
         for way, outcomes in _ways(model):
-            for one, found in zip(expected, outcomes, strict=True):
-                if difference := one.difference(found):
+            for wanted, found in zip(expected, outcomes, strict=True):
+                if difference := wanted.difference(found):
                     return Verdict(model_type, Kind.DIFFERENT, f"{way}: {difference}")
     except UnsupportedModelError as error:
         return Verdict(model_type, Kind.REFUSED, _line(error))
@@ -125,7 +130,7 @@ def judge(model_type: str) -> Verdict:
         return Verdict(model_type, Kind.DIFFERENT, _line(error))
     notes = {
         ROW_BY_ROW: by_rows(model) is not None,
-        BY_PASSES: any(one.is_by_passes for one in expected),
+        BY_PASSES: any(wanted.is_by_passes for wanted in expected),
     }
     return Verdict(
         model_type, Kind.SERVED, "; ".join(note for note, is_so in notes.items() if is_so)
@@ -146,7 +151,7 @@ def _ways(model: PreTrainedModel) -> Iterator[tuple[str, list[Outcome]]]:
         yield "with prefix hits", again
         _check_hits(again)
     with engine(model=model, limits=roomy(page_size=PAGE_SIZE)) as running:
-        yield "alone", [outcome for one in alone for outcome in running.run(one)]
+        yield "alone", [outcome for req in alone for outcome in running.run(req)]
         longest = running.core.cache.shape.pages_held(len(LONG) + N_NEW)
     for part in FEW_PAGES:
         limits = roomy(page_size=PAGE_SIZE, n_pages=int(part * longest))

@@ -170,7 +170,7 @@ class Fuzz:
 
 
 def _problem(answer: httpx.Response, given: Input, door: Door) -> str:
-    """Why an answer is not one that a client may get; "" if it is."""
+    """Returns why an answer is not one that a client may get; "" if it is."""
     try:
         told = answer.json()
     except ValueError:

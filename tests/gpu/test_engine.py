@@ -76,7 +76,7 @@ def test_what_is_sampled_behind_a_launch_is_as_on_a_cpu(name: str) -> None:
 
 
 def test_steps_with_adapters_are_captured(tmp_path: Path) -> None:
-    """Of rows with several of them, and with none."""
+    """The steps have rows with several adapters, and rows with none."""
     adapters = make_adapters(tmp_path)
     many = rows(adapters)
     with engine(model=tiny_model().to("cuda"), limits=LIMITS_OF_ADAPTERS) as running:

@@ -79,7 +79,7 @@ def test_a_chunk_has_the_same_bits_from_one_program_and_from_one_for_each_split(
     follow_up = case(shape, dtype, FOLLOW_UP)
     assert error(follow_up, "cuda") < DTYPES[dtype]
     alone, *shared = (output(replace(follow_up, multiprocessors=n), "cuda") for n in (1, 40, 1000))
-    assert all(torch.equal(alone, one) for one in shared)
+    assert all(torch.equal(alone, result) for result in shared)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -1,4 +1,4 @@
-"""What an engine does with a GPU's memory: pages from what is left, weights placed and shrunk."""
+"""A GPU's memory as an engine uses it: pages from what is left, weights placed and shrunk."""
 
 from pathlib import Path
 
@@ -76,10 +76,10 @@ def test_weights_on_a_gpu_are_those_of_the_files(tmp_path: Path) -> None:
         for name, weight in there.state_dict().items():
             assert weight.device.type == "cuda"
             assert torch.equal(weight.cpu(), expected[name]), name
-        for (name, one), (_, other) in zip(
+        for (name, buffer), (_, other) in zip(
             there.named_buffers(), here.named_buffers(), strict=True
         ):
-            assert torch.equal(one.cpu(), other), name
+            assert torch.equal(buffer.cpu(), other), name
 
 
 def test_tied_weights_are_placed_once() -> None:
@@ -110,7 +110,7 @@ def test_quantized_weights_answer_sleep_in_host_memory_and_answer_the_same(
         answers.append(generate(core))
         core.shutdown()
         model.to("cpu")
-        assert not any(one.is_cuda for one in (*model.parameters(), *model.buffers()))
+        assert not any(tensor.is_cuda for tensor in (*model.parameters(), *model.buffers()))
         model.to("cuda")
     assert answers[0] == answers[1]
     assert len(answers[0]) == 16

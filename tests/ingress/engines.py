@@ -32,7 +32,7 @@ END = token_id(byte_level(), "<|im_end|>")
 class ScriptedEngine:
     def __init__(self, script: Script, *cards: ModelCard) -> None:
         self.script = script
-        self.cards = {one.name: one for one in cards or (card(),)}
+        self.cards = {model_card.name: model_card for model_card in cards or (card(),)}
         self.requests: list[GenerationRequest] = []
         self.running = 0
         self.states: dict[str, ModelState] = {}
@@ -58,18 +58,18 @@ class ScriptedEngine:
     async def statuses(self, timeout_s: float = 1.0) -> list[ModelStatus]:
         return [
             ModelStatus(
-                name=one.name,
-                application=application_name(one.name),
-                state=self.states.get(one.name, ModelState.READY),
-                created=one.created,
-                source=self.sources.get(one.name, "argument"),
-                modalities=self.modalities.get(one.name),
+                name=model_card.name,
+                application=application_name(model_card.name),
+                state=self.states.get(model_card.name, ModelState.READY),
+                created=model_card.created,
+                source=self.sources.get(model_card.name, "argument"),
+                modalities=self.modalities.get(model_card.name),
                 replicas=self.replicas,
                 replicas_target=self.replicas,
                 will_retry=self.will_retry,
                 adapters=self.adapters,
             )
-            for one in self.cards.values()
+            for model_card in self.cards.values()
         ]
 
     async def changes(self, version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
@@ -85,7 +85,7 @@ class ScriptedEngine:
         return FleetStatus(
             started_at=0.0,
             can_download=False,
-            models=tuple((one, (replica,)) for one in await self.statuses()),
+            models=tuple((status, (replica,)) for status in await self.statuses()),
         )
 
     async def load(self, model: str) -> None:
@@ -186,7 +186,7 @@ def pools(vectors: Callable[[GenerationRequest], Sequence[Sequence[float]]]) -> 
     """Answers with these vectors, which come in two parts if there are several."""
 
     async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
-        *first, last = (packed([one]) for one in vectors(request))
+        *first, last = (packed([vector]) for vector in vectors(request))
         if first:
             yield TokenEvent(vectors=join_vectors(first))
         await asyncio.sleep(0)
@@ -196,7 +196,7 @@ def pools(vectors: Callable[[GenerationRequest], Sequence[Sequence[float]]]) -> 
 
 
 def packed(vectors: Sequence[Sequence[float]]) -> Vectors:
-    numbers = [number for one in vectors for number in one]
+    numbers = [number for vector in vectors for number in vector]
     return Vectors(len(vectors), struct.pack(f"<{len(numbers)}f", *numbers))
 
 
@@ -205,8 +205,8 @@ def fails(error: RequestError, after: str = "") -> Script:
     spoken = TextTokenizer(card()).encode(after, False)
 
     async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
-        for one in spoken:
-            yield TokenEvent(token_ids=(one,))
+        for spoken_id in spoken:
+            yield TokenEvent(token_ids=(spoken_id,))
             await asyncio.sleep(0)
         yield TokenEvent(finish_reason=FinishReason.ERROR, error=error)
 

@@ -116,9 +116,9 @@ def replaced(value: object, words: str) -> Any:
             told = value.replace(FILE, data_url(pdf(1, words), "application/pdf"))
             return told.replace(EVIL, words).replace(QUOTED, words.replace("\n", "\\n"))
         case dict():
-            return {replaced(key, words): replaced(one, words) for key, one in value.items()}
+            return {replaced(key, words): replaced(item, words) for key, item in value.items()}
         case list() | tuple():
-            return [replaced(one, words) for one in value]
+            return [replaced(item, words) for item in value]
     return value
 
 
@@ -129,7 +129,7 @@ def asked(path: str, body: object, model: ModelCard = MODEL) -> GenerationReques
 
 
 def marks(request: GenerationRequest) -> list[int]:
-    return [one for one in request.prompt_ids if one in MARKS]
+    return [prompt_id for prompt_id in request.prompt_ids if prompt_id in MARKS]
 
 
 def shown(request: GenerationRequest) -> str:

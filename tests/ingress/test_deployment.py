@@ -1,4 +1,4 @@
-"""What Serve does beneath an ingress, which its application is not to see."""
+"""Events of Serve beneath an ingress, which its application is not to see."""
 
 import asyncio
 import logging

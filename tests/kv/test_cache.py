@@ -164,7 +164,7 @@ class KVCacheMachine(RuleBasedStateMachine):
     @rule(data=st.data(), n=st.integers(1, MAX_NEW))
     @precondition(lambda self: self.tasks)
     def fail(self, data: st.DataObject, n: int) -> None:
-        """What a step that failed has written is of no use."""
+        """Fails a step; what it has written is of no use."""
         task_id, task = self._pick(data)
         end = min(task.n_computed + n, len(task.tokens))
         if end == task.n_computed or not self.cache.extend(task_id, end):
@@ -248,7 +248,7 @@ class KVCacheMachine(RuleBasedStateMachine):
         hits = {page_hash for hashes in can_be_hit for page_hash in hashes}
         assert hits <= self.told or self.has_forgotten
         if self.cache.states is None and any(group.window is not None for _, group in self.groups):
-            held = {one for task in self.tasks.values() for one in self._recorded(task)}
+            held = {page_hash for task in self.tasks.values() for page_hash in self._recorded(task)}
             assert self.told <= hits | held
 
     def _hear(self) -> None:

@@ -36,7 +36,7 @@ class JournalMachine(RuleBasedStateMachine):
             return
         pages = [*matched, *fresh]
         self.hashes.append(hashes)
-        self.sequences.append([self.pool.record(*one) for one in zip(pages, hashes, strict=True)])
+        self.sequences.append([self.pool.record(*pair) for pair in zip(pages, hashes, strict=True)])
 
     @rule(data=st.data())
     @precondition(lambda self: self.sequences)
@@ -57,7 +57,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert self.told.issuperset(evicted), "evicted what was never stored"
         assert len(stored) <= self.pool.n_pages
         self.told = (self.told | set(stored)) - set(evicted)
-        assert all(self.pool.prefix_cache.lookup(one) is not None for one in self.told)
+        assert all(self.pool.prefix_cache.lookup(page_hash) is not None for page_hash in self.told)
         assert len(self.told) == len(self.pool.prefix_cache)
 
     @invariant()
@@ -85,7 +85,7 @@ def test_a_journal_that_nobody_drains_does_not_grow_past_the_pages() -> None:
         pages = pool.allocate(4)
         assert pages is not None
         hashes = page_hashes([salt] * 4, 1)
-        pool.free([pool.record(*one) for one in zip(pages, hashes, strict=True)])
+        pool.free([pool.record(*pair) for pair in zip(pages, hashes, strict=True)])
     stored, evicted = pool.journal.drain()
     assert split(stored) == hashes
     assert evicted == b""
@@ -96,10 +96,10 @@ def test_what_two_threads_tell_and_drain_adds_up() -> None:
     hashes = page_hashes(range(20_000), 1)
 
     def tell() -> None:
-        for one in hashes:
-            journal.stored(one)
-        for one in hashes[::2]:
-            journal.evicted(one)
+        for page_hash in hashes:
+            journal.stored(page_hash)
+        for page_hash in hashes[::2]:
+            journal.evicted(page_hash)
 
     thread = threading.Thread(target=tell)
     thread.start()

@@ -98,8 +98,10 @@ class PagePoolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.sequences)
     def forget_a_sequence(self, data: st.DataObject) -> None:
-        """Also where nobody holds its pages any more, or another one was found by their content."""
-        tokens = data.draw(st.sampled_from([*(one for one, _ in self.sequences), *self.findable]))
+        """Its pages may be held by nobody any more, or another one was found by their content."""
+        tokens = data.draw(
+            st.sampled_from([*(sequence for sequence, _ in self.sequences), *self.findable])
+        )
         self.pool.forget(hashes_of(tokens))
         self.forgot = True
         for n in range(1, len(tokens) + 1):

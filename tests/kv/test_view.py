@@ -51,7 +51,7 @@ def cache_for(batch: Ragged) -> KVCache:
 
 
 def bind(cache: KVCache, ids: list[str], total: list[int], new: list[int]) -> KvcacheView:
-    """As a step does before it writes."""
+    """Binds rows as a step does before it writes."""
     cache.storage.clear_tails(cache.take_uncleared())
     return cache.bind(cache.table.page_table(ids)[0], np.array(total), np.array(new))
 
@@ -116,7 +116,7 @@ def test_a_selection_of_rows_gathers_what_the_batch_gathers_for_them(
 @settings(deadline=None, max_examples=40)
 @given(ragged_batches())
 def test_behind_a_rows_end_stand_only_numbers_of_its_own(batch: Ragged) -> None:
-    """What is masked is still multiplied by 0, so another task's NaN must never be gathered."""
+    """Masked numbers are still multiplied by 0, so another task's NaN must never be gathered."""
     cache = cache_for(batch)
     for pages in (*cache.storage.k, *cache.storage.v):
         pages.fill_(torch.nan)  # as tasks long gone may have left them

@@ -77,14 +77,14 @@ class Fleet:
         self.router = serve.get_deployment_handle("Router", "router")
 
     def call(self, method: str, *arguments: str) -> RequestError | None:
-        """Of load, unload and reload."""
+        """Calls load, unload or reload of the router."""
         refused: RequestError | None = (
             getattr(self.router, method).remote(*arguments).result(timeout_s=CALL_S)
         )
         return refused
 
     def count(self, metric: str, model: str) -> float:
-        """Of a counter of the router's."""
+        """Reads a counter of the router's."""
         _, families = self.router.samples.remote().result(timeout_s=CALL_S)
         family = next(f for f in families if f.name == metric)
         return float(sum(v for _, labels, v in family.samples if labels["model"] == model))
@@ -97,7 +97,7 @@ class Fleet:
         return self.models()[name].state
 
     def want(self, name: str | None, who: str = "me") -> ModelStatus | RequestError:
-        """As an ingress does: again and again, until the model is up or can't be."""
+        """Asks as an ingress does: again and again, until the model is up or can't be."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             answer: ModelStatus | RequestError = self.router.ensure_loaded.remote(
@@ -124,14 +124,14 @@ class Fleet:
         return frozenset() if found is None else found.running
 
     def choose(self, name: str, request_id: str) -> RoutingDecision:
-        """For a request that is then counted as on its way."""
+        """Chooses a replica for a request, which is then counted as on its way."""
         asked = [RoutingQuery(name, (), request_id, "", "", "")]
         choice: RoutingDecision
         [choice] = self.router.choose.remote(asked).result(timeout_s=CALL_S)
         return choice
 
     def kill_router(self) -> None:
-        """As a crash would; returns when there is another one."""
+        """Kills the router as a crash would; returns when there is another one."""
         labels, _ = self.router.samples.remote().result(timeout_s=CALL_S)
         actor = f"SERVE_REPLICA::router#Router#{labels['replica']}"
         ray.kill(ray.get_actor(actor, namespace="serve"), no_restart=True)
@@ -177,7 +177,7 @@ class Fleet:
     def _say_that_it_lasts(
         self, model: DeploymentHandle, request_id: str, left: threading.Event
     ) -> None:
-        """As an ingress does, without which a replica forgets the sequence."""
+        """Sends the heartbeats of an ingress, without which a replica forgets the sequence."""
         while not left.wait(HEARTBEAT_S):
             model.broadcast("heartbeat", request_id).results(timeout_s=CALL_S)
 

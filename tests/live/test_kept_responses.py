@@ -46,7 +46,7 @@ class Answering(ProtocolIngress):
         return self._served
 
     async def ask(self, replica: str, method: str, path: str, body: object) -> Any:
-        """Of the replica of this id alone, which says it."""
+        """Returns the id, status and JSON of the replica with this id; None on any other."""
         own = serve.get_replica_context().replica_id.unique_id
         if replica != own:
             return None
@@ -60,12 +60,12 @@ class Replicas:
         bound = Answering.options(num_replicas=2).bind(IngressSettings(hosts=("manta",)), store)  # type: ignore[attr-defined]
         self._handle = serve.run(bound, name=NAME, route_prefix=None)
         labels = self._handle.broadcast("samples").results(timeout_s=CALL_S)
-        self.ids = sorted(one["replica"] for one, _ in labels)
+        self.ids = sorted(replica_labels["replica"] for replica_labels, _ in labels)
 
     def ask(self, replica: int, method: str, path: str, body: object = None) -> Any:
         """The JSON of an answer that is a 200."""
         asked = self._handle.broadcast("ask", self.ids[replica], method, path, body)
-        [said] = [one for one in asked.results(timeout_s=CALL_S) if one is not None]
+        [said] = [result for result in asked.results(timeout_s=CALL_S) if result is not None]
         own, status, answer = said
         assert (own, status) == (self.ids[replica], 200), answer
         return answer

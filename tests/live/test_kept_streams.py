@@ -96,7 +96,11 @@ class Pair:
 
         def answer() -> Any:
             results = answers.results(timeout_s=CALL_S, return_exceptions=True)
-            [said] = [one for one in results if one is not None and not isinstance(one, RayError)]
+            [said] = [
+                result
+                for result in results
+                if result is not None and not isinstance(result, RayError)
+            ]
             return said
 
         return answer
@@ -104,12 +108,12 @@ class Pair:
     def ask(
         self, method: str, path: str, body: object = None, key: str = KEYS[0]
     ) -> tuple[int, str]:
-        """Of the replica that has begun none."""
+        """Asks the replica that has begun no stream."""
         answer: tuple[int, str] = self.call(self.there, "ask", method, path, key, body)
         return answer
 
     def kill(self, replica: str) -> None:
-        """As a crash would."""
+        """Kills the replica as a crash would."""
         name = f"SERVE_REPLICA::keeper#keeper#{replica}"
         ray.kill(ray.get_actor(name, namespace="serve"), no_restart=True)
 

@@ -46,7 +46,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected(checkpoint: Path) -> list[tuple[int, ...]]:
     core = EngineCore(load_model(str(checkpoint), dtype=torch.float32), frozenset(), LIMITS)
     try:
-        events = [list(core.run([one])) for one in REQUESTS]
+        events = [list(core.run([request])) for request in REQUESTS]
     finally:
         core.shutdown()
     return [ids(event for _, event in those) for those in events]
@@ -91,11 +91,11 @@ def answers() -> list[tuple[int, ...]]:
     model = serve.get_deployment_handle(MODEL_DEPLOYMENT, "model-ranks")
     card = read_card(model)
     generate = model.options(stream=True, method_name="generate")
-    return [ids(generate.remote(None, card, one)) for one in REQUESTS]
+    return [ids(generate.remote(None, card, request)) for request in REQUESTS]
 
 
 def processes(title: str) -> list[int]:
-    """Of this test's own cluster, whose processes are all descended from this one."""
+    """Returns the cluster's processes with this title. All of them descend from this process."""
     parents, found = {}, []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:

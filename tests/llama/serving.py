@@ -32,7 +32,7 @@ STATS = {
 
 
 class CountingCluster(ScriptedEngine):
-    """As many replicas of every model as there are `stats`, each of two slots."""
+    """An engine with as many replicas of every model as there are `stats`, each of two slots."""
 
     stats: tuple[dict[str, float], ...] = (STATS, {**STATS, "active_requests": 0.0})
     families: tuple[MetricFamily, ...] = ()

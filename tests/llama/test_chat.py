@@ -42,7 +42,7 @@ def test_a_stream_tells_its_timings_at_its_end() -> None:
     *others, last = streamed()
     assert last["choices"][0]["finish_reason"] == "stop"
     assert last["timings"]["predicted_n"] == TOKENS
-    assert not any("timings" in one for one in others)
+    assert not any("timings" in chunk for chunk in others)
 
 
 def test_the_chunk_with_the_usage_has_the_timings_too() -> None:
@@ -68,7 +68,7 @@ def test_the_native_name_of_logprobs_is_one() -> None:
     assert [entry["id"] for entry in entries] == ids
     assert [entry["top_logprobs"][0]["id"] for entry in entries] == ids
     assert whole(n_probs=0)["choices"][0]["logprobs"] is None
-    [chunk, *_] = [one for one in streamed(n_probs=1) if one["choices"][0]["logprobs"]]
+    [chunk, *_] = [event for event in streamed(n_probs=1) if event["choices"][0]["logprobs"]]
     assert chunk["choices"][0]["logprobs"]["content"][0]["id"] == ids[0]
 
 

@@ -81,8 +81,8 @@ def test_whatever_a_field_may_say_is_served(
     running: Engine, fields: dict[str, object], stream: bool
 ) -> None:
     last = completed(running, **fields, stream=stream)
-    for one in last if isinstance(last, list) else [last]:
-        assert "error" not in one
+    for result in last if isinstance(last, list) else [last]:
+        assert "error" not in result
     running.check_idle()
 
 
@@ -109,10 +109,10 @@ def test_a_stream_may_tell_how_much_of_its_prompt_is_read() -> None:
         events = completed(running, **fields, return_progress=True)
         silent = completed(running, **fields)
     progress = [event["prompt_progress"] for event in events if "prompt_progress" in event]
-    processed = [one["processed"] for one in progress]
+    processed = [update["processed"] for update in progress]
     assert processed == sorted(processed)
     assert progress[-1]["processed"] == progress[-1]["total"] == len("A prompt of several steps")
-    assert {one["cache"] for one in progress} == {0}
+    assert {update["cache"] for update in progress} == {0}
     assert "".join(event["content"] for event in events) == "".join(
         event["content"] for event in silent
     )
@@ -137,7 +137,7 @@ def test_a_schema_and_a_grammar_hold(running: Engine, seed: int) -> None:
 def test_probabilities_after_sampling_are_of_the_tokens_left(running: Engine) -> None:
     body = completed(running, n_probs=10, post_sampling_probs=True, top_k=3, min_p=0)
     for entry in body["completion_probabilities"]:
-        tops = [one["prob"] for one in entry["top_probs"]]
+        tops = [candidate["prob"] for candidate in entry["top_probs"]]
         assert 0 < len(tops) <= 3
         assert sum(tops) == pytest.approx(1, abs=1e-4)
         assert 0 < entry["prob"] <= 1
@@ -145,6 +145,6 @@ def test_probabilities_after_sampling_are_of_the_tokens_left(running: Engine) ->
 
 def test_never_is_never(running: Engine) -> None:
     text = completed(running, n_predict=5, temperature=0, samplers="t")["content"]
-    bias = [[one, False] for one in set(text)]
+    bias = [[character, False] for character in set(text)]
     other = completed(running, n_predict=5, temperature=0, logit_bias=bias, samplers="t")["content"]
     assert not set(other) & set(text)

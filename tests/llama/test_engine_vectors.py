@@ -42,7 +42,7 @@ def native(running: Engine, **fields: object) -> list[Floats]:
     cluster = Pooling(running, known(running))
     response = asyncio.run(send(cluster, "POST", "/embedding", json=fields))
     assert response.status_code == 200, response.text
-    return [np.array(one["embedding"]) for one in response.json()]
+    return [np.array(entry["embedding"]) for entry in response.json()]
 
 
 def openai(running: Engine, path: str, body: object, **kinds: Any) -> Any:
@@ -57,7 +57,7 @@ def openai(running: Engine, path: str, body: object, **kinds: Any) -> Any:
 
 def test_a_mean_is_that_of_the_vectors_of_all_tokens(running: Engine) -> None:
     tokens = native(running, content=TEXTS, pooling="none")
-    assert [len(one) for one in tokens] == [len(text) for text in TEXTS]
+    assert [len(vectors) for vectors in tokens] == [len(text) for text in TEXTS]
     means = native(running, content=TEXTS, pooling="mean", embd_normalize=-1)
     lasts = native(running, content=TEXTS, pooling="last", embd_normalize=-1)
     for each, mean, last in zip(tokens, means, lasts, strict=True):
@@ -75,10 +75,10 @@ def test_vectors_have_the_norm_that_is_asked_for(running: Engine, norm: int) -> 
 def test_dimensions_are_the_first_numbers_and_base64_is_all_of_them(running: Engine) -> None:
     def embedded(**fields: object) -> list[Any]:
         body = {"input": TEXTS, "pooling": "mean", **fields}
-        return [one["embedding"] for one in openai(running, "/v1/embeddings", body)["data"]]
+        return [entry["embedding"] for entry in openai(running, "/v1/embeddings", body)["data"]]
 
     plain = embedded()
-    assert [decoded(one) for one in embedded(encoding_format="base64")] == plain
+    assert [decoded(encoded) for encoded in embedded(encoding_format="base64")] == plain
     for cut, whole in zip(embedded(dimensions=5), plain, strict=True):
         first = np.array(whole[:5])
         assert np.abs(np.array(cut) - first / np.linalg.norm(first)).max() < 1e-6
@@ -88,12 +88,12 @@ def test_it_judges_and_decides_by_its_next_token(running: Engine) -> None:
     body = {"query": "Hello", "documents": TEXTS}
     kinds = {"score_token_ids": (72, 101)}
     results = openai(running, "/v1/rerank", body, **kinds)["results"]
-    scores = [one["relevance_score"] for one in results]
+    scores = [result["relevance_score"] for result in results]
     assert scores == sorted(scores, reverse=True)
     assert 0 < scores[-1] < scores[0] < 1
     question = {"type": "choice", "instructions": "?", "choices": [{"value": "a"}, {"value": "b"}]}
     answer = openai(running, "/v1/decisions", {"input": "Hello", "questions": [question] * 3})
     first, *others = answer["answers"]
-    assert sum(one["probability"] for one in first["probabilities"]) == pytest.approx(1)
+    assert sum(option["probability"] for option in first["probabilities"]) == pytest.approx(1)
     for other in others:
         assert other["confidence"] == pytest.approx(first["confidence"], abs=1e-6)

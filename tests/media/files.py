@@ -28,7 +28,7 @@ def chunk(name: bytes, data: bytes) -> bytes:
 
 
 def png(width: int, height: int, *chunks: bytes, data: bytes = b"") -> bytes:
-    """With one bit a pixel."""
+    """Makes a PNG with one bit a pixel."""
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
     pixels = chunk(b"IDAT", data)
     return b"\x89PNG\r\n\x1a\n" + head + b"".join(chunks) + pixels + chunk(b"IEND", b"")

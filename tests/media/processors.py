@@ -27,7 +27,10 @@ MODELS = "transformers.models"
 
 def tokenizer(*tokens: str, **named: str) -> Any:
     """Byte-level, with the tokens as special ones. As in real ones two line ends are one token."""
-    vocab = {one: index for index, one in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocab = {
+        character: index
+        for index, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    }
     vocab[NEWLINE * 2] = len(vocab)
     made = Tokenizer(models.BPE(vocab=vocab, merges=[(NEWLINE, NEWLINE)]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -197,17 +200,18 @@ def internvl() -> Processor:
 
 @cache
 def llama4_functions() -> dict[str, Any]:
-    """What its image processor computes a canvas with, read from the file: the module imports
-    torchvision.
+    """Returns the functions with which its image processor computes a canvas.
+
+    They are read from the file: the module imports torchvision.
     """
     folder = Path(importlib.import_module(f"{MODELS}.llama4").__file__ or "").parent
     tree = ast.parse((folder / "image_processing_llama4.py").read_text())
     wanted = {"get_factors", "find_supported_resolutions", "get_best_fit"}
     tree.body = [
-        one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name in wanted
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in wanted
     ]
-    for one in tree.body:
-        one.decorator_list = []  # type: ignore[attr-defined]
+    for node in tree.body:
+        node.decorator_list = []  # type: ignore[attr-defined]
     names: dict[str, Any] = {"torch": torch, "SizeDict": object}
     exec("from collections import defaultdict", names)
     exec(compile(tree, "llama4", "exec"), names)
@@ -261,7 +265,7 @@ def qwen2_audio(seconds: int = 30) -> Processor:
 
 
 def voxtral(seconds: int = 30) -> Processor:
-    """Whose sounds are the 25th token."""
+    """Makes a processor whose sounds are the 25th token."""
     made = tokenizer("[AUDIO]")
     made.convert_ids_to_tokens = lambda token_id: "[AUDIO]"
     extractor = transformers.WhisperFeatureExtractor(128, chunk_length=seconds)

@@ -1,4 +1,4 @@
-"""What strangers send as media is refused by name, in bounded memory, and delays nobody else."""
+"""Media of strangers are refused by name, in bounded memory, and delay nobody else."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ def linked(url: str) -> Source:
 
 
 def refusals(reader: MediaReader, sources: Sequence[Source]) -> list[Refused | None]:
-    """What each comes to; None for one that is read."""
+    """Returns the refusal of each source; None for one that is read."""
 
     async def refusal(source: Source) -> Refused | None:
         try:
@@ -301,11 +301,11 @@ def test_a_client_that_waits_for_its_file_delays_no_other_one() -> None:
         ]
         await asyncio.to_thread(Hostile.waiting.wait, 30)
         assert await reader.read(mine, seeing(), "me", hold)
-        assert not any(one.done() for one in waiting)
+        assert not any(task.done() for task in waiting)
         Hostile.over.set()
         assert all(
-            isinstance(one, Refused)
-            for one in await asyncio.gather(*waiting, return_exceptions=True)
+            isinstance(result, Refused)
+            for result in await asyncio.gather(*waiting, return_exceptions=True)
         )
 
     with hostile_server() as host:

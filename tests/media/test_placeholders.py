@@ -56,13 +56,13 @@ def ours(processor: Processor, media: Sequence[Medium], marker: str) -> tuple[Se
     expanded: ExpandedText = expand(text, known(processor), media, "messages")
     ids, places = expanded.place(encoded(processor, expanded.text), "messages")
     assert len(ids) - len(encoded(processor, expanded.text)) == expanded.n_more
-    return [*ids], sum(one.end - one.first for one in places)
+    return [*ids], sum(place.end - place.first for place in places)
 
 
 def theirs(processor: Processor, sizes: Sequence[tuple[int, int]], marker: str) -> list[int]:
     images = [Image.new("RGB", size) for size in sizes]
     text = marker.join(("", *BESIDE[: len(sizes)]))
-    return [int(one) for one in processor(images=images, text=[text])["input_ids"][0]]
+    return [int(token_id) for token_id in processor(images=images, text=[text])["input_ids"][0]]
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ def test_several_images_in_a_prompt_have_them_too(family: str) -> None:
     processor, sizes = build(SEEING[family]), [(640, 480), (97, 201)]
     rules = known(processor).images
     assert rules is not None
-    found, _ = ours(processor, [image(*one) for one in sizes], rules.marker)
+    found, _ = ours(processor, [image(*size) for size in sizes], rules.marker)
     assert found == theirs(processor, sizes, rules.marker)
 
 
@@ -120,7 +120,7 @@ def test_a_sound_for_qwen2_audio_has_the_ids_that_the_processor_gives_it(n_sampl
     made = processor(text=[text], audio=[np.zeros(n_samples, np.float32)], sampling_rate=RATE)
     expanded = expand(text, known(processor), [sound(n_samples)], "messages")
     ids, _ = expanded.place(encoded(processor, expanded.text), "messages")
-    assert ids == [int(one) for one in made["input_ids"][0]]
+    assert ids == [int(token_id) for token_id in made["input_ids"][0]]
 
 
 def test_a_sound_for_gemma_3n_has_the_ids_that_the_processor_gives_it() -> None:
@@ -131,7 +131,7 @@ def test_a_sound_for_gemma_3n_has_the_ids_that_the_processor_gives_it() -> None:
     made = processor(text=[text], audio=[np.zeros(5000, np.float32)])
     expanded = expand(text, known(processor), [sound(5000)], "messages")
     ids, _ = expanded.place(encoded(processor, expanded.text), "messages")
-    assert ids == [int(one) for one in made["input_ids"][0]]
+    assert ids == [int(token_id) for token_id in made["input_ids"][0]]
 
 
 @pytest.mark.parametrize("n_samples", [1, 30 * RATE, 30 * RATE + 1, 100 * RATE])

@@ -152,7 +152,7 @@ def test_pages_are_shared_by_the_same_pixels_and_by_no_others() -> None:
         opened.save(again, "PNG", compress_level=0)
 
     def hashes(data: bytes) -> list[bytes]:
-        """From the first page that has a part of the image."""
+        """Returns the hashes of the pages from the first one that has a part of the image."""
         request = only(ask(CHAT, chat(picture(data), text("What is it?")), seeing())[1])
         first = request.content.media[0].first // 4
         return page_hashes(request.prompt_ids, 4, request.content)[first:]
@@ -170,15 +170,15 @@ def test_an_image_of_low_detail_is_scaled_down() -> None:
         assert sent.size == (512, 256)
     others = [picture(large, detail=detail) for detail in ("auto", "high", "original")]
     request = only(ask(CHAT, chat(*others), seeing())[1])
-    assert [one.data for one in request.media] == [large] * 3
+    assert [medium.data for medium in request.media] == [large] * 3
 
 
 def test_what_is_transparent_is_white_and_grey_of_16_bits_is_grey() -> None:
     clear, deep = Image.new("RGBA", (2, 1)), Image.new("I;16", (2, 1))
     clear.putpixel((0, 0), (10, 20, 30, 255))
     deep.putpixel((0, 0), 200 << 8)
-    found = [open_image(as_png(one)) for one in (clear, deep)]
-    pixels = [[one.getpixel((x, 0)) for x in range(2)] for one in found]
+    found = [open_image(as_png(source)) for source in (clear, deep)]
+    pixels = [[opened.getpixel((x, 0)) for x in range(2)] for opened in found]
     assert pixels == [[(10, 20, 30), (255, 255, 255)], [(200, 200, 200), (0, 0, 0)]]
 
 
@@ -236,7 +236,7 @@ def test_templates_show_images_as_parts_or_as_texts(template: str) -> None:
     for words in ("Be short.", "Which is red?", "The first.", "Why?"):
         assert words in prompt
     assert "media-" not in prompt
-    assert [one.data for one in request.media] == [PICTURE, OTHER]
+    assert [medium.data for medium in request.media] == [PICTURE, OTHER]
 
 
 def test_a_stored_image_is_in_the_prompt_of_what_continues_it() -> None:

@@ -1,4 +1,4 @@
-"""What a model can't see is described where a tool returned it, or where the operator says so."""
+"""Media that a model can't see are described where a tool returned them or the operator says so."""
 
 from dataclasses import replace
 from typing import Any

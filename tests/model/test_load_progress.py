@@ -1,4 +1,4 @@
-"""What a load says of itself arrives where it can, and nobody waits for it."""
+"""The progress of a load arrives where it can, and nobody waits for it."""
 
 import asyncio
 

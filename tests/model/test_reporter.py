@@ -23,7 +23,7 @@ from kv.journal import Journal
 
 
 class Engine:
-    """What a replica's engine would say of itself, set by the test."""
+    """The journal and gauges of a replica's engine, set by the test."""
 
     def __init__(self) -> None:
         self.journal = Journal()
@@ -173,7 +173,7 @@ class Line:
             raise asyncio.CancelledError
 
     def run(self) -> None:
-        """Until there are no more answers; there is always something to report."""
+        """Runs until there are no more answers; there is always something to report."""
         reporter = Reporter("model-m", "r", Journal(), Gauges, self.send, self._busy(self.wait))
         self.reporter = reporter
         with pytest.raises(asyncio.CancelledError):

@@ -55,7 +55,7 @@ def known(answers: AnswerKinds, name: str = "tiny") -> ModelCard:
 def numbers_of(request: GenerationRequest) -> list[float]:
     """Four numbers that depend on all ids, none of which is a float32's short decimal."""
     ids = request.prompt_ids
-    weighted = sum(place * one for place, one in enumerate(ids, start=1))
+    weighted = sum(place * token_id for place, token_id in enumerate(ids, start=1))
     return [len(ids) / 3, ids[0] / 7, ids[-1] / 11, weighted / 13]
 
 
@@ -64,7 +64,7 @@ def vectors_of(request: GenerationRequest) -> list[list[float]]:
     assert isinstance(params, PoolParams)
     assert request.max_tokens == 0
     if params.pooling is Pooling.TOKEN:
-        return [[one / 3, 1, 2, 3] for one in request.prompt_ids]
+        return [[token_id / 3, 1, 2, 3] for token_id in request.prompt_ids]
     return [numbers_of(request)[: params.dimensions]]
 
 

@@ -41,4 +41,7 @@ def _scores(request: GenerationRequest) -> tuple[TokenLogprob | None, ...] | Non
     if alternatives is None:
         return None
     top = ((END, -0.25), (65, -0.5), (66, float("-inf")))[:alternatives]
-    return (None, *(TokenLogprob(one, -float(one), top) for one in request.prompt_ids[1:]))
+    return (
+        None,
+        *(TokenLogprob(token_id, -float(token_id), top) for token_id in request.prompt_ids[1:]),
+    )

@@ -17,7 +17,7 @@ FIELDS = ("method", "path", "status", "prompt_tokens", "output_tokens", "request
 
 def logged(caplog: pytest.LogCaptureFixture) -> tuple[dict[str, Any], str]:
     """The fields of the only line, and its text without the time."""
-    [line] = [one for one in caplog.records if one.name == LOGGER]
+    [line] = [record for record in caplog.records if record.name == LOGGER]
     fields = {name: line.__dict__[name] for name in FIELDS if name in line.__dict__}
     took = f" {line.__dict__['duration_ms']}ms"
     assert took in line.getMessage()
@@ -89,7 +89,7 @@ def test_answers_of_health_are_no_lines_for_people(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.DEBUG, logger=LOGGER):
         status = asyncio.run(ask())
     assert logged(caplog)[0]["status"] == status
-    assert {one.levelno for one in caplog.records if one.name == LOGGER} == {logging.DEBUG}
+    assert {record.levelno for record in caplog.records if record.name == LOGGER} == {logging.DEBUG}
 
 
 @pytest.mark.parametrize("after", [0, 5])

@@ -20,7 +20,7 @@ from tests.text.cards import card
 def test_the_only_model_may_be_found_by_any_name() -> None:
     class Only(ScriptedEngine):
         async def statuses(self, timeout_s: float = 1.0) -> list[ModelStatus]:
-            return [replace(one, has_any_name=True) for one in await super().statuses()]
+            return [replace(status, has_any_name=True) for status in await super().statuses()]
 
     async def asks() -> str:
         async with sdk(served(Only(says("x")))) as client:
@@ -64,7 +64,7 @@ def test_models_say_what_they_can_be_asked_for() -> None:
     async def asks() -> Any:
         engine = ScriptedEngine(says("x"), known(EMBEDS, "e"), known(SCORES, "s"), card(name="g"))
         async with sdk(served(engine)) as client:
-            return [one.to_dict() for one in (await client.models.list()).data]
+            return [model.to_dict() for model in (await client.models.list()).data]
 
     embeds, scores, generates = asyncio.run(asks())
     assert (embeds["tasks"], embeds["meta"]["n_embd"]) == (["embed"], 4)
@@ -78,7 +78,7 @@ def test_what_a_model_takes_is_known_before_it_is_loaded_or_left_out() -> None:
         engine.states = dict.fromkeys(engine.cards, ModelState.UNLOADED)
         engine.modalities = {"sees": ("text", "image")}
         async with sdk(served(engine)) as client:
-            return [one.to_dict() for one in (await client.models.list()).data]
+            return [model.to_dict() for model in (await client.models.list()).data]
 
     sees, unknown = asyncio.run(asks())
     assert sees["architecture"]["input_modalities"] == ["text", "image"]

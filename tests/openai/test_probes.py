@@ -111,7 +111,7 @@ STREAMS: list[tuple[str, dict[str, Any]]] = [
 async def waits(
     engine: Loading, path: str, body: dict[str, Any], keep_alive_s: float = 15.0
 ) -> list[Message]:
-    """What is sent when its model takes so long that the answer has begun before.
+    """Returns the messages that are sent when the answer begins before its model is loaded.
 
     A stream that need not wait long for its first comment begins without a probe too.
     """
@@ -128,11 +128,11 @@ async def waits(
 
 
 def body_of(sent: list[Message]) -> bytes:
-    assert [one["type"] for one in sent] == ["http.response.start"] + ["http.response.body"] * (
+    assert [part["type"] for part in sent] == ["http.response.start"] + ["http.response.body"] * (
         len(sent) - 1
     )
-    assert [one.get("more_body", False) for one in sent[1:]] == [True] * (len(sent) - 2) + [False]
-    return b"".join(one["body"] for one in sent[1:])
+    assert [part.get("more_body", False) for part in sent[1:]] == [True] * (len(sent) - 2) + [False]
+    return b"".join(part["body"] for part in sent[1:])
 
 
 @pytest.mark.parametrize(("stream", "keep_alive_s"), [(False, 15), (True, 15), (True, 0.001)])

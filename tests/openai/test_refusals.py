@@ -368,7 +368,7 @@ def test_a_failure_after_the_headers_goes_into_the_stream() -> None:
             "code": "service_unavailable",
         }
     }
-    assert "".join(one["choices"][0]["delta"]["content"] for one in chunks[:-1]) == "Hello"
+    assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks[:-1]) == "Hello"
 
 
 def test_too_large_a_body_is_413_while_it_is_read() -> None:

@@ -1,4 +1,4 @@
-"""What a replica tells the router, for tests."""
+"""Reports of replicas to the router, for tests."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a person deploys on a cluster is valid by Ray's own schemas and by our own settings."""
+"""Files that a person deploys on a cluster are valid by Ray's schemas and the server's settings."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,12 +78,12 @@ def test_the_service_has_the_operators_form() -> None:
 
 def containers(cluster: Mapping[str, Any]) -> list[Any]:
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
-    return [one for group in groups for one in group["template"]["spec"]["containers"]]
+    return [container for group in groups for container in group["template"]["spec"]["containers"]]
 
 
 def test_every_pod_of_the_service_runs_in_the_fast_modes() -> None:
     for container in containers(ray_service()["spec"]["rayClusterConfig"]):
-        assert {one["name"] for one in container["env"] if one.get("value") == "1"} == MODES
+        assert {entry["name"] for entry in container["env"] if entry.get("value") == "1"} == MODES
 
 
 def test_the_services_applications_are_those_of_serve_yaml_and_take_their_arguments() -> None:
@@ -97,9 +97,9 @@ def test_the_services_applications_are_those_of_serve_yaml_and_take_their_argume
 
 def test_ingresses_of_the_service_ask_for_what_only_their_nodes_have() -> None:
     asked = {
-        one.name: one.ray_actor_options.resources
+        deployment.name: deployment.ray_actor_options.resources
         for app in fleet().applications
-        for one in app.deployments
+        for deployment in app.deployments
     }
     head = {"node:__internal_head__": 0.001}
     ingress = {name: {"ingress": 1} for name in ("openai", "anthropic", "llama")}

@@ -97,4 +97,4 @@ def test_only_configs_with_applications_of_manta_are_its_own(tmp_path: Path) -> 
 def test_the_command_of_the_environment_is_ours() -> None:
     """Else it was installed before this one was: `pip install -e .` again."""
     found = entry_points(group="console_scripts", name="serve")
-    assert "serve_app.command.main:main" in {one.value for one in found}
+    assert "serve_app.command.main:main" in {script.value for script in found}

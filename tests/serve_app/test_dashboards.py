@@ -51,8 +51,8 @@ def test_panels_stand_beside_each_other_and_have_ids_of_their_own() -> None:
 
 
 def test_it_replaces_no_dashboard_of_rays() -> None:
-    found = [one for one in vars(rays).values() if isinstance(one, DashboardConfig)]
-    theirs = {one.default_uid for one in [*found, get_serve_dashboard_config()]}
+    found = [config for config in vars(rays).values() if isinstance(config, DashboardConfig)]
+    theirs = {config.default_uid for config in [*found, get_serve_dashboard_config()]}
     assert len(theirs) > 1
     assert DASHBOARD["uid"] not in theirs
 
@@ -60,7 +60,7 @@ def test_it_replaces_no_dashboard_of_rays() -> None:
 def asked() -> set[str]:
     said = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
     said += [variable["query"]["query"] for variable in DASHBOARD["templating"]["list"][1:]]
-    return {name for one in said for name in re.findall(r"\bray_\w+", one)}
+    return {name for query in said for name in re.findall(r"\bray_\w+", query)}
 
 
 @pytest.mark.parametrize("name", WATCHED)

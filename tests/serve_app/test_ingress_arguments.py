@@ -1,4 +1,4 @@
-"""What `serve.yaml` may say, and what becomes of it."""
+"""The arguments that `serve.yaml` may have, and what becomes of them."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ BUILDERS: dict[str, type[StrictOptions]] = {
 
 
 def test_the_shipped_applications_are_those_that_there_are_and_their_arguments_are_known() -> None:
-    said = {one["import_path"]: one.get("args", {}) for one in CONFIG["applications"]}
+    said = {app["import_path"]: app.get("args", {}) for app in CONFIG["applications"]}
     assert said.keys() == BUILDERS.keys()
     for path, arguments in said.items():
         BUILDERS[path].model_validate(arguments)

@@ -1,4 +1,4 @@
-"""What `serve.yaml` may say of the router: its models, their options, how much of them at once."""
+"""The router's arguments in `serve.yaml`: its models, their options, how much of them at once."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -234,11 +234,11 @@ def test_files_and_folders_are_found_from_anywhere(
 def test_a_model_beside_a_file_is_the_first_of_all(tmp_path: Path) -> None:
     (tmp_path / "a.ini").write_text("[a]\nmodel = owner/a\n")
     found = models(model="owner/b", presets=str(tmp_path / "a.ini"), aliases=["b"], kv_gib=2)
-    assert [(one.settings.name, one.aliases, one.pinned) for one in found] == [
+    assert [(preset.settings.name, preset.aliases, preset.pinned) for preset in found] == [
         ("owner/b", ("b",), True),
         ("a", (), False),
     ]
-    assert {one.settings.limits.kv_gib for one in found} == {2}
+    assert {preset.settings.limits.kv_gib for preset in found} == {2}
 
 
 @pytest.mark.parametrize(

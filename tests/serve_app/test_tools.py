@@ -1,4 +1,4 @@
-"""What `serve.yaml` may say of the built-in tools."""
+"""The arguments of the built-in tools in `serve.yaml`."""
 
 from pathlib import Path
 

@@ -70,17 +70,17 @@ async def earlier(
 ) -> list[str]:
     wanted = Wanted(previous=previous, conversation=conversation)
     recalled = await store.responses.recall(owner, wanted, hold_all)
-    return [one.id for one in recalled.earlier]
+    return [entry.id for entry in recalled.earlier]
 
 
 async def inputs(store: KeptStore, name: str, owner: str = OWNER) -> list[str] | None:
     found = await store.responses.input_items(owner, name, lambda ids: range(len(ids)))
-    return None if found is None else [one.id for one in found]
+    return None if found is None else [entry.id for entry in found]
 
 
 async def items(store: KeptStore, name: str, owner: str = OWNER) -> list[str] | None:
     found = await store.conversations.items(owner, name, lambda ids: range(len(ids)))
-    return None if found is None else [one.id for one in found]
+    return None if found is None else [entry.id for entry in found]
 
 
 async def known(store: KeptStore, *ids: str, owner: str = OWNER) -> set[str]:
@@ -89,7 +89,7 @@ async def known(store: KeptStore, *ids: str, owner: str = OWNER) -> set[str]:
 
 
 async def create(store: KeptStore, name: str, *ids: str, owner: str = OWNER) -> None:
-    await store.conversations.create(owner, name, "{}", 1, [item(one) for one in ids])
+    await store.conversations.create(owner, name, "{}", 1, [item(item_id) for item_id in ids])
 
 
 async def counted(url: str) -> Any:

@@ -59,7 +59,7 @@ async def everything(store: Store, owner: str = OWNER, limit: int = 500) -> tupl
 async def pulled(
     store: Store, since: str, owner: str = OWNER, limit: int = 500
 ) -> tuple[list[Any], list[Any], str]:
-    """What changed, and the cursor at its end."""
+    """Returns the chats and messages that changed, and the cursor at their end."""
     chats: list[Any] = []
     messages: list[Any] = []
     while True:

@@ -43,12 +43,12 @@ def test_the_newest_come_first_at_the_first_time_and_then_what_changed(url: str)
         for number in range(5):
             await store.chats.put(OWNER, identifier(number), chat_fields(str(number)), ONLY_NEW)
         first = await store.changes.page(OWNER, Cursor(0), 2)
-        assert [json.loads(one)["title"] for one in first.chats] == ["3", "4"]
+        assert [json.loads(chat)["title"] for chat in first.chats] == ["3", "4"]
         await store.chats.put(OWNER, identifier(0), chat_fields("new"), 1)  # not read yet
         chats, _, since = await pulled(store, str(first.cursor), limit=2)
-        assert [one["title"] for one in chats] == ["1", "2"]
+        assert [chat["title"] for chat in chats] == ["1", "2"]
         chats, _, since = await pulled(store, since)
-        assert [one["title"] for one in chats] == ["new"]
+        assert [chat["title"] for chat in chats] == ["new"]
         assert (await pulled(store, since)) == ([], [], since)
 
     run(url, work)
@@ -69,7 +69,7 @@ def test_pages_are_bounded_in_rows_and_in_bytes_and_miss_nothing(url: str) -> No
             while more:
                 page = await narrow.page(OWNER, cursor, 500)
                 assert 1 <= len(page.messages) + len(page.chats) <= 3
-                seen |= {json.loads(one)["id"] for one in page.messages}
+                seen |= {json.loads(message)["id"] for message in page.messages}
                 cursor, more = page.cursor, page.more
             assert seen == {identifier(n) for n in range(1, 21)}
 
@@ -93,10 +93,10 @@ def test_a_reader_among_writers_misses_nothing(url: str) -> None:
         while not is_last:
             is_last = all(writer.done() for writer in writers)
             _, messages, since = await pulled(store, since, limit=7)
-            known |= {one["id"]: one for one in messages}
-        left = {key for key, one in known.items() if "deleted_at" not in one}
+            known |= {message["id"]: message for message in messages}
+        left = {key for key, message in known.items() if "deleted_at" not in message}
         _, stored = await everything(store)
-        assert left == {one["id"] for one in stored}
+        assert left == {message["id"] for message in stored}
 
     run(url, work)
 
@@ -123,7 +123,7 @@ def test_who_may_have_missed_a_tombstone_begins_anew(url: str) -> None:
                 await store.changes.page(OWNER, Cursor(stale), 10)
             assert refused.value.error.kind is ErrorKind.GONE
         chats, messages, since = await pulled(store, "0")
-        assert ([one["id"] for one in chats], len(messages)) == ([CHAT], 1)
+        assert ([chat["id"] for chat in chats], len(messages)) == ([CHAT], 1)
         assert await pulled(store, since) == ([], [], since)
         state = await store.owners.state(OWNER)
         await store.chats.delete(OWNER, CHAT)
@@ -146,7 +146,7 @@ def test_an_export_has_all_that_lives(url: str) -> None:
         text = "".join([part async for part in narrow.export(OWNER)])
         lines = [json.loads(line) for line in text.splitlines()]
         assert [line["chat"]["id"] for line in lines] == [identifier(1), identifier(2)]
-        assert [one["id"] for one in lines[0]["messages"]] == [one.id for one in many[:249]]
+        assert [message["id"] for message in lines[0]["messages"]] == [row.id for row in many[:249]]
         assert lines[1]["messages"] == []
 
     run(url, work)

@@ -1,4 +1,4 @@
-"""What is written to the store is there for its owner, once, within the limits."""
+"""The store keeps what is written to it for its owner, once, within the limits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -37,7 +37,7 @@ def test_a_hundred_writers_at_once_get_a_revision_each(url: str) -> None:
         puts = [store.chats.put(OWNER, chat, chat_fields(chat), ONLY_NEW) for chat in chats]
         assert sorted(await asyncio.gather(*puts)) == list(range(1, 101))
         found, _ = await everything(store)
-        assert {one["title"] for one in found} == set(chats)
+        assert {chat["title"] for chat in found} == set(chats)
 
     run(url, work)
 
@@ -83,10 +83,10 @@ def test_what_is_deleted_leaves_a_tombstone_and_gives_its_bytes_back(url: str) -
         since = str(await store.chats.add_messages(OWNER, CHAT, rows))
         await store.chats.delete_message(OWNER, CHAT, identifier(1))
         _, gone, since = await pulled(store, since)
-        assert {one["id"] for one in gone} == {identifier(n) for n in (1, 2, 3)}
-        assert all(one.keys() == {"chat", "id", "revision", "deleted_at"} for one in gone)
+        assert {message["id"] for message in gone} == {identifier(n) for n in (1, 2, 3)}
+        assert all(message.keys() == {"chat", "id", "revision", "deleted_at"} for message in gone)
         _, left = await everything(store)
-        assert [one["id"] for one in left] == [identifier(4)]
+        assert [message["id"] for message in left] == [identifier(4)]
         await store.chats.delete(OWNER, CHAT)
         [tombstone], messages, _ = await pulled(store, since)
         assert tombstone.keys() == {"id", "revision", "deleted_at"}
@@ -175,7 +175,7 @@ def test_owners_see_their_own_alone(url: str) -> None:
         await store.chats.delete("name:eve", CHAT)
         assert (await everything(store, "name:eve")) == ([], [])
         chats, messages = await everything(store)
-        assert ([one["title"] for one in chats], len(messages)) == (["A chat"], 2)
+        assert ([entry["title"] for entry in chats], len(messages)) == (["A chat"], 2)
         await store.chats.delete(OWNER, CHAT)
         [chat], _ = await everything(store, "name:bert")
         assert chat["title"] == "Bert's"

@@ -1,4 +1,4 @@
-"""What fails says what is wrong, and reads go on beside a write that fails."""
+"""Failures say what is wrong, and reads go on beside a write that fails."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -56,7 +56,7 @@ def writes(responses: KeptStore, chats: Store) -> list[Awaitable[object]]:
 async def check_reads(responses: KeptStore, chats: Store) -> None:
     assert await responses.responses.body(OWNER, "a") == b"{}"
     assert await items(responses, "c") == ["x"]
-    assert [one["id"] for one in (await everything(chats))[1]] == [identifier(1)]
+    assert [message["id"] for message in (await everything(chats))[1]] == [identifier(1)]
     assert await chats.files.find(OWNER, DIGEST) is not None
 
 

@@ -85,7 +85,7 @@ def test_the_least_recently_continued_go_first(url: str) -> None:
         await put(store, "a")
         await put(store, "b")
         await put(store, "c", "a")
-        assert [await store.responses.body(OWNER, one) for one in "abc"] == [b"{}", None, b"{}"]
+        assert [await store.responses.body(OWNER, name) for name in "abc"] == [b"{}", None, b"{}"]
         await put(store, "d", owner="name:bert")
         assert await store.responses.body(OWNER, "a") == b"{}"
 
@@ -275,8 +275,8 @@ def test_counters_are_true_whatever_comes_and_goes(url: str, seed: int) -> None:
                     await store.responses.delete(OWNER, chance.choice(responses))
                 case 3 if conversations:
                     name = chance.choice(conversations)
-                    for one in (await items(store, name) or [])[:1]:
-                        await store.conversations.delete_item(OWNER, name, one)
+                    for item_id in (await items(store, name) or [])[:1]:
+                        await store.conversations.delete_item(OWNER, name, item_id)
                 case 4 if conversations:
                     await put(store, f"r{number}", conversation=chance.choice(conversations))
                     responses.append(f"r{number}")

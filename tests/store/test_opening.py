@@ -26,7 +26,7 @@ def on(url: str, work: Callable[[Connection], Any]) -> Any:
 
 
 def condition(where: object) -> str:
-    """Of an index of some rows: Postgres puts it in brackets."""
+    """Returns a partial index's condition without the brackets that Postgres puts around it."""
     return "" if where is None else str(where).strip("()")
 
 
@@ -35,24 +35,27 @@ def test_the_migrations_end_at_the_tables_that_the_code_uses(url: str) -> None:
         found = inspect(connection)
         assert set(METADATA.tables) <= set(found.get_table_names())
         for name, table in METADATA.tables.items():
-            columns = {one["name"]: one["nullable"] for one in found.get_columns(name)}
-            assert columns == {one.name: one.nullable for one in table.columns}
+            columns = {column["name"]: column["nullable"] for column in found.get_columns(name)}
+            assert columns == {column.name: column.nullable for column in table.columns}
             key = found.get_pk_constraint(name)["constrained_columns"]
-            assert key == [one.name for one in table.primary_key]
+            assert key == [column.name for column in table.primary_key]
             where = f"{connection.dialect.name}_where"
             indexes = {
-                one["name"]: (one["column_names"], condition(one["dialect_options"].get(where)))
-                for one in found.get_indexes(name)
+                index["name"]: (
+                    index["column_names"],
+                    condition(index["dialect_options"].get(where)),
+                )
+                for index in found.get_indexes(name)
             }
             assert indexes == {
-                one.name: (
-                    [c.name for c in one.columns],
-                    condition(one.dialect_kwargs.get(where)),
+                index.name: (
+                    [c.name for c in index.columns],
+                    condition(index.dialect_kwargs.get(where)),
                 )
-                for one in table.indexes
+                for index in table.indexes
             }
-            links = [one["constrained_columns"] for one in found.get_foreign_keys(name)]
-            assert links == [one.column_keys for one in table.foreign_key_constraints]
+            links = [link["constrained_columns"] for link in found.get_foreign_keys(name)]
+            assert links == [link.column_keys for link in table.foreign_key_constraints]
 
     on(url, tables)
 
@@ -91,7 +94,7 @@ def test_many_may_open_a_new_store_at_once(tmp_path: Path) -> None:
 
 def test_a_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     open_once(f"sqlite:///{tmp_path}/a/store.db")
-    modes = [stat.S_IMODE(one.stat().st_mode) for one in (tmp_path / "a").iterdir()]
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a").iterdir()]
     assert set(modes) == {0o600}
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
 

@@ -51,7 +51,7 @@ def byte_level() -> Tokenizer:
 
 @cache
 def metaspace() -> Tokenizer:
-    """As Llama 2's: words behind U+2581, bytes as <0xAB> where no piece fits."""
+    """A tokenizer like Llama 2's: words behind U+2581, bytes as <0xAB> where no piece fits."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]

@@ -1,4 +1,4 @@
-"""What a grammar lets a model say: with tokens of bytes, and as a request's, of a tokenizer."""
+"""Texts that a grammar allows: with a token a byte, or as a request's grammar with a tokenizer."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -67,14 +67,14 @@ class HeldReply:
         self._all = range(tokenizer.get_vocab_size())
 
     def allowed(self) -> Sequence[int]:
-        """What may follow, as far as that is known before it is sampled."""
+        """Returns the tokens that may follow, as far as that is known before one is sampled."""
         if self.grammar.is_over:
             return []
         if not self.grammar.is_masking:
             return self._all
         begin_masks({self.grammar: ()})
         mask = np.unpackbits(self.grammar.mask().view(np.uint8), bitorder="little")
-        return [one for one in np.flatnonzero(mask).tolist() if one in self._all]
+        return [token for token in np.flatnonzero(mask).tolist() if token in self._all]
 
     def can_end(self) -> bool:
         return self.grammar.is_over or self.end in self.allowed()

@@ -73,7 +73,7 @@ def test_every_mark_of_the_family_ends_the_middle(
     marks: tuple[str, ...], others: tuple[str, ...], special: bool
 ) -> None:
     tokenizer = speaking(*marks, *others, "<|other|>", special=special)
-    ends = [tokenizer.token_bytes(one).decode() for one in infill_ends(tokenizer)]
+    ends = [tokenizer.token_bytes(token_id).decode() for token_id in infill_ends(tokenizer)]
     assert sorted(ends) == sorted((*marks, *others))
     assert infill_ends(speaking(*others)) == ()
 
@@ -98,7 +98,7 @@ def test_what_spells_a_mark_is_text() -> None:
     ids = infill_ids(tokenizer, "a<|fim_suffix|>b", "<|im_end|>")
     assert ids is not None
     marks = [tokenizer.special_id(mark) for mark in FIM]
-    assert [one for one in ids if one in marks] == marks
+    assert [token_id for token_id in ids if token_id in marks] == marks
     assert tokenizer.special_id("<|im_end|>") not in ids
     text = tokenizer.decode(ids, skip_special_tokens=False)
     assert text == "<|fim_prefix|>a<|fim_suffix|>b<|fim_suffix|><|im_end|><|fim_middle|>"

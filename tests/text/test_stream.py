@@ -144,7 +144,7 @@ THOUGHTFUL: dict[str, tuple[str, list[str], tuple[str, str, str, str | None]]] =
 def told(pieces: tuple[Piece, ...]) -> tuple[str, str, str]:
     kinds = (Thought, Content, CallArguments)
     thought, answer, arguments = (
-        "".join(one.text for one in pieces if isinstance(one, kind)) for kind in kinds
+        "".join(piece.text for piece in pieces if isinstance(piece, kind)) for kind in kinds
     )
     return thought, answer, arguments
 

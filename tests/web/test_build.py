@@ -52,7 +52,7 @@ def web(tmp_path: Path) -> Path:
 
 
 def prepare(web: Path, mode: str | None = None) -> "subprocess.CompletedProcess[str]":
-    """What stands before each wheel and each editable install."""
+    """Runs the step that stands before each wheel and each editable install."""
     env = {name: value for name, value in os.environ.items() if name != "MANTA_WEB"}
     env |= {"npm_config_cache": str(web / "node_modules" / "cache")}
     env |= {} if mode is None else {"MANTA_WEB": mode}
@@ -66,7 +66,7 @@ def served(web: Path) -> str:
 
 
 def needs_a_package(web: Path) -> None:
-    """From a registry that can't be reached."""
+    """Makes the page need a package from a registry that can't be reached."""
     build = json.loads((web / "package.json").read_text())
     (web / "package.json").write_text(json.dumps({**build, "dependencies": {"left-pad": "1.3.0"}}))
     package = {"version": "1.3.0", "integrity": "sha512-" + "A" * 86 + "=="}
@@ -137,7 +137,7 @@ def test_the_page_has_no_inline_script_and_no_address_of_its_own_but_relative_on
     assert scripts
     assert all("src=" in attributes and not text.strip() for attributes, text in scripts)
     addresses = re.findall(r'(?:src|href)="([^"]*)"', page)
-    assert all(one.startswith("./") for one in addresses), addresses
+    assert all(address.startswith("./") for address in addresses), addresses
     assert not re.search(r"\son\w+=", page)
     for name in addresses:
         assert (DIST / name).is_file()
@@ -161,9 +161,9 @@ def test_the_page_is_small() -> None:
 
 
 def first_load() -> set[Path]:
-    """What the browser fetches before the page runs: what the page names, and what that imports."""
+    """Returns the files fetched before the page runs: those it names, and those they import."""
     page = (DIST / "index.html").read_text()
-    todo = {(DIST / one).resolve() for one in re.findall(r'"(\./_app/[^"]+)"', page)}
+    todo = {(DIST / address).resolve() for address in re.findall(r'"(\./_app/[^"]+)"', page)}
     # The layout and the first screen, which the router imports at once.
     todo |= {*DIST.glob("_app/immutable/nodes/[02].*.js")}
     todo |= {*DIST.glob("_app/immutable/assets/[02].*.css")}
@@ -176,8 +176,8 @@ def first_load() -> set[Path]:
             # `import(...)` counts in the script that starts all; elsewhere it comes later.
             starts = path.name.startswith("boot.")
             pattern = r'import\("([^"]+)"\)' if starts else r'(?:from|import)\s*"([^"]+)"'
-            imported = {(path.parent / one).resolve() for one in re.findall(pattern, text)}
-            todo |= {one for one in imported if one.is_file()} - found
+            imported = {(path.parent / address).resolve() for address in re.findall(pattern, text)}
+            todo |= {script for script in imported if script.is_file()} - found
     return found
 
 
@@ -191,16 +191,16 @@ def test_what_is_shipped_has_a_licence_that_lets_us() -> None:
     found: dict[str, str] = {}
     while todo:
         name, above = todo.pop()
-        place = next(one for one in places(name, above) if one in lock)
+        place = next(candidate for candidate in places(name, above) if candidate in lock)
         if name not in NOT_SHIPPED and place not in found:
             found[place] = READ_BY_HAND.get(name) or lock[place].get("license", "none said")
-            todo |= {(one, place) for one in lock[place].get("dependencies", {})}
+            todo |= {(dependency, place) for dependency in lock[place].get("dependencies", {})}
     assert len(found) > 10
     assert set(found.values()) <= LICENCES, found
 
 
 def places(name: str, above: str) -> list[str]:
-    """Where npm looks for a package that another one needs, the nearest first."""
+    """Returns where npm looks for a package that another one needs, the nearest first."""
     parts = above.split("/node_modules/")
     inner = ["/node_modules/".join(parts[:end]) for end in range(len(parts), 0, -1) if above]
-    return [*(f"{one}/node_modules/{name}" for one in inner), f"node_modules/{name}"]
+    return [*(f"{folder}/node_modules/{name}" for folder in inner), f"node_modules/{name}"]

@@ -129,7 +129,9 @@ def test_files_take_no_other_method(dist: Path) -> None:
 def test_every_answer_forbids_what_the_page_does_not_need(dist: Path) -> None:
     for path in ("/ui/", f"/ui/{SCRIPT}", "/ui/nothing", "/ui/api/me"):
         headers = get(dist, path).headers
-        policy = dict(one.split(" ", 1) for one in headers["content-security-policy"].split("; "))
+        policy = dict(
+            directive.split(" ", 1) for directive in headers["content-security-policy"].split("; ")
+        )
         assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
         assert policy["script-src"] == policy["connect-src"] == "'self'"
         assert headers["x-content-type-options"] == "nosniff"

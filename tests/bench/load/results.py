@@ -1,4 +1,4 @@
-"""What a comparison found: medians over rounds, and medians of the rounds' own ratios."""
+"""The findings of a comparison: medians over rounds, and medians of the rounds' own ratios."""
 
 import math
 import statistics
@@ -36,7 +36,7 @@ class Pair:
 
 
 def median(values: Sequence[float]) -> float:
-    """Of those that are numbers; NaN if none is."""
+    """Returns the median of the values that are numbers; NaN if none is."""
     numbers = [value for value in values if not math.isnan(value)]
     return statistics.median(numbers) if numbers else math.nan
 
@@ -67,7 +67,7 @@ def number(value: float, digits: int = 1) -> str:
 
 
 def failures(pairs: Sequence[Pair], names: Names) -> Iterator[str]:
-    """What went wrong, the most frequent first."""
+    """Yields the errors of each server under each load, the most frequent first."""
     for pair in pairs:
         for name, runs in zip(names, pair.runs, strict=True):
             errors = Counter(error for run in runs for error in run.errors)

@@ -1,5 +1,6 @@
-"""What users ask of a server, as loads that can be repeated: each is a function of a seed alone,
-and the prompts of two seeds don't begin alike.
+"""Loads like those of a server's users, which can be repeated.
+
+Each is a function of a seed alone, and the prompts of two seeds don't begin alike.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ WORDS = TEXT.split()
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one server did under one load; `errors` of each request that failed."""
+    """The figures of one server under one load, and the `errors` of the requests that failed."""
 
     figures: Figures
     errors: tuple[str, ...]
@@ -211,7 +212,7 @@ def meanwhile(streams: Sequence[Sample], arrived: Sequence[Sample]) -> Run:
     """Gaps of the streams while all of them ran and one of those that arrived was there."""
     start = arrived[0].sent if arrived else math.inf
     end = min(sample.ended for sample in (*streams, *arrived[-1:]))
-    gaps = [gap for one in streams for at, gap in one.gaps() if start <= at <= end]
+    gaps = [gap for stream in streams for at, gap in stream.gaps() if start <= at <= end]
     firsts = [sample.first for sample in arrived if not sample.error]
     return Run(latencies(firsts, gaps), errors((*streams, *arrived)))
 

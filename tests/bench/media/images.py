@@ -68,7 +68,7 @@ def picture(seed: int) -> str:
 
 
 async def first_token_ms(client: Any, url: str, text: str) -> tuple[float, int]:
-    """And how many tokens the prompt has."""
+    """Times the first token, and returns how many tokens the prompt has too."""
     began = time.perf_counter()
     content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
     stream = await client.chat.completions.create(
@@ -88,7 +88,7 @@ async def first_token_ms(client: Any, url: str, text: str) -> tuple[float, int]:
 
 
 async def measure(engine: InferenceEngine, n_pictures: int, n_text: int) -> None:
-    text = "".join(chr(97 + one % 26) for one in range(n_text))
+    text = "".join(chr(97 + index % 26) for index in range(n_text))
     firsts, seconds, n_tokens = [], [], 0
     async with sdk(app(ScriptedEngine(engine.core.stream, engine.card), Metrics())) as client:
         await first_token_ms(client, picture(n_pictures), text)

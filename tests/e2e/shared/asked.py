@@ -1,4 +1,4 @@
-"""What the tests of real SDKs ask of every endpoint, and the types that the answers must have."""
+"""Requests of real SDKs to every endpoint, and the types that the answers must have."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -28,7 +28,10 @@ AT_ONCE = {
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In each mode first what reads all that was logged so far, last what kills replicas."""
+    """Sorts the tests of each mode.
+
+    First come those that read all that was logged so far, last those that kill replicas.
+    """
     here = Path(__file__).parent
     own = [at for at, item in enumerate(items) if here in item.path.parents]
     kept = iter(sorted((items[at] for at in own), key=_turn))

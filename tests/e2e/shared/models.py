@@ -129,7 +129,7 @@ def _save_big(path: Path) -> None:
         "num_key_value_heads": 2,
     }
     model = _save(path, initializer_range=0.1, max_position_embeddings=1024, **sizes)
-    assert sum(one.numel() * 4 for one in model.parameters()) > BIG_MB * 1e6 * 0.95
+    assert sum(parameter.numel() * 4 for parameter in model.parameters()) > BIG_MB * 1e6 * 0.95
 
 
 def _save_wide(path: Path) -> None:

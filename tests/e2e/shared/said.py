@@ -1,6 +1,6 @@
-"""What answers of all protocols say, without what differs from one request to the next: ids, times.
+"""Answers of all protocols, without what differs from one request to the next: ids, times.
 
-Greedy, of the model whose replicas are killed.
+They are greedy, and of the model whose replicas are killed.
 """
 
 import json
@@ -99,4 +99,4 @@ def said_in(data: list[Any]) -> str:
 def both_serve(server: Server) -> bool:
     """Whether `pair` has both of its replicas."""
     replicas = server.http.get("/stats").json()["replicas"]
-    return len([one for one in replicas if one["model"] == PAIR]) == 2
+    return len([replica for replica in replicas if replica["model"] == PAIR]) == 2

@@ -40,12 +40,12 @@ def say(server: Server, model: str, **fields: object) -> str:
 
 def merged(presets: Path, scales: Mapping[str, float]) -> PreTrainedModel:
     model = load_model(str(presets.with_name("tiny")), dtype=torch.float32)
-    merge_adapters(model, [(str(presets.with_name(name)), one) for name, one in scales.items()])
+    merge_adapters(model, [(str(presets.with_name(name)), scale) for name, scale in scales.items()])
     return model
 
 
 def told_by(presets: Path, scales: Mapping[str, float]) -> str:
-    """What transformers makes of the prompt with the adapters merged into the weights."""
+    """Returns the answer of transformers, with the adapters merged into the weights."""
     tokenizer = AutoTokenizer.from_pretrained(presets.with_name("tiny"))
     ids = tokenizer(PROMPT, return_tensors="pt").input_ids
     model = merged(presets, scales)
@@ -98,7 +98,7 @@ def test_every_protocol_chooses_the_same(pair: Server) -> None:
             assert (chat.model, response.model, stored.model) == (name, name, name)
             assert response.output_text == chat.choices[0].message.content
             said[name] = response.output_text
-        parents = [getattr(one, "parent", None) for one in client.models.list()]
+        parents = [getattr(model, "parent", None) for model in client.models.list()]
         assert parents[-2:] == ["pair", "pair"]
     assert len(set(said.values())) == 3
     with anthropic.Anthropic(base_url=pair.url, api_key="none", max_retries=0) as other:
@@ -114,7 +114,7 @@ def test_every_protocol_chooses_the_same(pair: Server) -> None:
                 "".join(block.text for block in message.content if block.type == "text")
                 == (said[name])
             )
-        assert [one.id for one in other.models.list()][-3:] == ["pair", *ADAPTERS]
+        assert [model.id for model in other.models.list()][-3:] == ["pair", *ADAPTERS]
 
 
 def test_default_scales_hold_for_every_request_that_names_the_model_alone(pair: Server) -> None:
@@ -124,7 +124,7 @@ def test_default_scales_hold_for_every_request_that_names_the_model_alone(pair: 
         body = [{"id": number, "scale": scale} for number, scale in enumerate(scales)]
         path = "/lora-adapters?model=pair"
         pair.http.post(path, json=body).raise_for_status()
-        assert [one["scale"] for one in pair.http.get(path).json()] == [*scales, 0, 0][:2]
+        assert [entry["scale"] for entry in pair.http.get(path).json()] == [*scales, 0, 0][:2]
 
     scale(1.0)
     pair.eventually(lambda: say(pair, "pair") == polite)  # an ingress knows it a moment later

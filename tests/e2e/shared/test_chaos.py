@@ -1,4 +1,4 @@
-"""What is killed at a random moment disturbs no answer: replicas, the router, an ingress."""
+"""Replicas, the router or an ingress die at a random moment, which disturbs no answer."""
 
 import asyncio
 import itertools
@@ -97,8 +97,8 @@ class Moment:
         """Returns when it has come, or when all of these have ended."""
         either = [asyncio.create_task(self._came.wait()), asyncio.create_task(_ended(answers))]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        for one in either:
-            one.cancel()
+        for task in either:
+            task.cancel()
 
 
 async def _ended(answers: Iterable["asyncio.Task[Said]"]) -> None:
@@ -140,10 +140,10 @@ def _text(choice: Any) -> str:
 
 
 def _logprobs(found: Any) -> list[float]:
-    """As completions and as chats have them."""
+    """Reads the log-probabilities of a completion or of a chat."""
     if "token_logprobs" in found:
         return list(found["token_logprobs"])
-    return [one["logprob"] for one in found["content"]]
+    return [entry["logprob"] for entry in found["content"]]
 
 
 async def all_streams(server: Server, kill_after: int | None, rng: random.Random) -> list[Said]:
@@ -166,7 +166,7 @@ def test_streams_outlive_their_replica_to_the_letter(pair: Server) -> None:
     undisturbed = asyncio.run(all_streams(pair, None, rng))
 
     def some_are_lost() -> bool:
-        """Those of the replica that dies may all have ended, or not begun."""
+        """Whether a stream was lost: all of the dead replica's may have ended, or not begun."""
         pair.eventually(lambda: both_serve(pair))
         said = asyncio.run(all_streams(pair, rng.randint(1, MOST_TOKENS), rng))
         assert all(map(Said.is_exactly, said, undisturbed))
@@ -217,7 +217,7 @@ def finds_its_prefix(server: Server) -> bool:
         usages = [
             client.post("/v1/completions", json=asked(prompt)).json()["usage"] for prompt in prompts
         ]
-    return all(one["prompt_tokens_details"]["cached_tokens"] == 304 for one in usages)
+    return all(usage["prompt_tokens_details"]["cached_tokens"] == 304 for usage in usages)
 
 
 def asked(prompt: str) -> dict[str, object]:
@@ -226,7 +226,10 @@ def asked(prompt: str) -> dict[str, object]:
 
 @pytest.mark.timeout(900)
 def test_answers_of_all_protocols_outlive_all_replicas(pair: Server) -> None:
-    """With none left they wait for the one that Serve starts. Each stream has begun by then."""
+    """Answers wait for the replica that Serve starts when none is left.
+
+    Each stream has begun by then.
+    """
     undisturbed = asyncio.run(answers(pair, lambda: None))
 
     def all_are_lost() -> bool:
@@ -241,7 +244,7 @@ def test_answers_of_all_protocols_outlive_all_replicas(pair: Server) -> None:
 
 @pytest.mark.exhaustive  # tests/ingress/fleet/test_fleet.py: what had not begun goes elsewhere
 def test_embeddings_outlive_their_replica(pair: Server) -> None:
-    """Those that it had begun are computed again by the other one, and no others."""
+    """The other replica computes again what the dead one had begun, and nothing else."""
     texts = [f"{number} " * 40 for number in range(400)]
     body = {"model": PAIR, "input": texts, "pooling": "mean"}
 
@@ -255,8 +258,8 @@ def test_embeddings_outlive_their_replica(pair: Server) -> None:
                 )
                 os.kill(pair.replicas(*PAIR_REPLICAS)[0], signal.SIGKILL)
             answer = (await asking).raise_for_status().json()
-        assert [one["index"] for one in answer["data"]] == list(range(len(texts)))
-        return np.array([one["embedding"] for one in answer["data"]])
+        assert [entry["index"] for entry in answer["data"]] == list(range(len(texts)))
+        return np.array([entry["embedding"] for entry in answer["data"]])
 
     def lost() -> bool:
         """All that it had begun may have ended."""
@@ -277,11 +280,16 @@ def kill_all(processes: list[int]) -> None:
 
 
 async def answers(server: Server, disturb: Callable[[], None]) -> list[str]:
-    """What unary answers and streams say. `disturb` is called when all streams have begun."""
+    """Returns what unary answers and streams say.
+
+    `disturb` is called when all streams have begun.
+    """
     begun = asyncio.Semaphore(0)
     async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
-        asked = [asyncio.create_task(unary(client, *one)) for one in UNARY]
-        asked += [asyncio.create_task(streamed(client, *one, begun.release)) for one in STREAMS]
+        asked = [asyncio.create_task(unary(client, *request)) for request in UNARY]
+        asked += [
+            asyncio.create_task(streamed(client, *request, begun.release)) for request in STREAMS
+        ]
         for _ in STREAMS:
             await begun.acquire()
         await asyncio.to_thread(disturb)
@@ -317,7 +325,7 @@ def test_a_dead_ingress_leaves_nothing_running(server: Server) -> None:
             return await asyncio.gather(*asked, return_exceptions=True)
 
     answers = asyncio.run(ask_and_kill())
-    assert all(isinstance(one, httpx.HTTPError) for one in answers)
+    assert all(isinstance(outcome, httpx.HTTPError) for outcome in answers)
     server.eventually(lambda: server.pages_used() == 0)
     server.eventually(server.is_ready)
 

@@ -91,7 +91,7 @@ def test_the_fleet_is_watched(server: Server) -> None:
         for line in events.iter_lines():
             assert "error" not in line
             told = json.loads(line.removeprefix("data: ")) if line else {}
-            found = {one["id"]: one for one in told.get("models", ())}
+            found = {entry["id"]: entry for entry in told.get("models", ())}
             if told and told["tokens_per_second"] is not None:  # it has asked twice
                 break
     [replica] = found["tiny"]["replicas"]

@@ -27,7 +27,7 @@ SHORT, LARGE = range(4), range(4, 8)
 
 @dataclass
 class Seen:
-    """What a client saw of one stream."""
+    """All that a client saw of one stream."""
 
     text: str = ""
     reasons: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ def limited(pid: int, to_bytes: int) -> Iterator[None]:
 
 
 def data_bytes(pid: int) -> int:
-    """What the limit counts: memory that is the process's own and can be written."""
+    """Reads the bytes that the limit counts: the process's own memory that can be written."""
     lines = (Path("/proc") / str(pid) / "status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))
 
@@ -104,12 +104,15 @@ async def all_at_once(server: Server) -> list[Seen]:
 
 
 def engine_stats(server: Server) -> dict[str, float]:
-    """Of the model's only replica, as soon as it tells: while a step takes its cores it may not."""
+    """Waits for the stats of the model's only replica.
+
+    It may not tell them while a step takes its cores.
+    """
     found: list[dict[str, float]] = []
 
     def tells() -> bool:
         replicas = server.http.get("/stats").json()["replicas"]
-        found[:] = [one for one in replicas if one["model"] == "wide"]
+        found[:] = [replica for replica in replicas if replica["model"] == "wide"]
         return bool(found)
 
     server.eventually(tells)
@@ -135,7 +138,10 @@ def undisturbed(server: Server) -> list[Seen]:
 
 
 def bytes_without_the_longest(server: Server, pid: int) -> int:
-    """As much as there can be without it: what allocators keep of earlier steps differs."""
+    """Finds the highest limit at which the longest request fails.
+
+    The limit differs by what allocators keep of earlier steps.
+    """
     now = data_bytes(pid)
     for limit in range(now + LONGEST_BYTES, now, -MARGIN // 4):
         with limited(pid, limit):

@@ -1,4 +1,4 @@
-"""What an operator sees of a running server beside its answers: logs, spans, metrics, its end."""
+"""An operator's view of a running server beside its answers: logs, spans, metrics, its end."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def ask(server: Server, request_id: str, **more: object) -> str:
 
 
 def lines_about(server: Server, request_id: str, application: str) -> list[dict[str, Any]]:
-    """What one application's replicas have logged of a request."""
+    """Returns what one application's replicas have logged of a request."""
     files = (server.session / "logs" / "serve").glob(f"replica_{application}_*.log")
     lines = (line for file in files for line in file.read_text().splitlines())
     # Of others' lines the last one may be half written.
@@ -36,7 +36,7 @@ def lines_about(server: Server, request_id: str, application: str) -> list[dict[
 
 
 def accesses(server: Server, request_id: str) -> list[dict[str, Any]]:
-    """Not a warning of a router that answers late."""
+    """Returns the access lines, and no warning of a router that answers late."""
     return [line for line in lines_about(server, request_id, "openai") if "method" in line]
 
 
@@ -70,12 +70,12 @@ def test_a_sequence_that_is_left_at_a_stop_string_ends_in_the_log_too(server: Se
 
 
 def spans_of(server: Server, request_id: str) -> dict[str, dict[str, Any]]:
-    """By name, all spans of the traces that name a request."""
+    """Maps names to spans: all spans of the traces that name a request."""
     files = (server.session / "logs" / "serve" / "spans").glob("*")
     spans = [span for file in files for span in decoded(file.read_text())]
-    named = (one for one in spans if one["attributes"].get("request_id") == request_id)
-    traces = {one["context"]["trace_id"] for one in named}
-    return {one["name"]: one for one in spans if one["context"]["trace_id"] in traces}
+    named = (span for span in spans if span["attributes"].get("request_id") == request_id)
+    traces = {span["context"]["trace_id"] for span in named}
+    return {span["name"]: span for span in spans if span["context"]["trace_id"] in traces}
 
 
 def decoded(text: str) -> Iterator[dict[str, Any]]:
@@ -100,13 +100,16 @@ def test_a_request_is_one_trace_from_text_to_tokens(server: Server) -> None:
     asked: list[str] = []
 
     def is_whole() -> bool:
-        """Of one that was asked: a router that is too slow is passed by."""
+        """Asks again, and tells whether the trace of a request so far has all parts.
+
+        A router that is too slow is passed by.
+        """
         asked.append(ask(server, f"traced-{len(asked)}"))
-        return any(parts <= spans_of(server, one).keys() for one in asked)
+        return any(parts <= spans_of(server, request_id).keys() for request_id in asked)
 
     server.eventually(is_whole)
-    found = (spans_of(server, one) for one in asked)
-    spans = next(one for one in found if parts <= one.keys())
+    found = (spans_of(server, request_id) for request_id in asked)
+    spans = next(trace for trace in found if parts <= trace.keys())
     assert len({spans[name]["context"]["trace_id"] for name in parts}) == 1
     ingress = spans["replica_handle_request openai __call__"]
     assert spans["manta.prepare"]["parent_id"] == ingress["context"]["span_id"]
@@ -124,7 +127,7 @@ def samples(text: str, name: str, **labels: str) -> dict[str, float]:
 
 
 def exported(server: Server) -> str:
-    """What Ray's own exporter says, on the one node there is."""
+    """Returns the metrics of Ray's own exporter, on the one node there is."""
     (port,) = server.session.glob("metrics_export_port_*")
     return httpx.get(f"http://127.0.0.1:{port.read_text().strip()}/metrics", timeout=60).text
 

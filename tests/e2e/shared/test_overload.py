@@ -30,9 +30,9 @@ def test_what_is_too_much_is_refused_and_what_is_accepted_finishes(server: Serve
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(limits=limits) as client:
             begun = [asyncio.Semaphore(0) for _ in range(2)]
-            running = [asyncio.create_task(run(client, one)) for one in begun]
-            for one in begun:
-                await one.acquire()
+            running = [asyncio.create_task(run(client, semaphore)) for semaphore in begun]
+            for semaphore in begun:
+                await semaphore.acquire()
             answers = await asyncio.gather(*(ask(client, number) for number in range(38)))
             return await asyncio.gather(*running), answers
 

@@ -28,7 +28,7 @@ def fleet(server: Server) -> Server:
 
 
 def unload(server: Server, *names: str) -> None:
-    """Those that are loaded."""
+    """Unloads the models that are loaded, and waits until all are unloaded."""
     for name in names:
         if state(server, name) != "unloaded":
             server.http.post("/models/unload", json={"model": name}).raise_for_status()
@@ -141,7 +141,7 @@ def test_models_come_and_go_as_requests_need_them(fleet: Server) -> None:
     states_of_b = asyncio.run(talk())
     wanted = ["unloaded", "loading", "ready", "unloading", "unloaded"]
     wanted += ["loading"] if effort.exhaustive else []
-    assert [one for one in states_of_b if one in wanted][: len(wanted)] == wanted
+    assert [reached for reached in states_of_b if reached in wanted][: len(wanted)] == wanted
 
 
 @asynccontextmanager
@@ -205,7 +205,7 @@ def refuse_unknown(server: Server, model: str) -> None:
 
 
 def rewrite(presets: Path, text: str) -> None:
-    """At once: the router looks at the file every now and then."""
+    """Replaces the file at once: the router looks at it every now and then."""
     written = presets.with_suffix(".new")
     written.write_text(text)
     written.replace(presets)

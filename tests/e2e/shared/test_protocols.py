@@ -36,7 +36,10 @@ def test_all_fits_the_sdks_types_strictly_and_the_stream_folds_to_the_answer(
 
 
 def told(unary: Any) -> Any:
-    """What of an answer its stream tells as well: usage comes there only when asked for."""
+    """Returns the part of an answer that its stream tells too.
+
+    Usage comes there only when asked for.
+    """
     if unary.get("object") in ("chat.completion", "text_completion"):
         return unary["choices"]
     return {**unary, "usage": None}
@@ -89,7 +92,7 @@ def fold_response(events: list[Any]) -> Any:
 
 
 def fold_message(events: list[Any]) -> Any:
-    """By hand: the SDK's accumulator has its own test, over its own stream."""
+    """Folds by hand: the SDK's accumulator has its own test, over its own stream."""
     message = {**events[0]["message"], "content": [], "usage": None}
     pieces: list[str] = []
     for event in events:
@@ -132,7 +135,9 @@ def strictly(kind: type[Any], value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [one for one in ASKED if one.unary == "Anthropic.Message"], ids=lambda one: one.name
+    "asked",
+    [asked for asked in ASKED if asked.unary == "Anthropic.Message"],
+    ids=lambda asked: asked.name,
 )
 def test_the_anthropic_sdk_accumulates_the_stream(server: Server, asked: Asked) -> None:
     with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0) as client:

@@ -1,4 +1,4 @@
-"""What an operator asks of the server as a whole."""
+"""The server as a whole, as an operator asks about it."""
 
 import re
 
@@ -59,7 +59,7 @@ def test_metrics_cover_the_whole_graph(server: Server) -> None:
 
 @DEFAULT  # test_operate.py has the log of the other one
 def test_a_request_is_one_line_of_the_log_with_its_endpoint_and_tokens(server: Server) -> None:
-    """In the text that Serve writes by default; tests/e2e/shared/test_operate.py has JSON."""
+    """The log is text, as Serve writes it by default; tests/e2e/shared/test_operate.py has JSON."""
 
     def lines(about: str, *components: str) -> list[str]:
         folder = server.session / "logs" / "serve"

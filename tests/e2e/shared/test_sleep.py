@@ -18,7 +18,7 @@ def resident_mb(server: Server) -> float:
 
 def state(server: Server) -> str:
     listed = server.http.get("/models").json()["data"]
-    value: str = next(one["status"]["value"] for one in listed if one["id"] == "big")
+    value: str = next(entry["status"]["value"] for entry in listed if entry["id"] == "big")
     return value
 
 

@@ -35,11 +35,11 @@ OTHERS = [f"{place} of many sentences, " + "and on " * (place % 17) for place in
 
 @pytest.fixture(scope="module")
 def expected() -> Floats:
-    """As sentence-transformers has them: the mean of the last hidden states, with the length 1."""
+    """The embeddings of sentence-transformers: the mean of the last hidden states, at length 1."""
     tokenizer = AutoTokenizer.from_pretrained(MINILM)
     model = AutoModel.from_pretrained(MINILM, dtype=torch.float32).eval()
     with torch.inference_mode():
-        texts = [tokenizer(one, return_tensors="pt") for one in SENTENCES]
+        texts = [tokenizer(sentence, return_tensors="pt") for sentence in SENTENCES]
         means = [model(**text).last_hidden_state.mean(1)[0] for text in texts]
         found: Floats = torch.nn.functional.normalize(torch.stack(means), dim=1).numpy()
     return found
@@ -54,9 +54,9 @@ def test_openais_sdk_has_the_vectors_of_sentence_transformers(
 ) -> None:
     def ask(texts: list[str]) -> list[list[float]]:
         answer = client.embeddings.create(model="minilm", input=texts)
-        return [one.embedding for one in answer.data]
+        return [entry.embedding for entry in answer.data]
 
-    check([ask([one])[0] for one in SENTENCES], expected)
+    check([ask([sentence])[0] for sentence in SENTENCES], expected)
     check(ask([*OTHERS, *SENTENCES])[len(OTHERS) :], expected)
     cats, kitten, bonds = np.asarray(ask(SENTENCES[:3]))
     assert cats @ kitten > 0.4 > 0.2 > cats @ bonds
@@ -70,18 +70,18 @@ def test_floats_are_base64_to_the_bit_and_dimensions_are_normalized(
     def ask(**fields: object) -> Any:
         body = {"model": "minilm", "input": CATS, **fields}
         answer = server.http.post("/v1/embeddings", json=body).json()
-        return [one["embedding"] for one in answer["data"]]
+        return [entry["embedding"] for entry in answer["data"]]
 
     plain = ask()
     packed = client.embeddings.create(model="minilm", input=CATS).data
-    assert [one.embedding for one in packed] == plain
+    assert [entry.embedding for entry in packed] == plain
     cut = np.asarray(plain)[:, :64]
     check(ask(dimensions=64), cut / np.linalg.norm(cut, axis=1, keepdims=True))
 
 
 @pytest.fixture
 def http() -> Iterator[httpx.Client]:
-    """For clients that do not close their own."""
+    """An HTTP client for SDKs that do not close their own."""
     with httpx.Client(timeout=120) as made:
         yield made
 
@@ -133,30 +133,30 @@ def test_an_embedding_model_refuses_a_chat(client: openai.OpenAI) -> None:
 
 @pytest.fixture(scope="module")
 def scores(presets: Path) -> list[float]:
-    """Of all sentences for the first one, by transformers alone."""
+    """The scores of all sentences for the first one, by transformers alone."""
     tokenizer = AutoTokenizer.from_pretrained(presets.parent / "judge")
     path = presets.parent / "judge"
     model = AutoModelForSequenceClassification.from_pretrained(path, dtype=torch.float32).eval()
     with torch.inference_mode():
-        pairs = [tokenizer([CATS], [one], return_tensors="pt") for one in SENTENCES]
+        pairs = [tokenizer([CATS], [sentence], return_tensors="pt") for sentence in SENTENCES]
         return [float(model(**pair).logits.sigmoid()) for pair in pairs]
 
 
 def ranked_by_jina(server: Server, model: str) -> list[tuple[str, float]]:
     rerank = JinaRerank(top_n=3, model=model, base_url=f"{server.url}/v1", api_key="none")
-    nodes = [NodeWithScore(node=TextNode(text=one)) for one in (BONDS, KITTEN, CATS)]
+    nodes = [NodeWithScore(node=TextNode(text=text)) for text in (BONDS, KITTEN, CATS)]
     with rerank._session:
         ranks = rerank.postprocess_nodes(nodes, QueryBundle(CATS))
-    return [(one.node.get_content(), one.score or 0.0) for one in ranks]
+    return [(node.node.get_content(), node.score or 0.0) for node in ranks]
 
 
 def test_coheres_and_jinas_clients_have_the_ranks_of_an_embedding_model(
     server: Server, http: httpx.Client
 ) -> None:
-    """By cosines."""
+    """The ranks are those of the cosines."""
     client = cohere.ClientV2(api_key="none", base_url=server.url, httpx_client=http)
     answer = client.rerank(model="minilm", query=CATS, documents=[BONDS, KITTEN, CATS])
-    assert [one.index for one in answer.results] == [2, 1, 0]
+    assert [result.index for result in answer.results] == [2, 1, 0]
     assert [text for text, _ in ranked_by_jina(server, "minilm")] == [CATS, KITTEN, BONDS]
 
 
@@ -165,7 +165,7 @@ def test_coheres_client_has_the_ranks_of_a_cross_encoder(
 ) -> None:
     client = cohere.ClientV2(api_key="none", base_url=server.url, httpx_client=http)
     answer = client.rerank(model="judge", query=CATS, documents=SENTENCES, top_n=4)
-    found = [(one.index, one.relevance_score) for one in answer.results]
+    found = [(result.index, result.relevance_score) for result in answer.results]
     best = sorted(enumerate(scores), key=lambda one: -one[1])[:4]
     assert [index for index, _ in found] == [index for index, _ in best]
     assert [score for _, score in found] == pytest.approx([score for _, score in best], abs=CLOSE)

@@ -80,7 +80,7 @@ def test_those_of_a_slot_do_not_keep_it_from_others_that_wait(adapters: list[Ada
             tasks = [asyncio.create_task(follow(running.core, requests[0]))]
             await asyncio.sleep(0)
             running.gate.await_step()
-            tasks += [asyncio.create_task(follow(running.core, one)) for one in requests[1:]]
+            tasks += [asyncio.create_task(follow(running.core, req)) for req in requests[1:]]
             await asyncio.sleep(0)
             running.gate.open()
             await asyncio.gather(*tasks)
@@ -167,8 +167,11 @@ def test_a_model_that_is_run_row_by_row_takes_no_adapters(architecture: str) -> 
 def outcomes_without_pages(
     first: GenerationRequest, others: Sequence[GenerationRequest]
 ) -> list[Outcome]:
-    """Of the first one, whose adapter's files are gone once it runs and which is preempted, and of
-    the others, which come then. The adapter has no place in the cache beside another one."""
+    """Returns the outcomes of `first` and of `others`, which come once `first` runs.
+
+    The files of its adapter are gone by then, and it is preempted. The adapter has no place in the
+    cache beside another one.
+    """
 
     async def run() -> list[Outcome]:
         limits = one_slot(n_pages=12, lora_cache_mib=ROOM_FOR_ONE)
@@ -189,8 +192,8 @@ def outcomes_without_pages(
 
 
 def token_ids(outcomes: Sequence[Outcome]) -> list[tuple[int, ...]]:
-    assert [one.error for one in outcomes] == [None] * len(outcomes)
-    return [one.token_ids for one in outcomes]
+    assert [outcome.error for outcome in outcomes] == [None] * len(outcomes)
+    return [outcome.token_ids for outcome in outcomes]
 
 
 @pytest.mark.parametrize("priority", [0, -2])

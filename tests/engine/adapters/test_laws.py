@@ -44,7 +44,7 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> list[Adapter]:
 
 
 def make_adapters(folder: Path) -> list[Adapter]:
-    """Of several ranks, and one of some layers alone."""
+    """Makes adapters of several ranks; the last one is of some layers alone."""
     model = tiny_model()
     made = [
         make_adapter(folder / str(i), model, seed=i, rank=(1, 4, 7, 16)[i % 4])
@@ -71,7 +71,7 @@ def rows(adapters: Sequence[Adapter]) -> list[GenerationRequest]:
 
 @cache
 def merged(one: GenerationRequest, make: Callable[[], PreTrainedModel] = tiny_model) -> Outcome:
-    """What a request comes to alone, on a model with its adapters merged."""
+    """Returns the outcome of a request alone, on a model with its adapters merged."""
     model = make()
     merge_adapters(model, [(adapter.path, adapter.scale) for adapter in one.content.adapters])
     plain = replace(one, content=replace(one.content, adapters=()))
@@ -82,8 +82,8 @@ def merged(one: GenerationRequest, make: Callable[[], PreTrainedModel] = tiny_mo
 def check(
     outcomes: Sequence[Outcome], requests: Sequence[GenerationRequest], skip: int = 0
 ) -> None:
-    for outcome, one in zip(outcomes, requests, strict=True):
-        expected = merged(replace(one, produced_ids=()))
+    for outcome, req in zip(outcomes, requests, strict=True):
+        expected = merged(replace(req, produced_ids=()))
         assert outcome.error is None
         assert outcome.token_ids == expected.token_ids[skip:]
         for ours, theirs in zip(outcome.logprobs, expected.logprobs[skip:], strict=True):
@@ -92,18 +92,18 @@ def check(
 
 def test_rows_of_eight_adapters_and_of_none_go_in_one_step(adapters: list[Adapter]) -> None:
     requests = rows(adapters)
-    assert {one.content.adapters for one in requests} == {(), *((one,) for one in adapters)}
+    assert {req.content.adapters for req in requests} == {(), *((adapter,) for adapter in adapters)}
     with engine(limits=LIMITS) as running:
         running.run(*requests)  # which loads the adapters
         outcomes = running.run_in_one_batch(*requests)
         check(outcomes, requests)
-    assert len({merged(one).token_ids for one in requests}) > N_ROWS // 2
+    assert len({merged(req).token_ids for req in requests}) > N_ROWS // 2
 
 
 def test_a_draft_model_without_adapters_drafts_for_rows_that_have_some(
     adapters: list[Adapter],
 ) -> None:
-    requests = rows([replace(one, scale=0.05) for one in adapters])[:4]
+    requests = rows([replace(adapter, scale=0.05) for adapter in adapters])[:4]
     limits = roomy_limits(draft_tokens=3, draft_min=1)
     with engine(draft=alike(tiny_model()), limits=limits) as running:
         check(running.run_together(*requests), requests)
@@ -114,9 +114,9 @@ def test_a_draft_model_without_adapters_drafts_for_rows_that_have_some(
 def test_a_row_without_an_adapter_keeps_its_bits(adapters: list[Adapter]) -> None:
     """Computed in the same steps: a GPU's products of more rows may have other bits."""
     requests = [
-        replace(one, content=replace(one.content, salt=one.request_id)) for one in rows(adapters)
+        replace(req, content=replace(req.content, salt=req.request_id)) for req in rows(adapters)
     ]
-    plain = [replace(one, content=replace(one.content, adapters=())) for one in requests]
+    plain = [replace(req, content=replace(req.content, adapters=())) for req in requests]
     with engine(limits=LIMITS) as running:
         running.run(*rows(adapters))  # which loads the adapters
         beside = running.run_in_one_batch(*requests)
@@ -146,7 +146,7 @@ def test_disturbed_is_undisturbed(adapters: list[Adapter], changes: dict[str, fl
 
 def test_failed_over_is_undisturbed(adapters: list[Adapter]) -> None:
     requests = rows(adapters)
-    continued = [replace(one, produced_ids=merged(one).token_ids[:5]) for one in requests]
+    continued = [replace(req, produced_ids=merged(req).token_ids[:5]) for req in requests]
     with engine(limits=LIMITS) as running:
         check(running.run_at_once(*continued), continued, skip=5)
 
@@ -161,7 +161,7 @@ def test_a_prefix_is_found_by_those_of_the_same_adapter_alone(adapters: list[Ada
         for _ in range(2):
             outcomes = running.run(*requests)
             check(outcomes, requests)
-        assert [one.cached_tokens for one in outcomes] == [12] * 4
+        assert [outcome.cached_tokens for outcome in outcomes] == [12] * 4
         moved = replace(adapters[0], path=adapters[0].path + "/.")
         assert (
             running.run(replace(requests[1], content=Content(adapters=(moved,))))[0] == outcomes[1]
@@ -173,9 +173,9 @@ def test_drafted_is_plain(adapters: list[Adapter]) -> None:
     requests = [request("r", prompt, max_tokens=40, adapters=own) for own in ([], adapters[7:])]
     with engine(model=forgetful(), limits=roomy_limits(draft_tokens=4)) as running:
         outcomes = running.run_at_once(*requests)
-    assert all(one.accepted_tokens for one in outcomes)
-    for outcome, one in zip(outcomes, requests, strict=True):
-        assert outcome.token_ids == merged(one, forgetful).token_ids
+    assert all(result.accepted_tokens for result in outcomes)
+    for outcome, req in zip(outcomes, requests, strict=True):
+        assert outcome.token_ids == merged(req, forgetful).token_ids
 
 
 def test_adapters_of_one_request_add_up(adapters: list[Adapter]) -> None:
@@ -203,7 +203,7 @@ def test_other_models_take_adapters_too(architecture: str, tmp_path: Path) -> No
     ]
     with engine(model=model, limits=LIMITS) as running:
         outcomes = running.run_at_once(*requests)
-    for outcome, one in zip(outcomes, requests, strict=True):
-        expected = merged(one, partial(tiny_model, architecture))
+    for outcome, req in zip(outcomes, requests, strict=True):
+        expected = merged(req, partial(tiny_model, architecture))
         assert outcome.token_ids == expected.token_ids
-    assert len({one.token_ids for one in outcomes}) == 3
+    assert len({result.token_ids for result in outcomes}) == 3

@@ -112,7 +112,7 @@ def max_logit_error(architecture: str, device: str = "cpu") -> float:
 
 
 def repeat(run: Callable[[], None]) -> Callable[[], None]:
-    """In the place of a capture, which runs the function once before: the replay runs it."""
+    """Stands in for a capture, which runs the function once before: the replay runs it."""
     run()
     return run
 

@@ -80,7 +80,7 @@ def test_greedy_equals_generate_alone_batched_and_with_prefix_hits(
             request("alone", prompt, SAMPLING, max_tokens=N_NEW, cache_salt=str(i))
             for i, prompt in enumerate(PROMPTS)
         ]
-        check(architecture, [outcome for one in apart for outcome in running.run(one)])
+        check(architecture, [outcome for req in apart for outcome in running.run(req)])
 
 
 # Windows that only the mask has; heads that differ by layer; values narrower than keys; states.

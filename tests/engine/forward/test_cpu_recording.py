@@ -133,7 +133,7 @@ class Decodes:
         return x, rotary, step
 
     def with_adapters(self, lengths: list[int], new: int) -> AbstractContextManager[None]:
-        """Of rows with these lengths each has one, or none."""
+        """Runs the adapters of rows with these lengths; each row has one, or none."""
         if self.adapters is None:
             return nullcontext()
         slots = [length % (N_ADAPTERS + 1) for length in lengths]
@@ -154,7 +154,7 @@ class Decodes:
         assert recorded is not None
         assert torch.equal(recorded, called)
         first, second = ((*storage.k, *storage.v) for storage in self.storages)
-        assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+        assert all(torch.equal(pages, other) for pages, other in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""What a model attends to is read out of its mask, and is served or refused."""
+"""The attention of a model is read out of its mask, and is served or refused."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ class Layer(nn.Module):
 
 
 def attend(**arguments: Any) -> int | None:
-    """By a mask with a window of 8 tokens. Returns the window that is served."""
+    """Checks attention with a mask of a window of 8 tokens. Returns the window that is served."""
     found: list[int | None] = []
 
     class Attention(TrialAttention):

@@ -172,7 +172,7 @@ def test_a_type_that_transformers_has_by_another_name_is_served_by_that(
         torch_dtype="auto",
     )
     with engine(model=model) as plain, engine(model=load_model(path)) as running:
-        expected, found = (one.run(request("r", range(20)))[0] for one in (plain, running))
+        expected, found = (served.run(request("r", range(20)))[0] for served in (plain, running))
     assert found.token_ids == expected.token_ids
     path = change_config(tmp_path, architectures=["AnotherForCausalLM"])
     with pytest.raises(UnsupportedModelError, match=f"^{own} comes with code of its own"):

@@ -189,7 +189,7 @@ def test_a_config_that_its_files_contradict_is_refused_by_names(
 
 
 def save_internlm3(path: Path, *, bias: bool) -> LlamaForCausalLM:
-    """As its published files have it; returns the Llama that it was made from."""
+    """Saves a model as its published files have it. Returns the Llama that it was made from."""
     rope = {"rope_type": "dynamic", "factor": 6.0, "rope_theta": 50_000_000}
     sizes = {**SIZES, "head_dim": 8, "rope_parameters": rope, "initializer_range": 0.3}
     torch.manual_seed(0)

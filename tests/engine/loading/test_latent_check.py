@@ -73,7 +73,7 @@ def test_keys_that_are_changed_behind_their_expansion_are_stored_as_they_are(
 
     def negated(module: Module, *args: object, **kwargs: object) -> object:
         made = module.expand_kv
-        module.expand_kv = lambda *latents: tuple(-one for one in made(*latents))
+        module.expand_kv = lambda *latents: tuple(-tensor for tensor in made(*latents))
         try:
             return forward(module, *args, **kwargs)
         finally:

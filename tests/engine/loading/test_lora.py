@@ -26,7 +26,7 @@ def logits(model: PreTrainedModel) -> torch.Tensor:
 def logits_with_unmerged_adapter(
     model: PreTrainedModel, tensors: Tensors, scaling: float
 ) -> torch.Tensor:
-    """As PEFT computes in training: adds the adapter's product to the output of each module."""
+    """Computes as PEFT in training: adds the adapter's product to the output of each module."""
     hooks = []
     for name, module in model.named_modules():
         stem = f"base_model.model.{name}"

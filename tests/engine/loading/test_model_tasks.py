@@ -1,4 +1,4 @@
-"""What a model is served for is what its files say that it was made for."""
+"""A model is served for what its files say that it was made for."""
 
 from pathlib import Path
 

@@ -105,8 +105,8 @@ def test_batched_is_alone_for_int8_weights_in_float32(architecture: str) -> None
     quantize(model, "int8", "cpu")
     requests = [request(f"r{i}", random_ids(5 + 3 * i, seed=i)) for i in range(8)]
     with engine(model=model) as running:
-        alone = [running.run(one)[0].token_ids for one in requests]
-        together = [one.token_ids for one in running.run_at_once(*requests)]
+        alone = [running.run(req)[0].token_ids for req in requests]
+        together = [outcome.token_ids for outcome in running.run_at_once(*requests)]
     assert together == alone
 
 
@@ -152,7 +152,7 @@ def test_an_adapter_is_merged_before_its_layer_is_quantized(tmp_path: Path) -> N
         load_model(path, dtype=torch.float32, adapters=adapters, quantization="int8")
         for adapters in ((), ((save_adapter(tmp_path / "adapter", tensors), 1.0),))
     ]
-    base, merged = (one.model.layers[0].self_attn.qkv_proj.weight for one in loaded)
+    base, merged = (model.model.layers[0].self_attn.qkv_proj.weight for model in loaded)
     assert base.dtype == merged.dtype == torch.int8
     assert not torch.equal(base, merged)
 
@@ -166,8 +166,8 @@ def test_dtype_may_be_left_out_where_our_kernels_run(
     model = load_model(str(save_checkpoint(tmp_path / "model")), quantization=quantization)
     fuse(model)
     assert model.dtype == torch.bfloat16
-    layers = [one for one in model.modules() if isinstance(one, nn.Linear | KernelLinear)]
-    assert {type(one) for one in layers} == {PackedQuantized}
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear | KernelLinear)]
+    assert {type(linear) for linear in layers} == {PackedQuantized}
     with engine(model=model) as running:
         [first, again] = [running.run(request("r", random_ids(9)))[0].token_ids for _ in range(2)]
     assert first == again
@@ -252,7 +252,7 @@ def test_quantized_layers_stand_beside_latents() -> None:
 
 
 def test_requests_of_a_quantized_model_may_have_adapters(tmp_path: Path) -> None:
-    """In float32, whose layers are as those of a GPU."""
+    """The model is in float32: its layers are as those of a GPU."""
     model = tiny_model()
     adapter = make_adapter(tmp_path / "adapter", model, seed=1)
     quantize(model, "int8", "cpu")

@@ -34,7 +34,7 @@ MERGES = [("2", "0"), ("20", "2"), ("h", "e"), ("T", "he")]
 
 def folder(path: Path, *marks: str, model_type: str = "mistral") -> Path:
     """The tokenizer's files, and a config that an old transformers wrote."""
-    vocabulary = {one: at for at, one in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocabulary = {char: at for at, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     vocabulary |= {"".join(pair): len(vocabulary) + at for at, pair in enumerate(MERGES)}
     vocabulary |= {f"{at}th": at for at in range(len(vocabulary), LARGE)}
     made = Tokenizer(models.BPE(vocabulary, MERGES))
@@ -82,10 +82,13 @@ def tekken(path: Path) -> None:
         "version": "v7",
     }
     vocabulary = [
-        {"rank": at, "token_bytes": base64.b64encode(one).decode(), "token_str": None}
-        for at, one in enumerate(tokens)
+        {"rank": at, "token_bytes": base64.b64encode(token).decode(), "token_str": None}
+        for at, token in enumerate(tokens)
     ]
-    named = [{"rank": at, "token_str": one, "is_control": True} for at, one in enumerate(specials)]
+    named = [
+        {"rank": at, "token_str": special, "is_control": True}
+        for at, special in enumerate(specials)
+    ]
     written = {"config": config, "vocab": vocabulary, "special_tokens": named}
     (path / "tekken.json").write_text(json.dumps(written))
 
@@ -229,7 +232,7 @@ def test_tokens_of_bytes_may_have_marks_of_words_within(tmp_path: Path) -> None:
 
 
 def internlm_files(path: Path, pieces: SentencePieceProcessor, **fields: Any) -> None:
-    """As InternLM2's, which give marks of chats to pieces that stand unused."""
+    """Writes files like InternLM2's, which give marks of chats to pieces that stand unused."""
     names = {0: "<unk>", 1: "<s>", 2: "</s>"} | {
         pieces.piece_to_id(unused): mark
         for unused, mark in zip(MARKS, ("<|im_start|>", "<|im_end|>"), strict=True)

@@ -56,7 +56,7 @@ def test_with_an_older_transformers_states_go_row_by_row_and_the_log_names_the_o
     monkeypatch.setattr(f"{can_keep_states.__module__}.transformers.__version__", "5.22.4")
     find_layout(model)
     assert by_rows(model) is not None
-    (said,) = (one.message for one in caplog.records if "row by row" in one.message)
+    (said,) = (record.message for record in caplog.records if "row by row" in record.message)
     assert said.endswith("those that keep a state need transformers 5.23 or newer")
     monkeypatch.undo()
     find_layout(model)

@@ -1,4 +1,4 @@
-"""What tests need that quantize by torchao."""
+"""Helpers of tests that quantize by torchao."""
 
 import pytest
 

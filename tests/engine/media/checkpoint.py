@@ -33,6 +33,6 @@ def save_seeing(path: Path) -> None:
 
 
 def load_seeing(path: Path) -> tuple[PreTrainedModel, Any]:
-    """As transformers has it: the model and its processor."""
+    """Loads the model and its processor as transformers has them."""
     model = AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32)
     return model.eval(), AutoProcessor.from_pretrained(path, backend="pil")

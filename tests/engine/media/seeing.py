@@ -62,9 +62,9 @@ class Seeing:
         max_tokens: int = 12,
         salt: str = "",
     ) -> GenerationRequest:
-        media = [medium(one) for one in shown]
+        media = [medium(source) for source in shown]
         ids, content = self.ids(text, media)
-        files = tuple(MediumFile(kind=one.kind, data=one.data) for one in media)
+        files = tuple(MediumFile(kind=entry.kind, data=entry.data) for entry in media)
         return replace(
             request(name, ids, sampling, max_tokens=max_tokens),
             content=replace(content, salt=salt),
@@ -103,16 +103,20 @@ class Seeing:
             return self._inputs_of_voxtral(text, shown)
         given: dict[str, Any] = {}
         if self.rules.images is not None:
-            given["images"] = [one for one in shown if isinstance(one, Image.Image)] or None
+            given["images"] = [image for image in shown if isinstance(image, Image.Image)] or None
         if self.rules.audio is not None:
-            given["audio"] = [one for one in shown if not isinstance(one, Image.Image)] or None
+            given["audio"] = [
+                samples for samples in shown if not isinstance(samples, Image.Image)
+            ] or None
             given["sampling_rate"] = RATE
         made = self.processor(text=[self._marked(text)], **given, return_tensors="pt")
         return dict(made)
 
     def _inputs_of_voxtral(self, text: str, shown: Sequence[Shown]) -> dict[str, Any]:
         """Whose processor takes sounds in conversations alone, by Mistral's own library."""
-        inputs = {"input_ids": torch.tensor([self.ids(text, [medium(one) for one in shown])[0]])}
+        inputs = {
+            "input_ids": torch.tensor([self.ids(text, [medium(source) for source in shown])[0]])
+        }
         if shown:
             extractor = self.processor.feature_extractor
             inputs["input_features"] = self.processor._retrieve_input_features(
@@ -161,13 +165,13 @@ def seeing_engine(name: str = "llava", limits: EngineLimits | None = None) -> It
 
 
 def shown(name: str, seed: int, width: int = 40, height: int = 30) -> Shown:
-    """What a model of this family sees or hears."""
+    """Returns an image if the model of this family sees, else a sound."""
     return picture(seed, width, height) if seeing(name).rules.images else noise(seed, width)
 
 
 @cache
 def noise(seed: int, length: int = 40) -> NDArray[np.float32]:
-    """As long as an image is wide."""
+    """Makes a sound that is as long as an image is wide."""
     generator = np.random.default_rng(seed)
     n_samples = length * 100
     tone = np.sin(np.arange(n_samples) * generator.uniform(0.05, 1.5))

@@ -25,7 +25,7 @@ def adapter(tmp_path: Path) -> Adapter:
 
 
 def expected(adapter: Adapter) -> tuple[int, ...]:
-    """Of transformers' model, whose names are the adapter's."""
+    """Returns the tokens of transformers' model, whose names are the adapter's."""
     whole = copy.deepcopy(seeing().whole)
     merge_adapters(whole, [(adapter.path, adapter.scale)])
     return replace(seeing(), whole=whole).expected(*PROMPT)
@@ -50,15 +50,18 @@ def test_requests_choose_it_beside_those_without(adapter: Adapter) -> None:
     )
     with engine(model=language_model(), limits=roomy(max_loras=1)) as running:
         outcomes = running.run_together(plain, adapted)
-    assert [one.token_ids for one in outcomes] == [seeing().expected(*PROMPT), expected(adapter)]
+    assert [outcome.token_ids for outcome in outcomes] == [
+        seeing().expected(*PROMPT),
+        expected(adapter),
+    ]
     assert outcomes[0].token_ids != outcomes[1].token_ids
 
 
 def test_older_names_mean_the_same(adapter: Adapter, tmp_path: Path) -> None:
-    """As they were before transformers moved the language model into the base."""
+    """The names are those from before transformers moved the language model into the base."""
     tensors = {
-        name.replace("model.language_model.", "language_model.model."): one
-        for name, one in lora_tensors(seeing().whole, targets=LAYERS).items()
+        name.replace("model.language_model.", "language_model.model."): tensor
+        for name, tensor in lora_tensors(seeing().whole, targets=LAYERS).items()
     }
     older = save_adapter(tmp_path / "older", tensors)
     models = [language_model() for _ in "ab"]

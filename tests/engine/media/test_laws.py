@@ -33,7 +33,8 @@ RARE = frozenset(
 
 def families(checked: frozenset[str]) -> pytest.MarkDecorator:
     rest = [
-        pytest.param(one, marks=pytest.mark.exhaustive) for one in sorted({*FAMILIES} - checked)
+        pytest.param(family, marks=pytest.mark.exhaustive)
+        for family in sorted({*FAMILIES} - checked)
     ]
     return pytest.mark.parametrize("name", [*sorted(checked), *rest])
 
@@ -53,7 +54,9 @@ PROMPTS = (
 def prompts(name: str) -> Sequence[tuple[str, tuple[Shown, ...]]]:
     """OneVision's processor shows less of images where there are several. Here each is as if it
     were alone."""
-    made = [(text, tuple(shown(name, *one) for one in media)) for text, media in PROMPTS]
+    made = [
+        (text, tuple(shown(name, *arguments) for arguments in media)) for text, media in PROMPTS
+    ]
     if name == "llava_onevision":
         return [(text.replace("<image> and", "And"), images[:1]) for text, images in made]
     return made
@@ -97,7 +100,7 @@ def test_other_pixels_have_other_answers(name: str) -> None:
 @typical_families
 def test_tokens_alone_are_those_of_transformers(name: str) -> None:
     with seeing_engine(name) as running:
-        check([running.run(one)[0] for one in requests(name)], name)
+        check([running.run(req)[0] for req in requests(name)], name)
 
 
 @typical_families
@@ -118,12 +121,12 @@ def test_chunked_is_whole(name: str, max_batch_tokens: int) -> None:
 def test_a_hit_is_no_hit_and_is_not_encoded_again(name: str) -> None:
     n_images = len({image.tobytes() for _, images in prompts(name) for image in images})
     with seeing_engine(name) as running:
-        check([running.run(one)[0] for one in requests(name)], name)
+        check([running.run(req)[0] for req in requests(name)], name)
         assert n_encoded(running) == n_images
-        again = [running.run(one)[0] for one in requests(name)]
+        again = [running.run(req)[0] for req in requests(name)]
         check(again, name)
-        lengths = [len(one.prompt_ids) for one in requests(name)]
-        assert [one.cached_tokens for one in again] == [(n - 1) // 4 * 4 for n in lengths]
+        lengths = [len(req.prompt_ids) for req in requests(name)]
+        assert [outcome.cached_tokens for outcome in again] == [(n - 1) // 4 * 4 for n in lengths]
         assert n_encoded(running) == n_images
         check(running.run_together(*requests(name, salt="other")), name)
         assert n_encoded(running) == n_images
@@ -145,14 +148,14 @@ def test_preempted_is_undisturbed(name: str) -> None:
     with seeing_engine(name, limits) as running:
         outcomes = running.run_together(*both)
         assert running.core.stats().preemptions > 0
-    assert [one.token_ids for one in outcomes] == [tokens, tokens]
+    assert [outcome.token_ids for outcome in outcomes] == [tokens, tokens]
 
 
 @typical_families
 def test_failed_over_is_undisturbed(name: str) -> None:
     continued = [
-        replace(one, produced_ids=tokens[:5])
-        for one, tokens in zip(requests(name), expected(name), strict=True)
+        replace(req, produced_ids=tokens[:5])
+        for req, tokens in zip(requests(name), expected(name), strict=True)
     ]
     with seeing_engine(name) as running:
         outcomes = running.run_together(*continued)
@@ -199,7 +202,7 @@ def test_a_file_that_can_t_be_decoded_fails_its_request_alone() -> None:
 
 @typical_families
 def test_the_largest_medium_that_there_is_has_vectors(name: str) -> None:
-    """What a GPU's memory has room for is found out by encoding it."""
+    """Encoding it shows what a GPU's memory has room for."""
     one = seeing(name)
     encoder = media_encoder(as_language_model(copy.deepcopy(one.whole), one.processor))
     assert encoder is not None
@@ -235,7 +238,7 @@ def test_a_step_out_of_memory_ends_the_request_whose_image_can_t_be_cut() -> Non
 
 
 def out_of_memory(_: object, inputs: tuple[Tensor, ...]) -> None:
-    """Of any step that has a whole image."""
+    """Raises an OutOfMemoryError in any step that has a whole image."""
     if inputs[0].numel() >= FAMILIES["gemma3"].whole:
         raise torch.OutOfMemoryError("too many tokens")
 

@@ -105,7 +105,7 @@ QWEN_ROPE: dict[str, Any] = {
 
 
 def qwen_text(config: Any, **others: Any) -> PretrainedConfig:
-    """With frequencies that tell lines from columns."""
+    """Makes the config of a language model with frequencies that tell lines from columns."""
     return config(**TEXT, rope_parameters=QWEN_ROPE, **others)
 
 
@@ -131,8 +131,10 @@ QWEN3_TOWER = {
 
 
 class Tiles:
-    """In the place of Llama 4's image processor, which needs torchvision: the tiles of a canvas,
-    and the whole image."""
+    """A stand-in for Llama 4's image processor, which needs torchvision.
+
+    It makes the tiles of a canvas, and the whole image.
+    """
 
     model_input_names = ("pixel_values",)
     max_patches = 4

@@ -1,4 +1,4 @@
-"""What the tiny models that see and hear have in common."""
+"""The parts that tiny models that see and hear have in common."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,8 +26,11 @@ N_PATCHES = (SIDE // PATCH) ** 2
 
 @dataclass(frozen=True)
 class Family:
-    """What transformers needs for a model: `config` gets the id of the placeholder. `mark` stands
-    for an image in a text. `whole` is how many tokens of an image one step has to compute."""
+    """The config and the processor that transformers needs for a model.
+
+    `config` gets the id of the placeholder. `mark` stands for an image in a text. `whole` is how
+    many tokens of an image one step has to compute.
+    """
 
     config: Callable[[int], PretrainedConfig]
     processor: Callable[[], Any]

@@ -16,7 +16,7 @@ SOUND_IDS = 12  # more than a second has
 
 
 class Patches(transformers.PreTrainedModel):  # type: ignore[misc]
-    """In the place of Gemma 3n's tower of images, which needs timm."""
+    """A stand-in for Gemma 3n's tower of images, which needs timm."""
 
     config_class = transformers.Gemma3nVisionConfig
     _supports_sdpa = True

@@ -44,7 +44,7 @@ def ask(
 
 
 def answers(core: EngineCore, *requests: GenerationRequest) -> list[Floats]:
-    """Of each request [n, size]."""
+    """Returns the vectors of each request, [n, size]."""
     events: list[list[TokenEvent]] = [[] for _ in requests]
     for index, event in core.run(requests):
         events[index].append(event)

@@ -33,12 +33,12 @@ def test_vectors_are_those_of_transformers_alone_and_among_others(architecture: 
     model = tiny_embedder(architecture)
     expected = hidden_states(model, ids)
     whole = [ask(kind, ids, PoolParams(pooling=kind)) for kind in Pooling]
-    beside = [ask(f"other {n}", one) for n, one in enumerate(others)]
+    beside = [ask(f"other {n}", token_ids) for n, token_ids in enumerate(others)]
     with embedder(model) as running:
         among = answers(running.core, *beside[:32], *whole, *beside[32:])[32:-32]
-        for kind, one, found in zip(Pooling, whole, among, strict=True):
+        for kind, req, found in zip(Pooling, whole, among, strict=True):
             np.testing.assert_allclose(found, pooled(expected, kind), **EXACT)
-            np.testing.assert_allclose(answers(running.core, one)[0], found, **ALIKE)
+            np.testing.assert_allclose(answers(running.core, req)[0], found, **ALIKE)
         if architecture in ENCODERS:
             assert getattr(running.model, ENCODER).is_flat == (architecture not in BY_LENGTH)
 
@@ -87,16 +87,16 @@ def test_vectors_of_tokens_are_normalized_where_they_are_the_models_own(
 def test_a_text_that_was_preempted_has_the_same_vectors() -> None:
     ids = tuple(range(3, 63))
     asked = [ask(kind, ids, PoolParams(pooling=kind)) for kind in (Pooling.MEAN, Pooling.TOKEN)]
-    asked = [replace(one, priority=1) for one in asked]
+    asked = [replace(req, priority=1) for req in asked]
     grows = request("grows", (5, 6, 7), max_tokens=60, ignore_eos=True)
     model = tiny_model("qwen3")
     with engine(model=model) as running:
         expected = answers(running.core, *asked)
     limits = roomy(n_pages=24, max_batch_tokens=2, max_running=2)
     with engine(model=tiny_model("qwen3"), limits=limits) as running:
-        for one, vectors in zip(asked, expected, strict=True):
+        for req, vectors in zip(asked, expected, strict=True):
             events: list[TokenEvent] = []
-            for index, event in running.core.run([grows, one]):
+            for index, event in running.core.run([grows, req]):
                 if index == 1:
                     events.append(event)
             found = merge(events).vectors

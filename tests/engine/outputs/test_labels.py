@@ -32,8 +32,8 @@ def test_logits_of_labels_are_those_of_transformers(architecture: str, n_labels:
         kinds = running.core.outputs.kinds
         assert (kinds.task, len(kinds.labels), kinds.can_generate) == (task, n_labels, False)
         found = answers(running.core, *(ask(str(n), ids, HEAD) for n, ids in enumerate(asked)))
-        for one, logits in zip(found, expected, strict=True):
-            np.testing.assert_allclose(one[0], logits, **EXACT)
+        for answer, logits in zip(found, expected, strict=True):
+            np.testing.assert_allclose(answer[0], logits, **EXACT)
 
 
 def test_a_head_that_reads_the_mean_is_found() -> None:

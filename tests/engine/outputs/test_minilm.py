@@ -19,7 +19,7 @@ def test_vectors_are_those_of_the_files_and_the_similar_pair_is_nearer() -> None
     with torch.inference_mode():
         rows = [tokenizer(text, return_tensors="pt") for text in ASKED]
         means = [model(**row).last_hidden_state[0].mean(0) for row in rows]
-    expected = np.stack([(one / one.norm()).numpy() for one in means])
+    expected = np.stack([(mean / mean.norm()).numpy() for mean in means])
     with InferenceEngine(path) as engine:
         among = engine.embed(OTHERS[:32] + ASKED + OTHERS[32:])[32:35]
         np.testing.assert_allclose(among, expected, atol=1e-5)

@@ -1,4 +1,4 @@
-"""What sentence-transformers writes beside a model is read, or refused by its name."""
+"""The files that sentence-transformers writes beside a model are read, or refused by name."""
 
 import json
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_all_modules_are_applied_one_after_the_other(tmp_path: Path) -> None:
     named = "torch.nn.modules.activation.Tanh"
     sizes = {"in_features": 32, "out_features": 12, "bias": True, "activation_function": named}
     write(tmp_path, "2_Dense/config.json", sizes)
-    weights = {f"linear.{name}": one for name, one in dense.state_dict().items()}
+    weights = {f"linear.{name}": tensor for name, tensor in dense.state_dict().items()}
     save_file(weights, tmp_path / "2_Dense" / "model.safetensors")
     prompts = {"prompts": {"query": "q: ", "text": ""}, "default_prompt_name": "query"}
     write(tmp_path, "config_sentence_transformers.json", prompts)

@@ -35,9 +35,9 @@ def test_each_kind_is_as_defined_and_zeros_stay(kind: int) -> None:
 
 
 def norm_of(row: Sequence[float], power: int) -> float:
-    """By the largest number, whose power does not overflow as one."""
+    """Computes the norm relative to the largest number, so that no power overflows."""
     peak = max(map(abs, row))
-    return float(peak * sum((abs(one) / peak) ** power for one in row) ** (1 / power))
+    return float(peak * sum((abs(value) / peak) ** power for value in row) ** (1 / power))
 
 
 def test_a_cut_vector_is_as_long_as_a_whole_one() -> None:

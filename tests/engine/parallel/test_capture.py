@@ -38,8 +38,10 @@ class SummedDecode:
 
 
 class HoldingCapture:
-    """In the place of CUDA's: runs a function apart from the other ranks, and holds memory for
-    it."""
+    """A stand-in for CUDA's capture.
+
+    It runs a function apart from the other ranks, and holds memory for it.
+    """
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks

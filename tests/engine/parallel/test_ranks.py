@@ -213,10 +213,14 @@ def test_each_rank_has_its_share_of_weights_and_pages(follower: Follower, llama:
     with two_rank_engine(follower, llama) as running:
         shard, cache = running.model.state_dict(), running.core.cache
     whole = unsharded.model.layers[0].self_attn
-    projections = sum(one.weight.numel() for one in (whole.q_proj, whole.k_proj, whole.v_proj))
+    projections = sum(
+        linear.weight.numel() for linear in (whole.q_proj, whole.k_proj, whole.v_proj)
+    )
     assert shard["model.layers.0.self_attn.qkv_proj.weight"].numel() * 2 == projections
-    linears = [one for one in running.model.modules() if type(one) is nn.Linear]
-    assert all(one.weight.shape == (one.out_features, one.in_features) for one in linears)
+    linears = [module for module in running.model.modules() if type(module) is nn.Linear]
+    assert all(
+        linear.weight.shape == (linear.out_features, linear.in_features) for linear in linears
+    )
     assert cache.shape.layout[0].kv_heads * 2 == unsharded.config.num_key_value_heads
 
 

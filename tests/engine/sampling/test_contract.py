@@ -1,4 +1,4 @@
-"""What callers of sampling without an engine rely on: strategies, their pipeline, and one shot."""
+"""Sampling without an engine, as callers rely on it: strategies, their pipeline, and one shot."""
 
 import torch
 
@@ -40,7 +40,7 @@ def test_one_shot_samples_a_token_for_each_request_and_leaves_the_logits_as_they
     ]
     before = logits.clone()
     samples = sample(logits, requests)
-    assert [one.token_id for one in samples[:2]] == [0, 1]
+    assert [drawn.token_id for drawn in samples[:2]] == [0, 1]
     assert torch.equal(logits, before)
     alone = default_pipeline().sample(LOGITS.clone(), [task_of(PARAMS, [0, 1], [2])])
     assert samples[2:] == alone

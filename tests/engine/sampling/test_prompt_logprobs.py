@@ -35,7 +35,7 @@ def requests(max_tokens: int = 30) -> list[GenerationRequest]:
 @cache
 def undisturbed() -> list[Outcome]:
     with engine() as running:
-        return [running.run(one)[0] for one in requests()]
+        return [running.run(req)[0] for req in requests()]
 
 
 def check(outcomes: list[Outcome]) -> None:
@@ -135,8 +135,8 @@ def test_preempted_amid_its_prompt_is_undisturbed() -> None:
 def test_failed_over_is_undisturbed_and_says_them_once(n_produced: int) -> None:
     with engine() as running:
         continued = [
-            replace(one, produced_ids=before.token_ids[:n_produced])
-            for one, before in zip(requests(), undisturbed(), strict=True)
+            replace(req, produced_ids=before.token_ids[:n_produced])
+            for req, before in zip(requests(), undisturbed(), strict=True)
         ]
         for outcome, expected in zip(running.run(*continued), undisturbed(), strict=True):
             assert outcome.token_ids == expected.token_ids[n_produced:]
@@ -170,7 +170,7 @@ def test_no_tokens_is_the_prompt_alone(max_batch_tokens: int) -> None:
         assert outcome.finish_reason is FinishReason.LENGTH
         check_logprobs(outcome, expected)
     assert stats.tokens_generated == 0
-    assert stats.prompt_tokens == sum(len(one.prompt_ids) for one in requests())
+    assert stats.prompt_tokens == sum(len(req.prompt_ids) for req in requests())
     assert next_one.cached_tokens == 28
 
 

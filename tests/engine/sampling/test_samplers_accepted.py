@@ -67,7 +67,7 @@ def row(random: Random) -> list[float]:
     """Drawn as a whole: one by one its numbers take most of a test's time."""
     extreme = random.choice((0.0, 0.1, 0.9))
     some = [random.choice(EXTREMES) if random.random() < extreme else 0.0 for _ in range(VOCAB)]
-    whole = [one or random.uniform(-30, 30) for one in some]
+    whole = [number or random.uniform(-30, 30) for number in some]
     whole[random.randrange(VOCAB)] = random.choice((-30.0, 0.0, 30.0))  # not all are -inf
     return whole
 

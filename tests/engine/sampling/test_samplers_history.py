@@ -26,7 +26,7 @@ def growing(
     prompt: Sequence[int],
     output: Sequence[int],
 ) -> Array:
-    """What a strategy that has seen a sequence grow token by token makes of the logits."""
+    """Returns the logits after a strategy that has seen a sequence grow token by token."""
     task = task_of(params, prompt)
     for token_id in output:
         applied(strategy, LOGITS, task)
@@ -130,7 +130,7 @@ def test_dry_punishes_what_would_prolong_a_repetition(
 
 
 def test_dry_gives_its_examples() -> None:
-    """Of a b c c b c y a b c: c follows three that repeat, y two, b one."""
+    """The tokens are a b c c b c y a b c: c follows three that repeat, y two, b one."""
     known = [1, 2, 3, 3, 2, 3, 4, 1, 2, 3]
     punished = [
         np.array(LOGITS)

@@ -132,9 +132,9 @@ def requests(name: str) -> list[GenerationRequest]:
 def undisturbed(name: str) -> list[Outcome]:
     """Each request alone on an engine."""
     outcomes = []
-    for one in requests(name):
+    for req in requests(name):
         with engine() as running:
-            outcomes += running.run(one)
+            outcomes += running.run(req)
     return outcomes
 
 
@@ -160,7 +160,7 @@ def test_each_sampler_makes_a_difference() -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_all_samplers_in_one_batch_are_each_alone(is_async: bool) -> None:
-    together = [one for name in SAMPLINGS for one in requests(name)]
+    together = [req for name in SAMPLINGS for req in requests(name)]
     limits = roomy(max_running=64, n_pages=2048, async_scheduling=is_async)
     with engine(limits=limits) as running:
         outcomes = running.run_together(*together)
@@ -180,11 +180,11 @@ def test_preempted_is_undisturbed(name: str) -> None:
 @pytest.mark.parametrize("n_produced", [1, 7, 13])
 def test_failed_over_is_undisturbed(name: str, n_produced: int) -> None:
     continued = [
-        replace(one, produced_ids=outcome.token_ids[:n_produced])
-        for one, outcome in zip(requests(name), undisturbed(name), strict=True)
+        replace(req, produced_ids=outcome.token_ids[:n_produced])
+        for req, outcome in zip(requests(name), undisturbed(name), strict=True)
     ]
     if SAMPLINGS[name].mirostat is not None:
-        continued = [with_state(one, name, i, n_produced) for i, one in enumerate(continued)]
+        continued = [with_state(req, name, i, n_produced) for i, req in enumerate(continued)]
     with engine() as running:
         check(running.run_together(*continued), name, skipped=n_produced)
 

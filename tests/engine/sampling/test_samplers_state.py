@@ -1,4 +1,4 @@
-"""What the pipeline makes of a sequence that grows: a restart must not be seen in its tokens."""
+"""The pipeline follows a sequence that grows: a restart must not be seen in its tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,7 +66,7 @@ STATEFUL = {
 def test_a_restart_goes_on_as_if_nothing_had_been(name: str, n_produced: int) -> None:
     params = STATEFUL[name]
     whole = Chain().run(task_of(params), 20)
-    assert [one.mirostat_mu is not None for one in whole] == [params.mirostat is not None] * 20
+    assert [drawn.mirostat_mu is not None for drawn in whole] == [params.mirostat is not None] * 20
     if params.mirostat is not None:
         reported = whole[n_produced - 1].mirostat_mu
         params = replace(params, mirostat=replace(params.mirostat, mu=reported))
@@ -100,7 +100,7 @@ def test_mirostat_brings_the_surprise_to_its_target() -> None:
             temperature=2, mirostat=MirostatParams(version=version, tau=1.2, eta=0.2)
         )
         chain, task = Chain(), task_of(params)
-        mus = [one.mirostat_mu or 0.0 for one in chain.run(task, 90)]
+        mus = [drawn.mirostat_mu or 0.0 for drawn in chain.run(task, 90)]
         surprises = 1.2 - np.diff(mus) / 0.2
         assert surprises.mean() == pytest.approx(1.2, abs=0.25)
 
@@ -109,7 +109,7 @@ BUDGET = ThinkingBudget(tokens=6, start_ids=(1, 2), end_ids=(7, 8, 9))
 
 
 def told(budget: ThinkingBudget, output: Sequence[int]) -> int | None:
-    """What must follow some output."""
+    """Returns the token that must follow some output, None where any may."""
     thought = ThinkingTracker(budget)
     thought.read(output)
     return thought.forced(is_over=False)
@@ -305,7 +305,7 @@ def test_rows_of_both_kinds_of_logprobs_get_their_own() -> None:
     own = SamplingParams(temperature=0.1, logprobs=2)
     tasks = [task_of(params) for params in (own, replace(own, sampled_logprobs=True), own)]
     samples = default_pipeline().sample(torch.tensor([LOGITS] * 3), tasks)
-    values = [one.logprob.top[0][1] for one in samples if one.logprob is not None]
+    values = [drawn.logprob.top[0][1] for drawn in samples if drawn.logprob is not None]
     assert values[0] == values[2] == pytest.approx(np.log(softmax(np.array(LOGITS))[1]))
     assert values[1] == pytest.approx(np.log(0.5), abs=1e-3)
 
@@ -320,8 +320,8 @@ class Passes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         result = func(*args, **(kwargs or {}))
-        tensors = [one for one in (*args, result) if isinstance(one, Tensor)]
-        if any(one.numel() >= self.numel for one in tensors):
+        tensors = [value for value in (*args, result) if isinstance(value, Tensor)]
+        if any(tensor.numel() >= self.numel for tensor in tensors):
             self.names.append(func.overloadpacket.__name__)
         return result
 
@@ -337,7 +337,7 @@ def test_a_greedy_batch_costs_two_passes_over_its_logits() -> None:
 def test_rows_that_ask_for_nothing_are_not_touched_by_those_that_do() -> None:
     logits = torch.tensor([LOGITS] * 3)
     params = replace(STATEFUL["xtc"], top_k=2, typical_p=0.5, samplers=("xtc", "top_k"))
-    tasks = [task_of(one) for one in (SamplingParams(), params, SamplingParams())]
+    tasks = [task_of(row_params) for row_params in (SamplingParams(), params, SamplingParams())]
     default_pipeline().apply(logits, SamplingRows(tasks, CPU))
     assert logits[[0, 2]].tolist() == [LOGITS] * 2
     assert logits[1].isinf().any()

@@ -245,7 +245,7 @@ def test_a_tiny_top_p_keeps_the_most_likely_token() -> None:
 def test_top_p_is_the_same_whether_a_large_vocabulary_is_sorted_or_not(
     seed: int, spread: float, step: float, asked: list[tuple[float, int]]
 ) -> None:
-    """Also where tokens tie, as those of rounded logits do."""
+    """Tokens may tie, as those of rounded logits do."""
     vocab = 8 * FIRST_REACH
     logits = spread * torch.randn(len(asked), vocab, generator=torch.Generator().manual_seed(seed))
     if step:

@@ -30,7 +30,7 @@ def repeating(name: str) -> list[GenerationRequest]:
 @cache
 def plain(name: str, architecture: str = "llama") -> list[Outcome]:
     with engine(model=forgetful(architecture)) as running:
-        return [running.run(one)[0] for one in repeating(name)]
+        return [running.run(req)[0] for req in repeating(name)]
 
 
 def tokens(outcomes: Sequence[Outcome]) -> list[tuple[int, ...]]:

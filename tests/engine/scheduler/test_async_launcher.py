@@ -71,7 +71,7 @@ def test_a_prefix_hit_is_no_hit(name: str) -> None:
 
 @cache
 def alone() -> list[Outcome]:
-    """Of the others, which are the same beside each row."""
+    """Returns the outcomes of the other requests, which are the same beside each row."""
     return [undisturbed(each) for each in OTHERS]
 
 
@@ -112,18 +112,18 @@ def test_a_row_that_reads_what_was_drawn_stops_nobody(one: GenerationRequest) ->
 
 @pytest.mark.parametrize("n_shared", [0, 48])
 def test_chunks_are_launched_ahead_like_decodes(n_shared: int) -> None:
-    """Also those of prompts that wait for what another one computes."""
+    """Chunks of prompts that wait for what another one computes are launched ahead too."""
     shared = random_ids(n_shared, seed=5)
     asked = [
         request(f"{i}", shared + random_ids(90 + i, seed=i), HOT, max_tokens=20) for i in range(4)
     ]
-    expected = [undisturbed(one).token_ids for one in asked]
+    expected = [undisturbed(req).token_ids for req in asked]
     with engine(limits=replace(AHEAD, max_batch_tokens=16)) as running:
         ahead = counted(running)
         outcomes = running.run_together(*asked)
         n_steps = running.core.stats().steps
-    assert [one.token_ids for one in outcomes] == expected
-    assert [one.cached_tokens for one in outcomes[1:]] == [n_shared] * 3
+    assert [outcome.token_ids for outcome in outcomes] == expected
+    assert [outcome.cached_tokens for outcome in outcomes[1:]] == [n_shared] * 3
     assert n_steps > (4 * 90 + n_shared) // 16
     assert len(ahead) >= n_steps - 2
 
@@ -159,7 +159,9 @@ def test_rows_that_end_leave_the_others_launched_ahead() -> None:
     with engine(limits=AHEAD) as running:
         ahead = counted(running)
         outcomes = running.run_together(*held)
-    assert [one.token_ids for one in outcomes] == [undisturbed(one).token_ids for one in held]
+    assert [outcome.token_ids for outcome in outcomes] == [
+        undisturbed(req).token_ids for req in held
+    ]
     assert len(ahead) >= 36
 
 
@@ -168,7 +170,7 @@ def test_a_row_that_waits_long_for_its_grammar_stops_nobody(
 ) -> None:
     monkeypatch.setattr(matching, "SLOW_MASK_S", -1.0)
     with engine(limits=AHEAD) as running:
-        alone, free_alone = [running.run(one)[0] for one in (CONSTRAINED, FREE)]
+        alone, free_alone = [running.run(req)[0] for req in (CONSTRAINED, FREE)]
         ahead, records = counted(running), (Record(), Record())
         events = running.core.run([CONSTRAINED, FREE])
         with held_masks(running):
@@ -198,14 +200,16 @@ def undisturbed(one: GenerationRequest) -> Outcome:
 
 def test_what_ends_while_its_next_step_is_computed_leaves_nothing_and_disturbs_nobody() -> None:
     long = [request(f"{i}", random_ids(5 + i, seed=i), HOT, max_tokens=40) for i in range(3)]
-    expected = [undisturbed(one) for one in long]
+    expected = [undisturbed(req) for req in long]
     stop = expected[0].token_ids[7]
     ended = replace(long[0], stop_token_ids=(stop,))
     with engine(limits=AHEAD) as running:
         first, *others = running.run_together(ended, *long[1:])
     assert first.finish_reason is FinishReason.STOP
     assert first.token_ids == expected[0].token_ids[: expected[0].token_ids.index(stop) + 1]
-    assert [one.token_ids for one in others] == [one.token_ids for one in expected[1:]]
+    assert [outcome.token_ids for outcome in others] == [
+        outcome.token_ids for outcome in expected[1:]
+    ]
 
 
 def test_what_is_left_while_its_next_step_is_computed_disturbs_nobody() -> None:
@@ -233,7 +237,7 @@ def test_a_step_that_fails_ahead_of_its_turn_costs_nobody_anything(n_rows: int) 
     asked = [
         request(f"{i}", random_ids(5 + i, seed=i), HOT, max_tokens=20 + i) for i in range(n_rows)
     ]
-    expected = [undisturbed(one).token_ids for one in asked]
+    expected = [undisturbed(req).token_ids for req in asked]
     with engine(limits=AHEAD) as running:
         runner = running.core._scheduler._runner
         launch_next, n_failed = runner.launch_next, 0
@@ -247,6 +251,6 @@ def test_a_step_that_fails_ahead_of_its_turn_costs_nobody_anything(n_rows: int) 
         runner.launch_next = fail  # type: ignore[method-assign]
         outcomes = running.run_together(*asked)
         stats = running.core.stats()
-    assert [one.token_ids for one in outcomes] == expected
+    assert [outcome.token_ids for outcome in outcomes] == expected
     assert n_failed == 1  # none is tried for a while
     assert stats.failed_steps == 0

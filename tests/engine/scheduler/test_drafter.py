@@ -40,13 +40,13 @@ def drafting(**changes: float | None) -> AbstractContextManager[Engine]:
 @every_repeating
 def test_drafted_is_plain_in_fewer_steps(name: str) -> None:
     with drafting() as running:
-        outcomes = [running.run(one)[0] for one in repeating(name)]
+        outcomes = [running.run(req)[0] for req in repeating(name)]
         stats = running.core.stats()
     assert tokens(outcomes) == tokens(plain(name))
-    assert {one.finish_reason for one in outcomes} == {FinishReason.LENGTH}
+    assert {outcome.finish_reason for outcome in outcomes} == {FinishReason.LENGTH}
     assert 0 < stats.accepted_tokens < stats.drafted_tokens
-    assert stats.drafted_tokens == sum(one.drafted_tokens for one in outcomes)
-    assert stats.accepted_tokens == sum(one.accepted_tokens for one in outcomes)
+    assert stats.drafted_tokens == sum(outcome.drafted_tokens for outcome in outcomes)
+    assert stats.accepted_tokens == sum(outcome.accepted_tokens for outcome in outcomes)
     # With each prompt's step, one for every token that was not drafted.
     assert stats.steps == sum(map(len, tokens(outcomes))) - stats.accepted_tokens
 
@@ -62,7 +62,7 @@ def test_windows_see_what_was_accepted_alone(architecture: str) -> None:
 
 @every_repeating
 def test_among_others_it_is_plain(name: str) -> None:
-    others = [replace(one, request_id=f"o{i}") for i, one in enumerate(requests("penalties"))]
+    others = [replace(req, request_id=f"o{i}") for i, req in enumerate(requests("penalties"))]
     with drafting(max_batch_tokens=16) as running:
         outcomes = running.run_together(*repeating(name), *others)
         assert running.core.stats().accepted_tokens > 0
@@ -188,13 +188,13 @@ def test_an_end_among_accepted_tokens_ends_the_sequence() -> None:
 
 
 def test_pages_of_wrong_drafts_are_given_back() -> None:
-    """What is found later was computed from accepted tokens."""
+    """Pages that are found later were computed from accepted tokens."""
     with drafting() as running:
         first = running.run(*repeating("cut"))
         again = running.run(*repeating("cut"))
         assert running.core.stats().drafted_tokens > running.core.stats().accepted_tokens
     assert tokens(again) == tokens(first) == tokens(plain("cut"))
-    assert [one.cached_tokens for one in again] == [16, 16, 8]
+    assert [outcome.cached_tokens for outcome in again] == [16, 16, 8]
 
 
 @pytest.mark.skipif(effort.device != "cpu", reason="a GPU has room beside them")

@@ -27,7 +27,7 @@ def assert_failed(outcome: Outcome, kind: ErrorKind = ErrorKind.INTERNAL) -> Non
 
 
 def good(name: str, n: int = 12, max_tokens: int = 12) -> Outcome:
-    """What a sound engine makes of a request."""
+    """Returns the outcome of a request on a sound engine."""
     with engine() as running:
         return running.run(request(name, GOOD_IDS[:n], SAMPLING, max_tokens=max_tokens))[0]
 

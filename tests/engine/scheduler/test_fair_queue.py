@@ -87,7 +87,7 @@ def test_one_client_alone_is_served_by_priority_its_own_and_as_it_came(
     coming: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     line = Line()
-    tasks = [line.come("a", *one) for one in coming]
+    tasks = [line.come("a", *arguments) for arguments in coming]
     for leaving in data.draw(st.lists(st.sets(st.sampled_from(tasks)))) if tasks else []:
         line.queue.remove(leaving.intersection(tasks))
         tasks = [task for task in tasks if task not in leaving]
@@ -162,7 +162,7 @@ def test_what_was_not_served_costs_its_client_nothing() -> None:
 def test_what_is_put_back_goes_before_what_it_went_before(
     coming: list[tuple[str, int]], data: st.DataObject
 ) -> None:
-    """As long as nothing new comes, to serve it again changes nothing."""
+    """Serving it again changes nothing as long as nothing new comes."""
     line, same = Line(), Line()
     for client, size in coming:
         line.come(client, size)
@@ -203,7 +203,7 @@ def test_no_client_holds_all_places_and_none_of_them_is_lost(
     held: list[Task] = []
     for client in coming:
         task = line.come(client)
-        waiting = Counter(one.request.client for one in held)
+        waiting = Counter(admitted.request.client for admitted in held)
         free = max_waiting - len(held)
         if waiting[client] < 8 * free:
             admission.admit(task)
@@ -243,21 +243,21 @@ def test_a_client_with_many_requests_waiting_does_not_delay_another_one() -> Non
     others = [of("b", "b0"), of("c", "c0"), of("b", "b1")]
     with engine(limits=roomy(max_running=2)) as running:
         ended = running.order_of_ends(*flood, *others)
-    places = [ended.index(one.request_id) for one in others]
+    places = [ended.index(req.request_id) for req in others]
     assert places[:2] == sorted(places[:2]), "they came one after the other"
     assert max(places[:2]) < 5
     assert places[2] < 8
-    assert [name for name in ended if name[0] == "a"] == [one.request_id for one in flood]
+    assert [name for name in ended if name[0] == "a"] == [req.request_id for req in flood]
 
 
 def test_preempted_tasks_of_several_clients_end_as_if_undisturbed() -> None:
     requests = [of("abc"[i % 3], f"r{i}", 9 + i, 20) for i in range(9)]
     with engine() as running:
-        expected = [running.run(one)[0].token_ids for one in requests]
+        expected = [running.run(req)[0].token_ids for req in requests]
     with engine(limits=roomy(n_pages=14, max_running=4)) as running:
         outcomes = running.run_at_once(*requests)
         assert running.core.stats().preemptions > 0
-    assert [one.token_ids for one in outcomes] == expected
+    assert [outcome.token_ids for outcome in outcomes] == expected
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -265,7 +265,7 @@ def test_who_asks_for_little_waits_for_no_long_answer_of_another_client(is_async
     flood = [of("a", f"a{i}", 5 + i, 30) for i in range(9)]
     few = [of("b", "b", max_tokens=1), of("b", "bb", max_tokens=2), of("c", "c", max_tokens=1)]
     with engine() as running:
-        expected = [running.run(one)[0].token_ids for one in (*flood, *few)]
+        expected = [running.run(req)[0].token_ids for req in (*flood, *few)]
     with engine(limits=roomy(max_running=4, async_scheduling=is_async)) as running:
 
         def coming() -> Iterator[GenerationRequest]:
@@ -296,8 +296,8 @@ class Crowd:
     async def come(self, *requests: GenerationRequest) -> list["asyncio.Task[object]"]:
         self.running.gate.close()
         tasks: list[asyncio.Task[object]] = []
-        for one in (of("", "plug"), *requests):
-            tasks.append(asyncio.create_task(self.running.follow(one)))
+        for req in (of("", "plug"), *requests):
+            tasks.append(asyncio.create_task(self.running.follow(req)))
             await asyncio.sleep(0)
             self.running.gate.await_step()
         return tasks
@@ -313,9 +313,9 @@ def test_a_client_is_told_that_its_share_is_full_and_another_one_is_let_in() -> 
         assert stats.pending_tokens == 4 * 19
         running.gate.open()
         outcomes = [(await task).outcome for task in tasks]  # type: ignore[attr-defined]
-        refused = [one for one in outcomes if one.finish_reason is FinishReason.ERROR]
-        assert [one.error.kind for one in refused] == [ErrorKind.OVERLOADED] * 4
-        assert all("this client" in one.error.message for one in refused)
+        refused = [outcome for outcome in outcomes if outcome.finish_reason is FinishReason.ERROR]
+        assert [outcome.error.kind for outcome in refused] == [ErrorKind.OVERLOADED] * 4
+        assert all("this client" in outcome.error.message for outcome in refused)
         assert outcomes[-1].finish_reason is outcomes[-2].finish_reason is FinishReason.LENGTH
         stats = running.core.stats()
         assert (stats.waiting_requests, stats.context_tokens, stats.pending_tokens) == (0, 0, 0)

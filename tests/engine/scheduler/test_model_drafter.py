@@ -61,12 +61,12 @@ class Reads:
 @every_repeating
 def test_drafted_is_plain_in_fewer_steps(name: str) -> None:
     with drafting() as running:
-        outcomes = [running.run(one)[0] for one in repeating(name)]
+        outcomes = [running.run(req)[0] for req in repeating(name)]
         stats = running.core.stats()
     assert tokens(outcomes) == tokens(plain(name))
     assert 0 < stats.accepted_tokens < stats.drafted_tokens
-    assert stats.drafted_tokens == sum(one.drafted_tokens for one in outcomes)
-    assert stats.accepted_tokens == sum(one.accepted_tokens for one in outcomes)
+    assert stats.drafted_tokens == sum(outcome.drafted_tokens for outcome in outcomes)
+    assert stats.accepted_tokens == sum(outcome.accepted_tokens for outcome in outcomes)
     assert stats.steps == sum(map(len, tokens(outcomes))) - stats.accepted_tokens
 
 
@@ -253,17 +253,17 @@ def test_row_by_row_all_layers_have_the_pages_of_their_groups(name: str) -> None
         for i, sampling in enumerate((GREEDY, FREE))
     ]
     with engine(model=model) as running:
-        expected = [running.run(one)[0] for one in longer_than_windows]
+        expected = [running.run(req)[0] for req in longer_than_windows]
     with engine(model=model, draft=draft, limits=roomy(draft_tokens=5, draft_min=1)) as running:
         outcomes = running.run_together(*longer_than_windows)
-        assert sum(one.window is None for one in running.core.cache.groups) > 1
+        assert sum(group.window is None for group in running.core.cache.groups) > 1
         assert running.core.stats().drafted_tokens > 0
     assert tokens(outcomes) == tokens(expected)
 
 
 def test_it_drafts_beside_layers_that_keep_a_state() -> None:
     with engine(model=forgetful("qwen3_next")) as running:
-        expected = [running.run(one)[0] for one in repeating("greedy")]
+        expected = [running.run(req)[0] for req in repeating("greedy")]
     with drafting(forgetful(), "qwen3_next") as running:
         outcomes = running.run_together(*repeating("greedy"))
         assert running.core.stats().drafted_tokens > 0

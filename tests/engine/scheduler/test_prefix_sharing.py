@@ -22,7 +22,7 @@ async def submit(running: Engine, *requests: GenerationRequest) -> list[asyncio.
     async def outcome(one: GenerationRequest) -> Outcome:
         return (await running.follow(one)).outcome
 
-    tasks = [asyncio.create_task(outcome(one)) for one in requests]
+    tasks = [asyncio.create_task(outcome(req)) for req in requests]
     await asyncio.sleep(0)
     return tasks
 

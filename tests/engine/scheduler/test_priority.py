@@ -19,8 +19,8 @@ def test_waiting_requests_run_by_priority_and_then_by_arrival(priorities: list[i
     ]
     with engine(limits=roomy(max_running=1)) as running:
         ended = running.order_of_ends(*requests)
-    by_priority = sorted(requests, key=lambda one: one.priority)
-    assert ended == [one.request_id for one in by_priority]
+    by_priority = sorted(requests, key=lambda req: req.priority)
+    assert ended == [req.request_id for req in by_priority]
 
 
 @pytest.mark.parametrize(("old", "young"), [(0, 0), (0, 1), (1, 0)])
@@ -31,11 +31,11 @@ def test_the_lowest_and_then_the_youngest_gives_way(old: int, young: int) -> Non
         request("young", random_ids(8, seed=2), max_tokens=24, priority=young),
     ]
     with engine() as running:
-        expected = [running.run(one)[0].token_ids for one in both]
+        expected = [running.run(req)[0].token_ids for req in both]
     with engine(limits=roomy(n_pages=10)) as running:
         ended = running.order_of_ends(*both)
         assert running.core.stats().preemptions > 0
-        assert [one.token_ids for one in running.run_at_once(*both)] == expected
+        assert [outcome.token_ids for outcome in running.run_at_once(*both)] == expected
     assert ended == (["young", "old"] if young < old else ["old", "young"])
 
 
@@ -54,11 +54,11 @@ def test_a_preempted_one_is_the_first_of_its_class_again() -> None:
             ended.append(one.request_id)
 
         running.gate.close()
-        tasks = [asyncio.create_task(follow(one)) for one in (first, second)]
+        tasks = [asyncio.create_task(follow(req)) for req in (first, second)]
         await asyncio.sleep(0)
         while not running.core.stats().preemptions:
             running.gate.step()
-        tasks += [asyncio.create_task(follow(one)) for one in (later, urgent)]
+        tasks += [asyncio.create_task(follow(req)) for req in (later, urgent)]
         await asyncio.sleep(0)
         running.gate.open()
         await asyncio.gather(*tasks)
@@ -79,4 +79,4 @@ def test_many_waiting_priorities_all_end() -> None:
     requests = [request(f"r{i}", (i + 1, 2), max_tokens=3, priority=i % 3) for i in range(60)]
     with engine(limits=roomy(max_running=3, n_pages=16)) as running:
         outcomes = running.run_at_once(*requests)
-    assert {one.finish_reason for one in outcomes} == {FinishReason.LENGTH}
+    assert {outcome.finish_reason for outcome in outcomes} == {FinishReason.LENGTH}

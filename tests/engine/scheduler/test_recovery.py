@@ -1,4 +1,4 @@
-"""What a failed step held is computed again in smaller ones: only what fails alone has failed."""
+"""A failed step's rows are computed again in smaller ones: only what fails alone has failed."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +83,7 @@ def holds_bad(ids: Tensor) -> bool:
 
 def undisturbed(*requests: GenerationRequest) -> list[Outcome]:
     with engine() as running:
-        return [running.run(one)[0] for one in requests]
+        return [running.run(req)[0] for req in requests]
 
 
 def assert_failed(outcome: Outcome, words: str = "failed on this request") -> None:
@@ -120,7 +120,7 @@ def test_only_the_row_that_fails_alone_fails(error: Exception, place: int) -> No
 
 
 def undisturbed_alone(requests: Sequence[GenerationRequest]) -> list[Outcome]:
-    return [_undisturbed_alone(one) for one in requests]
+    return [_undisturbed_alone(req) for req in requests]
 
 
 @cache
@@ -217,7 +217,9 @@ def test_what_a_failed_step_wrote_is_found_by_nobody(error: Exception) -> None:
     assert_failed(outcomes[1], words)
     assert_failed(again, words)
     expected = undisturbed(first, other)
-    assert [outcomes[0].token_ids, outcomes[2].token_ids] == [one.token_ids for one in expected]
+    assert [outcomes[0].token_ids, outcomes[2].token_ids] == [
+        outcome.token_ids for outcome in expected
+    ]
     assert later.token_ids == expected[0].token_ids
     assert later.cached_tokens == 20
 
@@ -225,7 +227,7 @@ def test_what_a_failed_step_wrote_is_found_by_nobody(error: Exception) -> None:
 def test_a_row_can_be_left_while_it_is_tried_again() -> None:
     async def scenario() -> list[Outcome]:
         running.gate.close()
-        tasks = [asyncio.create_task(running.follow(one)) for one in (BAD_ONE, *GOOD_ONES)]
+        tasks = [asyncio.create_task(running.follow(req)) for req in (BAD_ONE, *GOOD_ONES)]
         await asyncio.sleep(0)
         running.gate.step()  # the first one, alone or not
         running.gate.step()
@@ -315,7 +317,10 @@ def test_a_draw_that_fails_at_any_operation_is_the_same_when_it_is_repeated(name
 
 
 def draw_all(one: GenerationRequest, logits: Tensor, fault: int) -> tuple[list[Sample], int]:
-    """What is drawn when an operation of the last draw but one fails; and how many it has."""
+    """Draws from each row of logits; operation `fault` of the last draw but one fails, none for 0.
+
+    Returns the samples, and how many operations that draw has.
+    """
     task = make_task("r", one, ThreadMailbox(0, SimpleQueue()), frozenset(), 200)
     pipeline = default_pipeline()
     samples = []

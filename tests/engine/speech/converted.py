@@ -65,7 +65,7 @@ def convert(found: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
                     weights[f"model.{name}.{last}"] = part
 
     def attention(theirs: str, ours: str, norm: str) -> None:
-        names = [f"{ours}.{one}_proj" for one in ("q", "k", "v", "out")]
+        names = [f"{ours}.{role}_proj" for role in ("q", "k", "v", "out")]
         is_cross = f"{theirs}/linear_2/weight" in found
         groups = (names[:1], names[1:3], names[3:]) if is_cross else (names[:3], names[3:])
         for number, group in enumerate(groups):
@@ -88,7 +88,7 @@ def convert(found: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
     for conv in ("conv1", "conv2"):
         put(f"encoder/{conv}", f"encoder.{conv}")
     put("decoder/embeddings", "decoder.embed_tokens")
-    return {name: one for name, one in weights.items() if not name.endswith("k_proj.bias")}
+    return {name: weight for name, weight in weights.items() if not name.endswith("k_proj.bias")}
 
 
 def tiny_en(folder: Path) -> Path:

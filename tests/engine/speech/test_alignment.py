@@ -34,7 +34,7 @@ TICK_S = 0.02
 
 
 class Outputs(SimpleNamespace):
-    """What transformers' generation has found, as its own reader of times takes it."""
+    """The outputs of transformers' generation, as its own reader of times takes them."""
 
     def __contains__(self, name: str) -> bool:
         return name in vars(self)
@@ -48,7 +48,7 @@ def transcript(number: int) -> tuple[int, ...]:
 
 @torch.inference_mode()
 def by_transformers(number: int) -> list[float]:
-    """In seconds."""
+    """Returns transformers' times of a transcript's tokens, in seconds."""
     model: Any = tiny_whisper()
     model.set_attn_implementation("eager")
     samples = noise(number, N_SAMPLES[number])
@@ -88,7 +88,7 @@ def to_align(number: int) -> GenerationRequest:
 def aligned(
     engine: InferenceEngine, requests: Sequence[GenerationRequest]
 ) -> dict[int, Sequence[float]]:
-    """In seconds, by the number of the request, of those that ask for it."""
+    """Returns the times in seconds by the number of the request, for those that ask for them."""
     found: dict[int, Sequence[float]] = {}
     for index, event in engine.core.run(requests):
         assert event.error is None, event.error
@@ -100,8 +100,8 @@ def aligned(
 
 def same(found: dict[int, Sequence[float]], expected: Sequence[Sequence[float]]) -> bool:
     return all(
-        len(found[n]) == len(one) and np.allclose(found[n], one, atol=1e-4)
-        for n, one in enumerate(expected)
+        len(found[n]) == len(times) and np.allclose(found[n], times, atol=1e-4)
+        for n, times in enumerate(expected)
     )
 
 

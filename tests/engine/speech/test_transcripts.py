@@ -92,7 +92,7 @@ def test_many_at_once_say_what_each_says_alone(
     engine: InferenceEngine, expected: Sequence[tuple[int, ...]]
 ) -> None:
     sounds = [noise(seed) for seed in SEEDS] * 2
-    assert said(engine, [request_of(engine, one) for one in sounds]) == [*expected] * 2
+    assert said(engine, [request_of(engine, sound) for sound in sounds]) == [*expected] * 2
 
 
 def test_chunks_and_few_pages_change_nothing(expected: Sequence[tuple[int, ...]]) -> None:
@@ -135,7 +135,7 @@ def test_few_sounds_are_remembered_and_the_others_are_encoded_again() -> None:
         assert once == again
         hearing = engine.core._hearing
         assert hearing is not None
-        kept = [hearing.prepare(one).features is None for one in requests[: len(SEEDS)]]
+        kept = [hearing.prepare(request).features is None for request in requests[: len(SEEDS)]]
         assert sum(kept) == 2
 
 

@@ -1,4 +1,4 @@
-"""With a grammar an output is a whole sentence of it, and still depends on the request alone."""
+"""An output with a grammar is a whole sentence of it, and still depends on the request alone."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def requests(grammar: str, sampling: str) -> list[GenerationRequest]:
 @cache
 def undisturbed(grammar: str, sampling: str) -> list[Outcome]:
     with engine(eos=frozenset({END})) as running:
-        return [running.run(one)[0] for one in requests(grammar, sampling)]
+        return [running.run(req)[0] for req in requests(grammar, sampling)]
 
 
 def check(outcomes: list[Outcome], grammar: str, sampling: str, skipped: int = 0) -> None:
@@ -83,7 +83,7 @@ def text_of(outcome: Outcome) -> str:
 @every_case
 def test_an_output_is_a_sentence_of_its_grammar(grammar: str, sampling: str) -> None:
     outcomes = undisturbed(grammar, sampling)[:-1]
-    ended = [one for one in outcomes if one.finish_reason is FinishReason.STOP]
+    ended = [result for result in outcomes if result.finish_reason is FinishReason.STOP]
     assert ended
     for outcome in ended:
         text = text_of(outcome)
@@ -119,7 +119,7 @@ def test_preempted_is_undisturbed(grammar: str, sampling: str) -> None:
 
 @every_case
 def test_drafted_is_plain(grammar: str, sampling: str) -> None:
-    """What a grammar forbids is dropped from a draft; what it leaves no choice about is drafted."""
+    """A draft loses what a grammar forbids, and has what the grammar leaves no choice about."""
     with engine(eos=frozenset({END}), limits=roomy(draft_tokens=5)) as running:
         check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
         assert running.core.stats().accepted_tokens > 0
@@ -136,8 +136,8 @@ def test_launched_ahead_is_undisturbed(grammar: str, sampling: str) -> None:
 def test_failed_over_is_undisturbed(grammar: str, sampling: str, n_produced: int) -> None:
     expected = undisturbed(grammar, sampling)
     continued = [
-        replace(one, produced_ids=outcome.token_ids[:n_produced])
-        for one, outcome in zip(requests(grammar, sampling), expected, strict=True)
+        replace(req, produced_ids=outcome.token_ids[:n_produced])
+        for req, outcome in zip(requests(grammar, sampling), expected, strict=True)
     ]
     with engine(eos=frozenset({END})) as running:
         check(running.run_at_once(*continued), grammar, sampling, n_produced)
@@ -248,6 +248,6 @@ def test_requests_with_the_same_grammar_stand_in_it_each_on_its_own() -> None:
     ]  # fmt: skip
     with engine() as running:
         together = running.run_at_once(*same)
-        alone = [running.run(one)[0] for one in same]
-    assert [one.token_ids for one in together] == [one.token_ids for one in alone]
-    assert len({one.token_ids for one in together}) == len(same)
+        alone = [running.run(req)[0] for req in same]
+    assert [outcome.token_ids for outcome in together] == [outcome.token_ids for outcome in alone]
+    assert len({outcome.token_ids for outcome in together}) == len(same)

@@ -196,7 +196,7 @@ def test_an_engine_that_stops_while_a_grammar_compiles_ends_its_request() -> Non
 
 
 def test_what_grammars_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those in use count, those that were used give way, and the same text counts once."""
+    """Grammars in use count, those that were used give way, and the same text counts once."""
     grammars = [from_regex(f"[a-f]{{{n}}}", "regex") for n in (10, 11, 12)]
     monkeypatch.setattr(matching, "MAX_HELD", 2 * len(grammars[0]))
 
@@ -205,11 +205,11 @@ def test_what_grammars_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with engine() as running:
         *held, refused = running.run_at_once(first, second, second, third)
-        later = [running.run(one)[0] for one in (first, second, third)]
+        later = [running.run(req)[0] for req in (first, second, third)]
     assert refused.error is not None
     assert refused.error.kind is ErrorKind.OVERLOADED
-    assert [len(one.token_ids) for one in held] == [10, 11, 11]
-    assert [len(one.token_ids) for one in later] == [10, 11, 12]
+    assert [len(outcome.token_ids) for outcome in held] == [10, 11, 11]
+    assert [len(outcome.token_ids) for outcome in later] == [10, 11, 12]
 
 
 def test_a_fault_that_passes_is_not_taken_for_the_grammars(monkeypatch: pytest.MonkeyPatch) -> None:

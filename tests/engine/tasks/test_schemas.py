@@ -147,7 +147,7 @@ def model() -> LlamaForCausalLM:
 
 
 def answers(model: LlamaForCausalLM, grammars: list[str]) -> list[str | None]:
-    """What is said under each grammar, None where it was cut."""
+    """Returns the text that is said under each grammar, None where it was cut."""
     tokenizer = byte_tokenizer()
     requests = [
         request(
@@ -173,9 +173,11 @@ def answers(model: LlamaForCausalLM, grammars: list[str]) -> list[str | None]:
 def test_random_schemas_get_answers_that_fit_them(model: LlamaForCausalLM) -> None:
     found = some_schemas()
     grammars = [grammar_of(schema) for schema in found]
-    accepted = [(schema, one) for schema, one in zip(found, grammars, strict=True) if one]
+    accepted = [
+        (schema, grammar) for schema, grammar in zip(found, grammars, strict=True) if grammar
+    ]
     assert len(accepted) > 0.7 * len(found)
-    texts = answers(model, [one for _, one in accepted])
+    texts = answers(model, [grammar for _, grammar in accepted])
     whole = [(schema, text) for (schema, _), text in zip(accepted, texts, strict=True) if text]
     assert len(whole) >= max(N_SCHEMAS, 0.8 * len(accepted))
     for schema, text in whole:

@@ -51,8 +51,8 @@ def test_a_row_that_waits_for_its_grammar_says_what_it_says_alone(
     ):
         check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
         continued = [
-            replace(one, produced_ids=outcome.token_ids[:5])
-            for one, outcome in zip(requests(grammar, sampling), expected, strict=True)
+            replace(req, produced_ids=outcome.token_ids[:5])
+            for req, outcome in zip(requests(grammar, sampling), expected, strict=True)
         ]
         check(running.run_at_once(*continued), grammar, sampling, 5)
 
@@ -105,7 +105,7 @@ FREE = request("free", random_ids(5, seed=2), WORDS, max_tokens=20)
 def test_the_others_go_on_while_a_row_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "SLOW_MASK_S", -1.0)
     with engine() as running:
-        alone, free_alone = [running.run(one)[0] for one in (CONSTRAINED, FREE)]
+        alone, free_alone = [running.run(req)[0] for req in (CONSTRAINED, FREE)]
         records = Record(), Record()
         events = running.core.run([CONSTRAINED, FREE])
         with held_masks(running):

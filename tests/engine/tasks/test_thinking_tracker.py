@@ -42,7 +42,7 @@ async def ended(running: Engine, response_id: str) -> tuple[Record, Record, bool
 
 
 def test_its_replica_tells_so_and_another_one_goes_on_as_it_would_have() -> None:
-    """With a budget that is spent, as the ingress asks for it."""
+    """The other one gets a budget that is spent, as the ingress asks for it."""
     with engine() as running:
         over, beside, _ = asyncio.run(ended(running, "r"))
         ids = over.outcome.token_ids

@@ -1,4 +1,4 @@
-"""What a sequence has said is counted for as long as it goes on."""
+"""The tokens of a sequence are counted for as long as it goes on."""
 
 from collections import Counter
 

@@ -23,7 +23,12 @@ END = 0
 # The mark whole, in parts, and with more text behind it that the grammar allows, or does not.
 MARKED = ("<c>", "<c", "c>", ">", "<", "<c>{", "c>{", '<c>{"', "<c>x", "c>x", ">x", "x<c>", "x<c> ")
 PLAIN = '{}":x0123456789 ,aq'
-TEXTS = ("</s>", *MARKED, *(one for one in PLAIN), *(a + b for a, b in product("xyz", "pqrstuvw")))
+TEXTS = (
+    "</s>",
+    *MARKED,
+    *(char for char in PLAIN),
+    *(a + b for a, b in product("xyz", "pqrstuvw")),
+)
 LARK = 'start: "q{" body\nbody: "\\"x\\": " /[1-9][0-9]{0,3}/ "}"'
 TRIGGERS = GrammarTriggers(modes=(TriggerMode(marks=(("<c>", ~0),)),), leads=("q",))
 SAMPLINGS = {
@@ -51,7 +56,7 @@ def tokenizer_json() -> str:
 @cache
 def text_of(ids: tuple[int, ...]) -> str:
     tokenizer = Tokenizer.from_str(tokenizer_json())
-    return "".join(tokenizer.decode([one]) for one in ids)
+    return "".join(tokenizer.decode([token_id]) for token_id in ids)
 
 
 def free(sampling: str) -> list[GenerationRequest]:
@@ -67,7 +72,7 @@ def seeded(sampling: str, i: int) -> SamplingParams:
 
 def held(sampling: str) -> list[GenerationRequest]:
     grammar = from_lark(LARK, "grammar")
-    return [replace(one, grammar=grammar, triggers=TRIGGERS) for one in free(sampling)]
+    return [replace(req, grammar=grammar, triggers=TRIGGERS) for req in free(sampling)]
 
 
 def outcomes(
@@ -77,7 +82,7 @@ def outcomes(
     with made as running:
         if at_once:
             return running.run_at_once(*requests)
-        return [running.run(one)[0] for one in requests]
+        return [running.run(req)[0] for req in requests]
 
 
 @cache
@@ -143,8 +148,8 @@ def test_preempted_is_undisturbed(sampling: str) -> None:
 def test_failed_over_is_undisturbed(sampling: str, n_produced: int) -> None:
     expected = undisturbed(sampling)
     continued = [
-        replace(one, produced_ids=outcome.token_ids[:n_produced])
-        for one, outcome in zip(held(sampling), expected, strict=True)
+        replace(req, produced_ids=outcome.token_ids[:n_produced])
+        for req, outcome in zip(held(sampling), expected, strict=True)
         if len(outcome.token_ids) > n_produced
     ]
     assert continued
@@ -166,14 +171,14 @@ def test_drafted_is_plain(at: int) -> None:
     for draft_tokens in (0, 5):
         limits = roomy(draft_tokens=draft_tokens)
         with engine(model=forgetful(), limits=limits, tokenizer_json=tokenizer_json) as running:
-            free = [running.run(one)[0] for one in repeating("cool")]
-            marks = [text_of(one.token_ids[at : at + 2]) for one in free]
+            free = [running.run(req)[0] for req in repeating("cool")]
+            marks = [text_of(result.token_ids[at : at + 2]) for result in free]
             held = [
-                _begun_by(mark, one) for mark, one in zip(marks, repeating("cool"), strict=True)
+                _begun_by(mark, req) for mark, req in zip(marks, repeating("cool"), strict=True)
             ]
-            found[draft_tokens] = [running.run(one)[0] for one in held]
+            found[draft_tokens] = [running.run(req)[0] for req in held]
     assert tokens(found[0]) == tokens(found[5])
-    assert any(one.accepted_tokens for one in found[5])
+    assert any(result.accepted_tokens for result in found[5])
     for mark, outcome in zip(marks, found[5], strict=True):
         assert mark + "{" in text_of(outcome.token_ids)
 

@@ -134,7 +134,7 @@ class ModelActor:
         return fate(request)
 
     def open_channel(self, pin: str | None, name: str, update: bytes) -> AsyncIterator[bytes]:
-        """Of a replica that lives for as long as this channel."""
+        """Opens a channel to a replica that lives for as long as the channel."""
         self.opened += 1
 
         async def run(version: str, request: GenerationRequest) -> AsyncGenerator[TokenEvent, None]:

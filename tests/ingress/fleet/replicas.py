@@ -92,8 +92,8 @@ class Replicas:
         return ChannelClients(ServeHandles(lambda deployment, application: self))
 
     def found(self, pin: str) -> Replica:
-        running = [one for one in self.all if one.is_running]
-        return next((one for one in running if one.name == pin), running[0])
+        running = [replica for replica in self.all if replica.is_running]
+        return next((replica for replica in running if replica.name == pin), running[0])
 
     def options(self, *, stream: bool, method_name: str) -> "Remote":
         assert (stream, method_name) == (True, "open_channel")

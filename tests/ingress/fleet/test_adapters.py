@@ -1,4 +1,4 @@
-"""What a name asks for is what the router says now, and a request that runs keeps what it has."""
+"""A name asks for what the router says now, and a request that runs keeps what it has."""
 
 import asyncio
 from dataclasses import replace
@@ -23,7 +23,7 @@ def actors_with(*choices: AdapterTable | None) -> Actors:
     """Each choice of a replica tells the table that is its argument; the model has BOTH first."""
     actors = Actors(produces(3, ActorDiedError()), produces())
     actors.router.wants = [status(ModelState.READY, replicas=1, adapters=BOTH)]
-    actors.router.choices = [RoutingDecision(None, True, adapters=one) for one in choices]
+    actors.router.choices = [RoutingDecision(None, True, adapters=table) for table in choices]
     return actors
 
 
@@ -43,7 +43,7 @@ def requests(actors: Actors) -> list[GenerationRequest]:
 def test_a_request_goes_on_with_its_adapter_when_its_replica_dies() -> None:
     actors = actors_with(None)
     assert asyncio.run(answer(actors, "polite")) == WHOLE
-    assert [one.content.adapters for one in requests(actors)] == [(POLITE.scaled(1.0),)] * 2
+    assert [request.content.adapters for request in requests(actors)] == [(POLITE.scaled(1.0),)] * 2
 
 
 def test_an_adapter_that_goes_in_mid_stream_disturbs_nobody() -> None:

@@ -63,8 +63,8 @@ class Stage:
     async def begun(self, *names: str) -> list[ChannelStream]:
         """Sequences that have said something, on one channel."""
         asked = [self.ask(name) for name in names]
-        for one in asked:
-            await anext(one)
+        for sequence in asked:
+            await anext(sequence)
         return asked
 
 
@@ -137,7 +137,7 @@ def test_one_that_leaves_ends_alone_and_is_told_to_nobody_else(is_complete: bool
         assert stage.speaker.running == {"held-2", "held-3"}
         stage.speaker.released.set()
         assert [ids[-1] for ids in await asyncio.gather(*map(said, rest))] == [
-            whole(one)[-1] for one in rest
+            whole(sequence)[-1] for sequence in rest
         ]
         assert stage.replicas.aborted == []
         assert stage.all[0].completed == (["held-1"] if is_complete else [])
@@ -184,9 +184,9 @@ def test_a_replica_that_dies_is_lost_to_each_of_its_sequences(death: Exception) 
     async def act(stage: Stage) -> None:
         asked = await stage.begun("held-1", "held-2", "held-3")
         stage.all[0].die(death)
-        for one in asked:
+        for sequence in asked:
             with pytest.raises(type(death)):
-                await said(one)
+                await said(sequence)
         elsewhere = stage.ask("r")
         assert await said(elsewhere) == whole(elsewhere)
         assert len(stage.all[1].opened) == 1
@@ -198,10 +198,10 @@ def test_what_a_lost_replica_had_is_aborted_wherever_it_may_run() -> None:
     async def act(stage: Stage) -> None:
         asked = await stage.begun("held-1", "held-2")
         stage.all[0].die()
-        for one in asked:
+        for sequence in asked:
             with pytest.raises(ActorDiedError):
-                await said(one)
-            one.leave()
+                await said(sequence)
+            sequence.leave()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert stage.replicas.aborted == ["held-1", "held-2"]
@@ -210,7 +210,7 @@ def test_what_a_lost_replica_had_is_aborted_wherever_it_may_run() -> None:
 
 
 def test_who_comes_to_a_replica_that_stops_is_served_by_another_one_at_once() -> None:
-    """As Serve has it: a stopping replica gets no calls, and goes on with those it has."""
+    """A stopping replica gets no calls and goes on with those it has, as in Serve."""
 
     async def act(stage: Stage) -> None:
         stopping, other = stage.all

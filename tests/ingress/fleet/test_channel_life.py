@@ -38,9 +38,9 @@ def lively(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_replica_that_falls_silent_is_lost_to_each_of_its_sequences() -> None:
     async def act(stage: Stage) -> None:
-        for one in await stage.begun("held-1", "held-2"):
+        for sequence in await stage.begun("held-1", "held-2"):
             with pytest.raises(ReplicaSilentError):
-                await said(one)
+                await said(sequence)
 
     played(act)
 
@@ -60,9 +60,9 @@ def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
         asked = [stage.ask("first")]
         await opening.wait()
         asked.append(stage.ask("second"))
-        for one in asked:
+        for sequence in asked:
             with pytest.raises(ReplicaSilentError):
-                await anext(one)
+                await anext(sequence)
         assert len(opened) == 1
         replica.open_channel = opens  # type: ignore[method-assign]
         later = stage.ask("later")

@@ -1,4 +1,4 @@
-"""What a fleet makes of a sequence whose replicas die, and of models that are not up."""
+"""The fleet when a sequence's replicas die, and when models are not up."""
 
 import asyncio
 from collections.abc import AsyncIterator

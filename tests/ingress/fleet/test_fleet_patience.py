@@ -51,8 +51,8 @@ def cards_of(actors: Actors, clock: Clock) -> CardCache:
 
 
 async def lose(retries: Retries, *progressed: bool) -> None:
-    for one in progressed:
-        await retries.wait_after_loss(progressed=one)
+    for has_progressed in progressed:
+        await retries.wait_after_loss(progressed=has_progressed)
 
 
 def test_attempts_that_come_to_nothing_are_few() -> None:
@@ -164,7 +164,7 @@ def test_questions_that_come_during_a_call_go_together_in_the_next_one() -> None
         await asyncio.sleep(0)
         actors.router.choosing.set()
         await asyncio.wait(asking)
-        return [await one for one in asking if not one.cancelled()]
+        return [await task for task in asking if not task.cancelled()]
 
     assert [choice.replica_id for choice in asyncio.run(ask())] == ["a", "b", "c", "d", "e"]
     assert actors.router.batches == [1, 4]
@@ -313,7 +313,7 @@ def test_prompts_hash_as_pages_do_and_their_choices_share_it(length: int) -> Non
         choices = [replace(first, request_id=str(choice)) for choice in range(3)]
         found = await asyncio.gather(*(hashes.of(choice, 16) for choice in choices))
         assert found[0] == tuple(page_hashes(first.prompt_ids, 16))
-        assert all(one is found[0] for one in found)
+        assert all(result is found[0] for result in found)
         salted = replace(first, content=Content("s"))
         assert await hashes.of(salted, 16) == tuple(page_hashes(first.prompt_ids, 16, Content("s")))
         assert await hashes.of(first, 8) == tuple(page_hashes(first.prompt_ids, 8))

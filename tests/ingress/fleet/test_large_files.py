@@ -26,7 +26,7 @@ MAX_MESSAGE = 4 * MIB  # of Serve's gRPC transport
 
 @cache
 def picture() -> bytes:
-    """Of noise, which no format makes smaller."""
+    """Returns a PNG of noise, which no format makes smaller."""
     pixels = np.random.default_rng(0).integers(0, 256, (1460, 1460, 3))
     return as_png(Image.fromarray(pixels.astype(np.uint8)))
 
@@ -45,9 +45,9 @@ class Gallery(Stage):
         super().__init__(*names)
         self.arrived: dict[str, tuple[MediumFile, ...]] = {}
         self.sizes: list[int] = []
-        for one in self.all:
-            one.run = self._run
-            one.ends.update = self._watched(one)  # type: ignore[method-assign, assignment]
+        for replica in self.all:
+            replica.run = self._run
+            replica.ends.update = self._watched(replica)  # type: ignore[method-assign, assignment]
 
     def _watched(self, replica: Replica) -> Callable[[str, bytes], bool]:
         update = replica.ends.update
@@ -167,9 +167,9 @@ def test_a_replica_that_can_not_be_reached_loses_who_has_a_large_file() -> None:
         replica.die()
         replica.is_running = True  # as far as anyone knows
         first, second = stage.show("first"), stage.show("second")
-        for one in (first, second):
+        for sequence in (first, second):
             with pytest.raises(ActorDiedError):
-                await anext(one)
+                await anext(sequence)
 
     shown(act)
 

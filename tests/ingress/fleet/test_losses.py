@@ -1,4 +1,4 @@
-"""What is lost between processes: what can be asked for again, and what would be lost again."""
+"""Losses between processes: what can be asked for again, and what would be lost again."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from deployments.wire import ErrorKind, Refused
 
 
 async def ask(answer: bytes | None) -> None:
-    """Over a channel as Ray Serve makes it: a message has at most 4 MiB."""
+    """Asks over a channel as Ray Serve makes it: a message has at most 4 MiB."""
 
     async def answering(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
         if answer is None:

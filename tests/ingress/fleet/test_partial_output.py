@@ -1,4 +1,4 @@
-"""What another replica is asked to go on with, when one was lost in mid-answer."""
+"""The request with which another replica goes on, when one was lost in mid-answer."""
 
 from deployments.ingress.fleet.partial_output import PartialOutput
 from deployments.outputs import Vectors

@@ -1,4 +1,4 @@
-"""What is said of deployments that give no answer."""
+"""Messages about deployments that give no answer."""
 
 import asyncio
 import logging
@@ -77,4 +77,4 @@ def test_an_application_that_is_not_there_is_told_of_once(
 
     with caplog.at_level(logging.WARNING, logger="ray.serve"):
         assert asyncio.run(ask()) == [[], [], [0], [0]]
-    assert len([one for one in caplog.messages if "from anthropic" in one]) == 1
+    assert len([message for message in caplog.messages if "from anthropic" in message]) == 1

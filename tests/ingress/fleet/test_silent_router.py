@@ -1,4 +1,4 @@
-"""What goes on while the router does not answer."""
+"""Requests go on while the router does not answer."""
 
 import asyncio
 

@@ -15,7 +15,7 @@ from deployments.wire import TokenEvent
 
 
 class RayStream:
-    """As Serve's: whoever waits for an item hears of a cancellation by an error of Ray's."""
+    """A stream like Serve's: who waits for an item hears of a cancellation by an error of Ray's."""
 
     def __aiter__(self) -> AsyncIterator[TokenEvent]:
         return self

@@ -177,7 +177,7 @@ def test_completions_tell_which_adapters_they_have() -> None:
 
 def test_lists_of_models_have_adapters_behind_their_model() -> None:
     listed = send("GET", "/v1/models")[0].json()["data"]
-    assert [(one["id"], one["parent"], one["root"]) for one in listed] == [
+    assert [(entry["id"], entry["parent"], entry["root"]) for entry in listed] == [
         ("tiny", None, "tiny"),
         ("polite", "tiny", "/p"),
         ("terse", "tiny", "/t"),
@@ -187,10 +187,10 @@ def test_lists_of_models_have_adapters_behind_their_model() -> None:
         assert send("GET", f"/v1/models/{name}")[0].json() == listed[1]
     assert send("GET", "/v1/models/rude")[0].status_code == 404
     anthropics = send("GET", "/v1/models", headers={"anthropic-version": "2023-06-01"})[0].json()
-    assert [one["id"] for one in anthropics["data"]] == ["tiny", "polite", "terse"]
+    assert [entry["id"] for entry in anthropics["data"]] == ["tiny", "polite", "terse"]
     body = send("GET", "/models")[0].json()
-    assert [one["name"] for one in body["models"]] == ["tiny", "polite", "terse"]
-    assert [one["aliases"] for one in body["data"]][1] == ["polite", "tiny:polite"]
+    assert [entry["name"] for entry in body["models"]] == ["tiny", "polite", "terse"]
+    assert [entry["aliases"] for entry in body["data"]][1] == ["polite", "tiny:polite"]
 
 
 @pytest.mark.parametrize("path", ["/props", "/slots", "/tokenizer_info"])
@@ -203,7 +203,7 @@ def test_an_adapters_name_is_its_models_where_adapters_make_no_difference(path: 
 def test_a_models_adapters_and_their_default_scales_are_listed() -> None:
     table = AdapterTable.of([POLITE, replace(TERSE, default_scale=2.0)])
     listed = send("GET", "/lora-adapters", table)[0].json()
-    assert [(one["id"], one["path"], one["scale"]) for one in listed] == [
+    assert [(entry["id"], entry["path"], entry["scale"]) for entry in listed] == [
         (0, "/p", 0),
         (3, "/t", 2),
     ]

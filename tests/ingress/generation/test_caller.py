@@ -31,7 +31,7 @@ def told(
     settings: IngressSettings = DEFAULTS,
     address: str = "10.0.0.1",
 ) -> Asked:
-    """What the engine hears of who asked."""
+    """Returns the client and the session that the engine hears of."""
     request = heard(body, headers, settings, address)
     return request.client, request.session
 

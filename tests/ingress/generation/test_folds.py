@@ -42,7 +42,9 @@ def asked(**fields: object) -> dict[str, Any]:
 
 def optional(**fields: object) -> st.SearchStrategy[dict[str, Any]]:
     """Some of the fields."""
-    return st.fixed_dictionaries({}, optional={name: st.just(one) for name, one in fields.items()})
+    return st.fixed_dictionaries(
+        {}, optional={name: st.just(value) for name, value in fields.items()}
+    )
 
 
 @few

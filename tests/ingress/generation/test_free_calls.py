@@ -71,7 +71,7 @@ DIALECTS_TRIED = tries(["hermes", "pythonic"], list(DIALECTS))  # with a mark, a
 
 @dataclass(frozen=True)
 class Said:
-    """What a client makes of an answer."""
+    """An answer as a client reads it."""
 
     content: str
     calls: tuple[tuple[str, str], ...]  # names, and arguments as JSON
@@ -137,8 +137,8 @@ async def serving(dialect: str) -> AsyncIterator[Clients]:
     played = ScriptedEngine(core.stream, known)
     apps = [made(played, Metrics(), IngressSettings()) for made in (openai_app, anthropic_app)]
     clients = [
-        httpx.AsyncClient(transport=httpx.ASGITransport(one), base_url="http://manta")
-        for one in apps
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://manta")
+        for app in apps
     ]
     try:
         async with clients[0], clients[1]:
@@ -164,10 +164,10 @@ async def chat(clients: Clients, seed: int, is_streamed: bool) -> Said:
     response = await clients.post("/v1/chat/completions", body)
     if not is_streamed:
         [choice] = response.json()["choices"]
-        made = [one["function"] for one in choice["message"].get("tool_calls") or []]
+        made = [call["function"] for call in choice["message"].get("tool_calls") or []]
         return said(
             choice["message"]["content"] or "",
-            [(one["name"], one["arguments"]) for one in made],
+            [(function["name"], function["arguments"]) for function in made],
             choice["finish_reason"],
         )
     content, calls, reason = "", list[list[str]](), ""
@@ -175,10 +175,10 @@ async def chat(clients: Clients, seed: int, is_streamed: bool) -> Said:
         for choice in chunk["choices"]:
             content += choice["delta"].get("content") or ""
             reason = choice["finish_reason"] or reason
-            for one in choice["delta"].get("tool_calls") or []:
-                if one["index"] == len(calls):
-                    calls.append([one["function"]["name"], ""])
-                calls[one["index"]][1] += one["function"].get("arguments") or ""
+            for call in choice["delta"].get("tool_calls") or []:
+                if call["index"] == len(calls):
+                    calls.append([call["function"]["name"], ""])
+                calls[call["index"]][1] += call["function"].get("arguments") or ""
     return said(content, [(name, text) for name, text in calls], reason)
 
 
@@ -198,8 +198,12 @@ async def responses(clients: Clients, seed: int, is_streamed: bool) -> Said:
     response = await clients.post("/v1/responses", body)
     found = responding.events_of(response)[-1]["response"] if is_streamed else response.json()
     output = found["output"]
-    calls = [(one["name"], one["arguments"]) for one in output if one["type"] == "function_call"]
-    parts = [part["text"] for one in output if one["type"] == "message" for part in one["content"]]
+    calls = [
+        (item["name"], item["arguments"]) for item in output if item["type"] == "function_call"
+    ]
+    parts = [
+        part["text"] for item in output if item["type"] == "message" for part in item["content"]
+    ]
     is_cut = found["status"] == "incomplete"
     return Said("".join(parts), tuple(calls), is_cut, bool(calls) and not is_cut)
 
@@ -218,8 +222,10 @@ async def messages(clients: Clients, seed: int, is_streamed: bool) -> Said:
     if not is_streamed:
         found = response.json()
         blocks = found["content"]
-        calls = [(one["name"], json.dumps(one["input"])) for one in blocks if "input" in one]
-        content = "".join(one["text"] for one in blocks if one["type"] == "text")
+        calls = [
+            (block["name"], json.dumps(block["input"])) for block in blocks if "input" in block
+        ]
+        content = "".join(block["text"] for block in blocks if block["type"] == "text")
         return said(content, calls, found["stop_reason"])
     content, named, reason = "", list[list[str]](), ""
     for event in anthropic.events_of(response):
@@ -240,7 +246,7 @@ def said(content: str, calls: list[tuple[str, str]], reason: str) -> Said:
     return Said(content, tuple(calls), is_cut, reason in ("tool_calls", "tool_use"))
 
 
-ANTHROPIC_SCHEMAS = {name: {"type": "object", **one} for name, one in SCHEMAS.items()}
+ANTHROPIC_SCHEMAS = {name: {"type": "object", **schema} for name, schema in SCHEMAS.items()}
 ASKS = {"chat": chat, "responses": responses, "messages": messages}
 
 
@@ -278,7 +284,7 @@ def test_calls_of_a_random_model_fit_their_tools(
                     )
                     for is_streamed in (False, True)
                 }
-                found = [check(one, dialect) for each in answers.values() for one in each]
+                found = [check(answer, dialect) for each in answers.values() for answer in each]
                 counts[protocol] = sum(map(bool, found))
                 if protocol != "messages":  # which has no seeds
                     assert answers[False] == answers[True]

@@ -22,7 +22,9 @@ USER = {"role": "user", "content": "x" * 100_000}
 
 def failures() -> list[object]:
     """All that there are. `isinstance` would ask each object for its class, and some warn then."""
-    return [one for one in gc.get_objects() if issubclass(type(one), BaseException)]
+    return [
+        candidate for candidate in gc.get_objects() if issubclass(type(candidate), BaseException)
+    ]
 
 
 def failures_left(ask: Callable[[], Awaitable[int]]) -> tuple[int, list[str]]:
@@ -37,7 +39,7 @@ def failures_left(ask: Callable[[], Awaitable[int]]) -> tuple[int, list[str]]:
                 status = await ask()
             await asyncio.get_running_loop().shutdown_default_executor()
             await asyncio.sleep(0)  # the loop lets go of what it ran last
-            return status, [repr(one) for one in failures()]
+            return status, [repr(failure) for failure in failures()]
         finally:
             gc.enable()
             gc.unfreeze()

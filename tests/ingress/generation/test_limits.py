@@ -124,7 +124,7 @@ def test_an_answer_in_time_is_whole() -> None:
 
 
 async def sent_until_timeout(script: Script, socket: Socket, **settings: Any) -> list[Message]:
-    """What a client has been sent of an answer that takes too long."""
+    """Returns the messages that a client has been sent of an answer that takes too long."""
     engine = ScriptedEngine(script)
     try:
         short = IngressSettings(**{"request_timeout_s": SOON, **settings})
@@ -213,7 +213,7 @@ def test_sequences_that_find_no_room_wait_for_others_of_their_answer(
     answer = ask(app(engine, Metrics()), "POST", COMPLETIONS, json={"prompt": ["x"] * 10})
     assert answer.status_code == status
     if room:
-        assert {one["text"] for one in answer.json()["choices"]} == {"Hello there"}
+        assert {choice["text"] for choice in answer.json()["choices"]} == {"Hello there"}
     assert (len(engine.requests), engine.running) == (asked, 0)
 
 

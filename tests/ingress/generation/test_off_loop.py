@@ -1,4 +1,4 @@
-"""What takes long is done beside the event loop, however short the body that asks for it."""
+"""Work that takes long is done beside the event loop, however short the body that asks for it."""
 
 import asyncio
 import threading
@@ -93,7 +93,7 @@ def test_large_bodies_are_worked_on_one_at_a_time() -> None:
     async def play() -> None:
         off_loop = OffLoop()
         large = (BodyWork(off_loop, LARGE_BYTES + 1, client) for client in "aabb")
-        await asyncio.gather(*(one.run(work) for one in large))
+        await asyncio.gather(*(body.run(work) for body in large))
 
     met = threading.Event()
     asyncio.run(play())

@@ -1,4 +1,4 @@
-"""What is left out of a request is one short line, whatever the request has called it."""
+"""A warning of a field that is left out is one short line, whatever the request has called it."""
 
 from deployments.ingress.generation.warnings import MAX_LENGTH, warning_headers
 

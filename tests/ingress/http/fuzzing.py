@@ -77,7 +77,7 @@ class Drawn:
 
 
 def drawn_of(app: ASGIApp, document: str, without: Collection[str] = ()) -> list[Drawn]:
-    """Of all operations but those of the paths `without`; `document` is the document's path."""
+    """Returns all operations but the paths `without`; `document` is the document's path."""
     found = []
     schema = schemathesis.openapi.from_asgi(document, app, timeout=TIMEOUT_S)
     for result in schema.get_all_operations():

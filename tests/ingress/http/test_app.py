@@ -85,7 +85,7 @@ def test_the_prefix_does_not_matter(root_path: str) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_path_may_end_with_a_slash(method: str) -> None:
-    """And it is the same path to who checks keys."""
+    """The check of keys sees the same path."""
     route, root = Route("/v1/named", named, methods=[method]), Route("/", named, methods=[method])
     settings = IngressSettings(api_keys=("k",))
     app = protocol_app([route, root], envelope, settings, public=frozenset({"/", "/v1/named"}))

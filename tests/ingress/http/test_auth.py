@@ -1,4 +1,4 @@
-"""With keys, whoever has one may enter, in either form; nobody sees a key or half of one."""
+"""Whoever has one of the keys may enter, in either form; nobody sees a key or half of one."""
 
 import asyncio
 import logging

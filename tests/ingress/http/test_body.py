@@ -78,7 +78,7 @@ def test_a_number_beyond_the_finite_is_refused(body: bytes) -> None:
 
 
 def weight(value: object) -> int:
-    """By the definition: every value counts, but for the first of a list or an object."""
+    """Weighs by the definition: every value counts, but for the first of a list or an object."""
     if isinstance(value, dict):
         names = NAME_WEIGHT * len(value) + max(len(value) - 1, 0)
         return OBJECT_WEIGHT + names + sum(map(weight, value.values()))

@@ -20,7 +20,11 @@ ENDLESS = {
 
 
 def drawn() -> list[Drawn]:
-    return [one for name, app in every().items() for one in drawn_of(app, DOCUMENTS[name], ENDLESS)]
+    return [
+        operation
+        for name, app in every().items()
+        for operation in drawn_of(app, DOCUMENTS[name], ENDLESS)
+    ]
 
 
 @pytest.mark.parametrize("one", drawn(), ids=str)

@@ -1,4 +1,4 @@
-"""What is parsed in pieces is what the parser of json makes of it, and wrong where that refuses."""
+"""JSON parsed in pieces is what the parser of json makes of it, and wrong where that refuses."""
 
 import json
 from collections.abc import Iterator

@@ -107,14 +107,16 @@ def test_bodies_of_one_name_are_told_apart_and_public_paths_are_open() -> None:
     public = frozenset({"/a"})
     app = protocol_app(routes, openai_envelope, KEYS, public=public, documented=about)
     found = ask(app, "GET", "/openapi.json").json()
-    fields = [set(one.get("properties", ())) for one in found["components"]["schemas"].values()]
+    fields = [
+        set(schema.get("properties", ())) for schema in found["components"]["schemas"].values()
+    ]
     assert {"left"} in fields
     assert {"right"} in fields
     assert found["paths"]["/a"]["post"]["security"] == []
     assert found["paths"]["/a"]["post"]["summary"] == "Some words"
     both = found["paths"]["/b/{id}"]
-    assert {one["operationId"] for one in both.values()} == {"delete_b_id", "put_b_id"}
-    assert [one["name"] for one in both["put"]["parameters"]] == ["id"]
+    assert {operation["operationId"] for operation in both.values()} == {"delete_b_id", "put_b_id"}
+    assert [parameter["name"] for parameter in both["put"]["parameters"]] == ["id"]
     schemathesis.openapi.from_dict(found).validate()
 
 

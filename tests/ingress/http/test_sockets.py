@@ -61,10 +61,10 @@ def sent_by(app: ASGIApp, scope: dict[str, Any]) -> list[Message]:
 def denied(app: ASGIApp, path: str, headers: Mapping[str, str] | None = None) -> Answer:
     start, *rest = sent_by(app, handshake(path, headers or {}))
     assert start["type"] == "websocket.http.response.start"
-    assert {one["type"] for one in rest} == {"websocket.http.response.body"}
+    assert {event["type"] for event in rest} == {"websocket.http.response.body"}
     told = {name.decode(): value.decode() for name, value in start["headers"]}
     assert told["content-type"] == "application/json"
-    return start["status"], told, json.loads(b"".join(one["body"] for one in rest))
+    return start["status"], told, json.loads(b"".join(event["body"] for event in rest))
 
 
 def test_a_client_that_tries_one_is_told_to_ask_over_http() -> None:

@@ -80,10 +80,10 @@ def lists_of(schema: object) -> Iterator[Any]:
 def test_every_list_is_bounded_or_is_left_at_its_first_wrong_item(body: type[BaseModel]) -> None:
     found = list(lists_of(body.__pydantic_core_schema__))
     assert found
-    for one in found:
-        holds_json = one["items_schema"].get("schema_ref", "").count("JsonValue")
-        bounded = one.get("fail_fast") or one.get("max_length", LIMIT + 1) <= LIMIT
-        assert bounded or holds_json, one
+    for schema in found:
+        holds_json = schema["items_schema"].get("schema_ref", "").count("JsonValue")
+        bounded = schema.get("fail_fast") or schema.get("max_length", LIMIT + 1) <= LIMIT
+        assert bounded or holds_json, schema
 
 
 def test_a_body_with_very_many_unknown_fields_is_refused_without_a_list_of_them() -> None:
@@ -114,7 +114,7 @@ MORE_BODIES = [*BODIES, ChatBody, ConversationBody, EditFile, ItemsBody, Message
 
 
 def last_below(base: type[BaseModel]) -> set[type[BaseModel]]:
-    """Those that none is made from: they have the fields of all the others."""
+    """Returns the classes without subclasses: they have the fields of all the others."""
     below = base.__subclasses__()
     return set[type[BaseModel]]().union(*map(last_below, below)) if below else {base}
 
@@ -155,7 +155,7 @@ Schema = dict[str, Any]
 
 
 class Nested:
-    """What can be wrong at each field of a body, however deep, by its JSON Schema."""
+    """Bodies with a wrong value at one field each, however deep, by the body's JSON Schema."""
 
     def __init__(self, body: type[BaseModel]) -> None:
         self._whole: Schema = body.model_json_schema()

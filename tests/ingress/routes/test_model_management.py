@@ -111,7 +111,7 @@ def test_who_watches_sees_what_is_and_what_changes() -> None:
         return [json.loads(frame[6:]) for frame in (first + second).split(b"\n\n") if frame]
 
     told = asyncio.run(asks())
-    assert [(one["model"], one["event"], one["data"]["status"]) for one in told] == [
+    assert [(event["model"], event["event"], event["data"]["status"]) for event in told] == [
         ("tiny", "status_change", "loaded"),
         ("other", "status_change", "loaded"),
         ("other", "status_change", "unloaded"),
@@ -144,14 +144,14 @@ def test_silence_is_filled_with_comments_and_the_number_of_watchers_is_bounded()
     async def asks() -> bytes:
         feed = StatusFeed(two(), keep_alive_s=60)
         watching = [feed.watch("client") for _ in range(MAX_WATCHERS)]
-        firsts = [await anext(one) for one in watching]
+        firsts = [await anext(watcher) for watcher in watching]
         assert len(set(firsts)) == 1
         feed._keep_alive_s = 0.01
         with pytest.raises(Refused):
             feed.watch("client")
         comment = await anext(watching[0])
-        for one in watching:
-            await one.aclose()  # type: ignore[attr-defined]
+        for watcher in watching:
+            await watcher.aclose()  # type: ignore[attr-defined]
         feed.watch("client")
         return comment
 
@@ -164,7 +164,7 @@ def status(name: str, state: ModelState, **more: Any) -> ModelStatus:
 
 def test_each_state_has_llama_servers_word_and_its_own() -> None:
     told = [status_object(status("m", state)) for state in ModelState]
-    assert [(one["value"], one["state"]) for one in told] == [
+    assert [(shown["value"], shown["state"]) for shown in told] == [
         ("downloading", "downloading"),
         ("unloaded", "unloaded"),
         ("loading", "loading"),
@@ -173,7 +173,7 @@ def test_each_state_has_llama_servers_word_and_its_own() -> None:
         ("unloading", "unloading"),
         ("unloaded", "failed"),
     ]
-    assert [one.get("failed", False) for one in told] == [False] * 6 + [True]
+    assert [shown.get("failed", False) for shown in told] == [False] * 6 + [True]
 
 
 @pytest.mark.parametrize(("now", "told"), [
@@ -184,7 +184,7 @@ def test_each_state_has_llama_servers_word_and_its_own() -> None:
 ])  # fmt: skip
 def test_the_end_of_a_download_is_an_event(now: list[ModelState], told: list[str]) -> None:
     before = [status("a/b", ModelState.DOWNLOADING)]
-    events = status_events(before, [status("a/b", one) for one in now])
+    events = status_events(before, [status("a/b", state) for state in now])
     assert [json.loads(event[6:])["event"] for event in events] == told
 
 
@@ -193,7 +193,7 @@ def test_progress_and_what_comes_and_goes_are_events() -> None:
     progress = LoadProgress(stage="weights", value=0.5)
     now = [status("a", ModelState.LOADING, progress=progress), status("c", ModelState.UNLOADED)]
     told = [json.loads(event[6:]) for event in status_events(before, now)]
-    assert [(one["model"], one["event"]) for one in told] == [
+    assert [(change["model"], change["event"]) for change in told] == [
         ("a", "status_change"),
         ("c", "status_change"),
         ("b", "model_remove"),

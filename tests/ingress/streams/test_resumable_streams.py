@@ -68,7 +68,7 @@ class Server:
         return socket, reading
 
     async def ended(self) -> None:
-        """Until no stream goes on, and what was to happen at once has happened."""
+        """Waits until no stream goes on, and what was to happen at once has happened."""
         await asyncio.gather(*self.streams.running)
         await asyncio.sleep(0)
         assert self.engine.running == 0
@@ -185,8 +185,8 @@ def test_a_name_replaced_before_it_began_leaks_nothing() -> None:
             asyncio.create_task(server.ask("POST", CHAT, json=STREAM, headers=NAMED))
             for _ in range(2)
         ]
-        for one in both:
-            await one
+        for task in both:
+            await task
         labels = {"model": "tiny", "endpoint": "chat_completions", "request_type": "stream"}
         inflight = server.metrics.registry.get_sample_value("manta_inflight_requests", labels)
         assert inflight == 0
@@ -234,7 +234,7 @@ def test_there_is_room_for_so_many() -> None:
         await server.leave(after=3, name="third")
         names = ["old", "new", "third"]
         found = await server.ask("POST", "/v1/streams/lookup", json={"conversation_ids": names})
-        assert [one["conversation_id"] for one in found.json()] == ["new", "third"]
+        assert [entry["conversation_id"] for entry in found.json()] == ["new", "third"]
         readers.append(await server.follow("third"))
         full = await server.ask("POST", CHAT, json=STREAM, headers=NAMED)
         assert full.status_code == 429

@@ -14,7 +14,7 @@ async def kept(server: Server, key: str, names: list[str]) -> list[str]:
     body = {"conversation_ids": names}
     headers = {"x-api-key": key}
     found = await server.ask("POST", "/v1/streams/lookup", json=body, headers=headers)
-    return [one["conversation_id"] for one in found.json()]
+    return [entry["conversation_id"] for entry in found.json()]
 
 
 def test_the_streams_of_one_client_push_out_no_others() -> None:
@@ -69,7 +69,7 @@ def test_a_reader_that_does_not_read_holds_a_piece_of_its_stream() -> None:
 
 
 def buffers() -> list[ReplayBuffer]:
-    return [one for one in gc.get_objects() if type(one) is ReplayBuffer]
+    return [candidate for candidate in gc.get_objects() if type(candidate) is ReplayBuffer]
 
 
 def test_a_stream_that_failed_is_forgotten_without_a_collection() -> None:
@@ -83,7 +83,9 @@ def test_a_stream_that_failed_is_forgotten_without_a_collection() -> None:
             others = buffers()  # of tests before
             await server.ask("POST", CHAT, json=STREAM, headers=NAMED)
             await server.ended()
-            assert not [one for one in buffers() if not any(one is other for other in others)]
+            assert not [
+                buffer for buffer in buffers() if not any(buffer is other for other in others)
+            ]
         finally:
             gc.enable()
 

@@ -49,7 +49,7 @@ PARTIAL = [
 
 
 def asked(script: Script, **fields: object) -> list[GenerationRequest]:
-    """What the engine is asked for a request that it answers."""
+    """Returns the engine's requests for an HTTP request that succeeds."""
 
     async def asks() -> list[GenerationRequest]:
         cluster = CountingCluster(script, card())
@@ -84,11 +84,11 @@ def folded(events: list[Any]) -> list[Any]:
 
 
 def still(results: Any) -> list[Any]:
-    """Without what may differ between two runs: times, and that one was streamed."""
+    """Removes what may differ between two runs: times, and that one was streamed."""
     results = results if isinstance(results, list) else [results]
-    for one in results:
-        del one["timings"]
-        del one["generation_settings"]["stream"]
+    for result in results:
+        del result["timings"]
+        del result["generation_settings"]["stream"]
     return list(results)
 
 
@@ -209,10 +209,10 @@ def test_special_tokens_in_a_prompt_are_tokens_and_shown() -> None:
 
 def test_several_results_are_a_bare_list_and_one_is_none() -> None:
     several = whole(says("a", "b", "c", "d"), prompt=["x", "y"], n=2, seed=5)
-    assert [one["index"] for one in several] == [0, 1, 2, 3]
-    assert [one["content"] for one in several] == ["a", "b", "c", "d"]
-    assert [one["prompt"] for one in several] == ["x", "x", "y", "y"]
-    assert [one["generation_settings"]["seed"] for one in several] == [5, 6, 5, 6]
+    assert [result["index"] for result in several] == [0, 1, 2, 3]
+    assert [result["content"] for result in several] == ["a", "b", "c", "d"]
+    assert [result["prompt"] for result in several] == ["x", "x", "y", "y"]
+    assert [result["generation_settings"]["seed"] for result in several] == [5, 6, 5, 6]
     assert isinstance(whole(says("a"), prompt=["x"]), dict)
 
 
@@ -228,7 +228,7 @@ def test_probabilities_are_logarithms_of_the_model_or_of_the_draw() -> None:
     fields = {"n_probs": 2, "post_sampling_probs": True}
     [entry, *_] = whole(says("Hi."), prompt="a", **fields)["completion_probabilities"]
     assert entry["prob"] == pytest.approx(0.6065, abs=1e-4)
-    assert [one["id"] for one in entry["top_probs"]] == [drawn]
+    assert [candidate["id"] for candidate in entry["top_probs"]] == [drawn]
     assert asked(says("x"), prompt="a", **fields)[0].sampling.sampled_logprobs
 
 

@@ -29,7 +29,7 @@ DEFAULT_ORDER = (
 def answered(
     makers: SamplingParams | None = None, /, **fields: object
 ) -> tuple[SamplingParams, Any]:
-    """What the engine is asked, and the settings that the answer tells."""
+    """Returns the engine's sampling parameters, and the settings that the answer tells."""
 
     async def asks() -> tuple[SamplingParams, Any]:
         cluster = CountingCluster(says("x"), card(sampling=makers))
@@ -117,7 +117,7 @@ def test_dry_has_the_tokens_that_hold_a_breaker() -> None:
     held = {
         token_id
         for token_id in range(card().vocab_size)
-        if any(one in TOKENIZER.token_bytes(token_id) for one in (b"\n", b":", b'"', b"*"))
+        if any(breaker in TOKENIZER.token_bytes(token_id) for breaker in (b"\n", b":", b'"', b"*"))
     }
     assert asked.dry == DryParams(
         multiplier=0.8, base=1.75, allowed_length=3, last_n=-1, breakers=tuple(sorted(held))
@@ -129,14 +129,14 @@ def test_dry_has_the_tokens_that_hold_a_breaker() -> None:
 
 @pytest.mark.parametrize("text", ["stop", "o", "\n", " how", "o w", "nothing has this"])
 def test_the_search_over_the_vocabulary_finds_what_a_walk_does(text: str) -> None:
-    for one in (card(), card(metaspace(), name="meta")):
-        tokenizer = TextTokenizer(one)
+    for model_card in (card(), card(metaspace(), name="meta")):
+        tokenizer = TextTokenizer(model_card)
         walked = {
             token_id
-            for token_id in range(one.vocab_size)
+            for token_id in range(model_card.vocab_size)
             if text.encode() in tokenizer.token_bytes(token_id)
         }
-        assert ids_containing(text, one.vocab_size, tokenizer) == walked
+        assert ids_containing(text, model_card.vocab_size, tokenizer) == walked
 
 
 def test_mirostat_has_its_three_numbers() -> None:
@@ -158,9 +158,9 @@ def test_a_bias_of_false_is_never() -> None:
     stop = TOKENIZER.encode("stop", False)
     end = card().eos_token_ids[0]
     assert asked.bad_words == ((66,),)
-    assert asked.logit_bias == tuple((one, -2.0) for one in stop)
-    assert [one["token"] for one in told["logit_bias"]] == [end, 66, *stop]
-    assert [one["bias"] for one in told["logit_bias"][:2]] == [None, None]
+    assert asked.logit_bias == tuple((token_id, -2.0) for token_id in stop)
+    assert [entry["token"] for entry in told["logit_bias"]] == [end, 66, *stop]
+    assert [entry["bias"] for entry in told["logit_bias"][:2]] == [None, None]
 
 
 def test_the_settings_have_llama_servers_names_in_order() -> None:

@@ -24,7 +24,9 @@ def events(text: str, cuts: Sequence[int] = ()) -> list[TokenEvent]:
     places = sorted({0, len(ids), *(cut % (len(ids) + 1) for cut in cuts)})
     parts = [ids[start:end] for start, end in itertools.pairwise(places)] or [[]]
     scored = [
-        TokenEvent(token_ids=tuple(part), logprobs=tuple(TokenLogprob(one, -1.0) for one in part))
+        TokenEvent(
+            token_ids=tuple(part), logprobs=tuple(TokenLogprob(token_id, -1.0) for token_id in part)
+        )
         for part in parts
     ]
     return [*scored[:-1], replace(scored[-1], finish_reason=FinishReason.STOP)]
@@ -121,7 +123,7 @@ def test_an_event_taken_apart_says_the_same() -> None:
     [whole] = events("Hello world")
     whole = replace(whole, stop_token_id=whole.token_ids[-1], cached_tokens=3)
     parts = list(single_tokens(whole))
-    assert [part.token_ids for part in parts] == [(one,) for one in whole.token_ids]
+    assert [part.token_ids for part in parts] == [(token_id,) for token_id in whole.token_ids]
     assert [part.finish_reason for part in parts[:-1]] == [None] * (len(parts) - 1)
     assert parts[-1].stop_token_id == whole.stop_token_id
     assert sum((part.logprobs or () for part in parts), ()) == whole.logprobs

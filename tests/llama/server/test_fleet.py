@@ -53,8 +53,8 @@ def reading(
 
 def after(*readings: Reading) -> Any:
     kept = Readings()
-    for one in readings:
-        kept.add(one)
+    for sample in readings:
+        kept.add(sample)
     return kept.described()
 
 
@@ -74,7 +74,7 @@ def test_the_numbers_of_replicas_are_summed_by_model_and_over_all() -> None:
     assert [told[key] for key in ("uptime_s", "running", "waiting")] == [100.0, 2, 1]
     assert told["can_download"] is True
     assert [told[key] for key in ("pages_used", "pages_total", "preemptions")] == [3, 4, 6]
-    assert [one["tokens_generated"] for one in (told, *told["models"])] == [12, 5, 7]
+    assert [stats["tokens_generated"] for stats in (told, *told["models"])] == [12, 5, 7]
     first, second = told["models"][0]["replicas"]
     assert (first["id"], first["node"], first["state"]) == ("1", "10.0.0.2", "ready")
     assert (first["running"], second["running"]) == (2, None)
@@ -102,10 +102,10 @@ def test_quantiles_are_of_the_waits_within_the_window() -> None:
         {"r": {"a": Latencies(new, NOTHING)}, "late": {"a": Latencies(within(60, 99), NOTHING)}},
     ]
     told = after(*(reading(2.0 * at, ("a", ()), latencies=w) for at, w in enumerate(waits)))
-    for one in (told, told["models"][0]):
-        assert 0.1 < one["time_to_first_token_s"]["p50"] < one["time_to_first_token_s"]["p99"]
-        assert one["time_to_first_token_s"]["p99"] <= 0.2
-        assert one["inter_token_latency_s"] is None
+    for stats in (told, told["models"][0]):
+        assert 0.1 < stats["time_to_first_token_s"]["p50"] < stats["time_to_first_token_s"]["p99"]
+        assert stats["time_to_first_token_s"]["p99"] <= 0.2
+        assert stats["inter_token_latency_s"] is None
     later = reading(100.0, ("a", ()), latencies=waits[1])
     assert after(reading(0, ("a", ()), latencies=waits[0]), later)["time_to_first_token_s"] is None
 

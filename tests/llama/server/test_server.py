@@ -111,8 +111,8 @@ def test_calls_are_tried_out_as_the_template_for_them_takes_them(name: str) -> N
 def test_models_are_listed_in_both_shapes() -> None:
     cluster = CountingCluster(says("x"), card(), card(name="other"))
     body = asked(cluster, "/models").json()
-    assert [one["name"] for one in body["models"]] == ["tiny", "other"]
-    assert [one["id"] for one in body["data"]] == ["tiny", "other"]
+    assert [entry["name"] for entry in body["models"]] == ["tiny", "other"]
+    assert [entry["id"] for entry in body["data"]] == ["tiny", "other"]
     assert body["data"][0]["meta"]["n_ctx"] == 512
 
 
@@ -176,7 +176,7 @@ def test_metrics_have_llama_servers_names_too() -> None:
 
 
 class Routerless(CountingCluster):
-    """Whose router does not answer."""
+    """A cluster whose router does not answer."""
 
     asked: tuple[str, ...] = ()
     asked_meanwhile: tuple[str, ...] = ()
@@ -236,7 +236,9 @@ def test_who_opens_the_address_of_a_server_with_a_page_is_led_to_it() -> None:
         async with http(served(cluster)) as client:
             return await asyncio.gather(*(client.get("/") for _ in range(5)))
 
-    places = [(one.status_code, one.headers["location"]) for one in asyncio.run(asks())]
+    places = [
+        (response.status_code, response.headers["location"]) for response in asyncio.run(asks())
+    ]
     assert places == [(307, "ui/")] * 5
     assert cluster.asked == 1
 
@@ -297,7 +299,7 @@ def test_every_endpoint_is_documented_with_its_schema() -> None:
     assert "dry_sequence_breakers" in document["components"]["schemas"][name]["properties"]
     assert {"/infill", "/tokenize", "/props", "/slots", "/health"} <= set(document["paths"])
     parameters = document["paths"]["/slots"]["get"]["parameters"]
-    assert [(one["name"], one["in"]) for one in parameters] == [
+    assert [(parameter["name"], parameter["in"]) for parameter in parameters] == [
         ("model", "query"),
         ("fail_on_no_slot", "query"),
     ]
@@ -314,7 +316,7 @@ def test_reading_the_properties_of_a_model_does_not_load_it() -> None:
         error = refusal(asked(unloaded("other"), f"{path}?model=other"), 503)
         assert "'other' is not loaded" in error["message"]
     body = asked(unloaded("other"), "/models").json()
-    assert ["meta" in one for one in body["data"]] == [True, False]
+    assert ["meta" in entry for entry in body["data"]] == [True, False]
     assert asked(unloaded("other"), "/dynamo/alpha/list-models").json()["completion_models"] == [
         "tiny"
     ]

@@ -65,12 +65,12 @@ def test_special_tokens_frame_a_text_only_if_asked() -> None:
 
 def test_a_piece_that_is_no_text_is_bytes() -> None:
     pieces = [
-        one["piece"]
-        for one in posted("/tokenize", content="\U0001f9e9", with_pieces=True)["tokens"]
+        token["piece"]
+        for token in posted("/tokenize", content="\U0001f9e9", with_pieces=True)["tokens"]
     ]
-    raw = b"".join(one.encode() if isinstance(one, str) else bytes(one) for one in pieces)
+    raw = b"".join(piece.encode() if isinstance(piece, str) else bytes(piece) for piece in pieces)
     assert raw.decode() == "\U0001f9e9"
-    assert any(isinstance(one, list) for one in pieces)
+    assert any(isinstance(piece, list) for piece in pieces)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ MESSAGES: list[Any] = [{"role": "user", "content": "Hello w\u00f6rld"}]
 
 
 def framing() -> CountingCluster:
-    """Of a model whose tokenizer begins every text with a token."""
+    """Makes a cluster of a model whose tokenizer begins every text with a token."""
     tokenizer = Tokenizer.from_str(byte_level().to_str())
     tokenizer.post_processor = TemplateProcessing(
         single="<|im_start|> $A", special_tokens=[("<|im_start|>", START)]
@@ -43,7 +43,7 @@ def test_a_prompt_is_tokenized_in_vllms_form() -> None:
     }
     told = posted(prompt="Hello world", add_special_tokens=False, return_token_strs=True)
     assert told["tokens"] == ids
-    assert told["token_strs"] == [byte_level().id_to_token(one) for one in ids]
+    assert told["token_strs"] == [byte_level().id_to_token(prompt_id) for prompt_id in ids]
 
 
 def test_a_conversation_is_tokenized_as_its_chat_would_be() -> None:

@@ -42,7 +42,7 @@ def asked(
 def called(
     folder: Path, tool: str, headers: dict[str, str] | None = None, /, **params: object
 ) -> Any:
-    """What a tool answers."""
+    """Calls a tool and returns its answer."""
     body = {"tool": tool, "params": params}
     response = asked(folder, "POST", json=body, headers=headers)
     assert response.status_code == 200, response.text
@@ -50,14 +50,14 @@ def called(
 
 
 def searched(folder: Path, tool: str, **params: object) -> Any:
-    """What a search answers, in this process: one of its own takes a part of a second to start."""
+    """Searches in this process: a process of its own takes a part of a second to start."""
     return answer_of({"name": tool, "params": params, "root": str(folder), "cwd": ()})
 
 
 def failed(
     folder: Path, tool: str, headers: dict[str, str] | None = None, /, **params: object
 ) -> str:
-    """Why a tool could not answer."""
+    """Returns why a tool could not answer."""
     [(name, message)] = called(folder, tool, headers, **params).items()
     assert name == "error"
     return str(message)

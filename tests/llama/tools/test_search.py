@@ -208,7 +208,7 @@ def test_a_pattern_that_minds_no_timeout_is_ended_and_told_of(
 
 
 def test_one_client_leaves_a_place_to_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As told by their addresses."""
+    """Clients are told apart by their addresses."""
     may_end = threading.Event()
     running: Queue[str] = Queue()
 
@@ -222,7 +222,7 @@ def test_one_client_leaves_a_place_to_others(folder: Path, monkeypatch: pytest.M
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             params = {"path": ".", "pattern": client}
             asked = (http.post("/tools", json=GREP | {"params": params}) for _ in range(n))
-            assert [one.status_code for one in await asyncio.gather(*asked)] == [200] * n
+            assert [response.status_code for response in await asyncio.gather(*asked)] == [200] * n
 
     async def ask_all() -> None:
         busy = asyncio.create_task(ask("1.1.1.1", 8))

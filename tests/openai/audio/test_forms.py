@@ -1,4 +1,4 @@
-"""What a form may ask for, and what it is told otherwise."""
+"""Forms with sound: what they may ask for, and what they are told otherwise."""
 
 import asyncio
 import json
@@ -64,7 +64,7 @@ def test_every_format_has_the_same_text(engine: InferenceEngine) -> None:
     text = posted(played(engine)).json()["text"]
     verbose = posted(played(engine), response_format="verbose_json").json()
     assert verbose["text"] == text
-    assert "".join(one["text"] for one in verbose["segments"]).strip() == text
+    assert "".join(segment["text"] for segment in verbose["segments"]).strip() == text
     plain = posted(played(engine), response_format="text")
     assert plain.headers["content-type"].startswith("text/plain")
     assert plain.text == text + "\n"
@@ -83,9 +83,9 @@ def test_the_sdk_reads_a_stream_whose_deltas_are_the_text(engine: InferenceEngin
             return [event async for event in stream]
 
     *deltas, done = asyncio.run(ask())
-    assert {one.type for one in deltas} == {"transcript.text.delta"}
+    assert {delta.type for delta in deltas} == {"transcript.text.delta"}
     assert done.type == "transcript.text.done"
-    assert "".join(one.delta for one in deltas).strip() == done.text
+    assert "".join(delta.delta for delta in deltas).strip() == done.text
     assert done.text == posted(played(engine)).json()["text"]
     assert done.usage.output_tokens > 0
 
@@ -93,19 +93,19 @@ def test_the_sdk_reads_a_stream_whose_deltas_are_the_text(engine: InferenceEngin
 def test_windows_follow_each_other_by_their_times(engine: InferenceEngine) -> None:
     verbose = posted(played(engine), response_format="verbose_json").json()
     assert verbose["duration"] == 1.5
-    seeks = [one["seek"] for one in verbose["segments"]]
+    seeks = [segment["seek"] for segment in verbose["segments"]]
     assert seeks == sorted(seeks)
     assert len({*seeks}) > 1
-    assert all(one["seek"] / 100 <= one["start"] + 0.02 for one in verbose["segments"])
+    assert all(segment["seek"] / 100 <= segment["start"] + 0.02 for segment in verbose["segments"])
 
 
 def test_words_have_times_within_the_sound(engine: InferenceEngine) -> None:
     fields: dict[str, Any] = {"response_format": "verbose_json", "language": "de"}
     every = posted(played(engine), **{**fields, GRANULARITIES: ["word", "segment"]}).json()
     assert len(every["words"]) >= len(every["segments"]) > 1
-    assert all(one["word"] for one in every["words"])
-    assert all(0 <= one["start"] <= one["end"] <= every["duration"] for one in every["words"])
-    assert len({one["end"] for one in every["words"]}) > 1
+    assert all(word["word"] for word in every["words"])
+    assert all(0 <= word["start"] <= word["end"] <= every["duration"] for word in every["words"])
+    assert len({word["end"] for word in every["words"]}) > 1
     words = posted(played(engine), **{**fields, GRANULARITIES: "word"}).json()
     assert "segments" not in words
     assert words["words"] == every["words"]
@@ -155,7 +155,7 @@ def test_a_language_is_found_out_or_taken(engine: InferenceEngine) -> None:
     assert verbose["language"] == "german"
     german = engine.card.speech
     assert german is not None
-    prompts = {one.prompt_ids for one in asked.requests if one.max_tokens != 0}
+    prompts = {request.prompt_ids for request in asked.requests if request.max_tokens != 0}
     assert prompts == {(german.start, dict(german.languages)["de"], german.transcribe)}
 
 
@@ -165,7 +165,7 @@ def test_a_translation_asks_the_model_to_translate(engine: InferenceEngine) -> N
     assert verbose["task"] == "translate"
     rules = engine.card.speech
     assert rules is not None
-    assert {one.prompt_ids[-1] for one in asked.requests if one.max_tokens != 0} == {
+    assert {request.prompt_ids[-1] for request in asked.requests if request.max_tokens != 0} == {
         rules.translate
     }
 
@@ -175,7 +175,7 @@ def test_a_prompt_is_what_was_said_before_the_first_window(engine: InferenceEngi
     posted(asked, prompt="Manta", language="en")
     rules = engine.card.speech
     assert rules is not None
-    begun = [one.prompt_ids[0] for one in asked.requests if one.max_tokens != 0]
+    begun = [request.prompt_ids[0] for request in asked.requests if request.max_tokens != 0]
     assert begun[0] == rules.before
     assert begun[-1] == rules.start
 
@@ -183,12 +183,14 @@ def test_a_prompt_is_what_was_said_before_the_first_window(engine: InferenceEngi
 def test_a_window_that_no_temperature_improves_is_tried_with_all(engine: InferenceEngine) -> None:
     asked = played(engine)
     posted(asked, file=wav(noise(1, WINDOW // 4), RATE), language="en", temperature="0")
-    tried = [one.sampling.temperature for one in asked.requests if one.max_tokens != 0]
+    tried = [request.sampling.temperature for request in asked.requests if request.max_tokens != 0]
     assert tried[0] == 0
     assert tried == sorted(tried) or len({*tried}) > 1
     asked = played(engine)
     posted(asked, file=wav(noise(1), RATE), language="en", temperature="0.4")
-    assert {one.sampling.temperature for one in asked.requests if one.max_tokens != 0} == {0.4}
+    assert {
+        request.sampling.temperature for request in asked.requests if request.max_tokens != 0
+    } == {0.4}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def hearing(**rules: Any) -> ModelCard:
 
 
 def formed() -> ModelCard:
-    """As Voxtral's, which was trained on prompts for transcripts."""
+    """A card like Voxtral's, which was trained on prompts for transcripts."""
     return hearing(transcript_form="<s>{sound}</s>{language}[WRITE]")
 
 
@@ -94,7 +94,7 @@ def test_a_text_is_plain_and_a_stream_has_events() -> None:
             return [event async for event in stream]
 
     *deltas, done = asyncio.run(ask())
-    assert "".join(one.delta for one in deltas).rstrip() == done.text == SAID.strip()
+    assert "".join(delta.delta for delta in deltas).rstrip() == done.text == SAID.strip()
     assert done.usage.output_tokens > 0
 
 

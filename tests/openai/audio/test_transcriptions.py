@@ -111,7 +111,7 @@ def timed_words(tokenizer: Any, segment: Any) -> list[tuple[str, float, float]]:
     _, timed = _decode_asr(
         tokenizer, [output], return_timestamps="word", return_language=False, time_precision=TICK_S
     )
-    return [(one["text"].strip(), *one["timestamp"]) for one in timed["chunks"]]
+    return [(chunk["text"].strip(), *chunk["timestamp"]) for chunk in timed["chunks"]]
 
 
 @pytest.fixture(scope="module")
@@ -138,14 +138,14 @@ def transcribed(engine: InferenceEngine, file: bytes, **fields: Any) -> Any:
 def test_a_transcript_is_as_good_as_that_of_transformers(made: Any, spoken: Spoken) -> None:
     theirs = error_rate(spoken.text, spoken.said)
     assert error_rate(made.text, spoken.said) <= theirs + MAX_WORSE
-    assert made.text == "".join(one.text for one in made.segments).strip()
+    assert made.text == "".join(segment.text for segment in made.segments).strip()
 
 
 def test_words_are_heard_when_transformers_hears_them(made: Any, spoken: Spoken) -> None:
     assert len(made.words) == len(made.text.split())
     first = made.words[: len(spoken.words)]
-    assert [one.word for one in first] == [word for word, _, _ in spoken.words]
-    found = np.array([(one.start, one.end) for one in first])
+    assert [word.word for word in first] == [word for word, _, _ in spoken.words]
+    found = np.array([(word.start, word.end) for word in first])
     expected = np.array([times for _, *times in spoken.words])
     assert np.abs(found - expected).max() <= TICK_S + 1e-6
 
@@ -159,6 +159,6 @@ def test_three_minutes_are_transcribed_to_their_end(engine: InferenceEngine) -> 
     assert made.duration > 180
     assert error_rate(made.text, " ".join(SENTENCES * n)) < 0.25
     segments = made.segments
-    assert [one.start for one in segments] == sorted(one.start for one in segments)
+    assert [segment.start for segment in segments] == sorted(segment.start for segment in segments)
     assert segments[-1].end > 170
-    assert all(one.start <= one.end <= made.duration + 0.01 for one in segments)
+    assert all(segment.start <= segment.end <= made.duration + 0.01 for segment in segments)

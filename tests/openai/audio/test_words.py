@@ -26,7 +26,10 @@ def decode(ids: Sequence[int]) -> str:
 
 
 def words(text: str, language: str = "en", n_samples: int = 3000) -> list[tuple[str, float, float]]:
-    """Of a segment behind another one; each token is heard a second later than the one before."""
+    """Returns the words of a segment behind another one, with their times.
+
+    Each token is heard a second later than the one before.
+    """
     before, spoken = (FIRST_TIME, 65, FIRST_TIME), tuple(text.encode(errors="surrogateescape"))
     ids = (*before, FIRST_TIME, *spoken, FIRST_TIME + 1)
     window = Window(
@@ -41,7 +44,7 @@ def words(text: str, language: str = "en", n_samples: int = 3000) -> list[tuple[
     )
     segment = Segment(start=0, end=0, ids=ids[len(before) :], first=len(before))
     found = words_of(window, segment, RULES, language, decode)
-    return [(one.text, one.start, one.end) for one in found]
+    return [(word.text, word.start, word.end) for word in found]
 
 
 def test_a_word_lasts_from_its_first_token_to_its_last() -> None:

@@ -123,7 +123,7 @@ def _add_call(calls: list[Any], part: Any) -> None:
 
 
 def _known(choice: Any) -> Any:
-    """What both forms of an answer say, without the ids that every answer makes anew."""
+    """Returns what both forms of an answer say, without the ids that every answer makes anew."""
     message = choice["message"]
     return {
         "message": {

@@ -180,7 +180,10 @@ def test_the_models_defaults_fill_what_is_open() -> None:
 def test_choice_i_draws_with_seed_plus_i_and_silence_with_a_fresh_one(
     silence: dict[str, object],
 ) -> None:
-    assert [one.sampling.seed for one in asked({"seed": 2**63 - 1, "n": 2})] == [2**63 - 1, 0]
+    assert [request.sampling.seed for request in asked({"seed": 2**63 - 1, "n": 2})] == [
+        2**63 - 1,
+        0,
+    ]
     first, second = (asked(silence)[0].sampling.seed for _ in range(2))
     assert first != second
     assert 0 <= first < 2**63

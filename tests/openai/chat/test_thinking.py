@@ -66,7 +66,7 @@ def test_a_stop_string_is_for_the_answer() -> None:
         whole(texts, thinker(), stop=["\n\n"], n=2)["choices"],
         folded(streamed(texts, thinker(), stop=["\n\n"], n=2)),
     ):
-        first, second = (one["message"] for one in choices)
+        first, second = (choice["message"] for choice in choices)
         assert (first["reasoning_content"].strip(), first["content"]) == (
             "I know\n\nwhat.",
             "I know.",

@@ -85,9 +85,9 @@ def test_calls_alone_leave_the_content_null() -> None:
     [choice] = whole(says(REPLIES[1]), tools=TOOLS)["choices"]
     message = choice["message"]
     assert (message["content"], choice["finish_reason"]) == (None, "tool_calls")
-    names = [one["function"]["name"] for one in message["tool_calls"]]
+    names = [tool_call["function"]["name"] for tool_call in message["tool_calls"]]
     assert names == ["weather", "clock"]
-    assert len({one["id"] for one in message["tool_calls"]}) == 2
+    assert len({tool_call["id"] for tool_call in message["tool_calls"]}) == 2
     arguments = json.loads(message["tool_calls"][0]["function"]["arguments"])
     assert arguments == {"city": 'Paris \u65e5 "x"'}
 
@@ -98,7 +98,7 @@ def test_a_call_begins_with_its_name_and_goes_on_with_its_arguments() -> None:
     calls = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
     assert calls[0]["function"] == {"name": "weather", "arguments": ""}
     assert (calls[0]["index"], calls[0]["type"]) == (0, "function")
-    assert all(one.keys() == {"index", "function"} for one in calls[1:])
+    assert all(tool_call.keys() == {"index", "function"} for tool_call in calls[1:])
     assert len(calls) > 3, "the arguments come as they are made"
 
 
@@ -221,9 +221,9 @@ def test_an_answer_in_a_form_may_be_a_call_as_well() -> None:
 def test_results_come_back_with_what_called_for_them() -> None:
     message = whole(says(PARIS), tools=TOOLS)["choices"][0]["message"]
     answer = {"role": "tool", "content": "12 degrees"}
-    for one in message["tool_calls"]:
-        one["index"] = 0  # as clients that gather a stream leave it
-        answer["tool_call_id"] = one["id"]
+    for tool_call in message["tool_calls"]:
+        tool_call["index"] = 0  # as clients that gather a stream leave it
+        answer["tool_call_id"] = tool_call["id"]
     [request] = asked({"tools": TOOLS, "messages": [*HELLO["messages"], message, answer]})
     assert request.prompt_ids
 

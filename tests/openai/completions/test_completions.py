@@ -116,7 +116,7 @@ def test_sixteen_tokens_by_default() -> None:
 
 def test_logprobs_in_the_oldest_shape() -> None:
     logprobs = whole(says("ab"), prompt="x", logprobs=1)["choices"][0]["logprobs"]
-    tokens = [TOKENIZER.decode([one]) for one in TOKENIZER.encode("ab", False)] + ["<|im_end|>"]
+    tokens = [TOKENIZER.decode([id_]) for id_ in TOKENIZER.encode("ab", False)] + ["<|im_end|>"]
     assert logprobs["tokens"] == tokens
     assert logprobs["text_offset"] == [len("".join(tokens[:i])) for i in range(len(tokens))]
     assert logprobs["token_logprobs"] == [-0.5] * len(tokens)
@@ -144,9 +144,9 @@ def test_an_echo_has_the_logprobs_of_its_prompt() -> None:
     logprobs = whole(scoring(says(" and I")), **fields)["choices"][0]["logprobs"]
     ids = TOKENIZER.encode("Hello you", True)
     output = [*TOKENIZER.encode(" and I", False), END]
-    tokens = [TOKENIZER.decode([one], skip_special_tokens=False) for one in [*ids, *output]]
+    tokens = [TOKENIZER.decode([id_], skip_special_tokens=False) for id_ in [*ids, *output]]
     assert logprobs["tokens"] == tokens
-    assert logprobs["token_logprobs"] == [None, *(-float(one) for one in ids[1:])] + [-0.5] * len(
+    assert logprobs["token_logprobs"] == [None, *(-float(id_) for id_ in ids[1:])] + [-0.5] * len(
         output
     )
     assert logprobs["top_logprobs"][0] is None
@@ -178,9 +178,9 @@ def test_no_tokens_score_a_prompt() -> None:
 def test_every_choice_has_its_prompts_scores() -> None:
     fields = {"prompt": [[66, 67], [68, 69]], "n": 2, "prompt_logprobs": 1}
     choices = whole(scoring(says("x")), **fields)["choices"]
-    scored = [list(one["prompt_logprobs"][1]) for one in choices]
+    scored = [list(choice["prompt_logprobs"][1]) for choice in choices]
     assert scored == [[str(END), "67"]] * 2 + [[str(END), "69"]] * 2
-    assert all(one["prompt_logprobs"][0] is None for one in choices)
+    assert all(choice["prompt_logprobs"][0] is None for choice in choices)
 
 
 def test_scores_of_prompts_count_for_the_bytes_of_their_client() -> None:
@@ -192,7 +192,7 @@ def test_scores_of_prompts_count_for_the_bytes_of_their_client() -> None:
 
 def test_an_echo_and_scores_ask_for_what_the_hungrier_wants() -> None:
     fields = {"prompt": "ab", "echo": True, "logprobs": 1, "prompt_logprobs": 3}
-    assert [one.prompt_logprobs for one in asked(**fields)] == [3]
+    assert [request.prompt_logprobs for request in asked(**fields)] == [3]
     choice = whole(scoring(says("x")), **fields)["choices"][0]
     tokens = TOKENIZER.encode("ab", True)
     assert len(choice["logprobs"]["top_logprobs"][1]) == 2  # the prompt's own, and one more
@@ -211,7 +211,7 @@ def liking(script: Script, *logprobs: float) -> Script:
         logprob = logprobs[int(request.request_id.rpartition("-")[2])]
         async for event in script(request):
             assert event.logprobs is not None
-            scores = tuple(replace(one, logprob=logprob) for one in event.logprobs)
+            scores = tuple(replace(score, logprob=logprob) for score in event.logprobs)
             yield replace(event, logprobs=scores)
 
     return liked

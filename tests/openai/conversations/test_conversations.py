@@ -1,4 +1,4 @@
-"""What conversations refuse, of whom they are, and what a store that fails does to responses."""
+"""Refusals and owners of conversations, and what a store that fails does to responses."""
 
 import asyncio
 from contextlib import closing
@@ -45,7 +45,7 @@ def test_answers_are_strictly_what_the_sdk_says_they_are(file: str) -> None:
         listed = await client.get(path, params={"order": "asc"})
         ITEM_LIST.validate_json(listed.text, strict=True)
         items = listed.json()["data"]
-        assert [one["type"] for one in items[1:]] == [
+        assert [item["type"] for item in items[1:]] == [
             "reasoning",
             "message",
             "function_call",

@@ -47,7 +47,7 @@ def of_known_things(case: Case) -> None:
 
 def drawn() -> list[Drawn]:
     found = drawn_of(AppOfAnyLoop(), DOCUMENT)
-    return [one for one in found if one.operation.path.startswith(STORED)]
+    return [draw for draw in found if draw.operation.path.startswith(STORED)]
 
 
 @pytest.mark.parametrize("one", drawn(), ids=str)

@@ -52,8 +52,8 @@ def test_items_are_added_listed_read_and_deleted(url: str) -> None:
         assert item.type == "message"
         assert (item.role, item.status) == ("user", "completed")
         assert await talks.items.retrieve(item.id, conversation_id=made.id) == item
-        listed = [one async for one in talks.items.list(made.id, limit=2, order="asc")]
-        assert [one.type for one in listed] == ["message"] * 3
+        listed = [entry async for entry in talks.items.list(made.id, limit=2, order="asc")]
+        assert [entry.type for entry in listed] == ["message"] * 3
         newest = await talks.items.list(made.id, include=["message.output_text.logprobs"])
         assert newest.data == listed[::-1]
         rest = await talks.items.list(made.id, after=str(newest.data[0].id))
@@ -81,16 +81,16 @@ def test_a_response_continues_a_conversation_and_adds_to_it(url: str) -> None:
             model="tiny", input=[result], conversation={"id": made.id}, tools=[TOOL]
         ) as stream:
             await stream.get_final_response()
-        items = [one async for one in client.conversations.items.list(made.id, order="asc")]
-        assert [one.type for one in items] == [
+        items = [item async for item in client.conversations.items.list(made.id, order="asc")]
+        assert [item.type for item in items] == [
             *["message"] * 4,
             "function_call",
             "function_call_output",
             "message",
             "function_call",
         ]
-        inputs = [one async for one in client.responses.input_items.list(answer.id, order="asc")]
-        assert [one.id for one in inputs] == [one.id for one in items[:3]]
+        inputs = [item async for item in client.responses.input_items.list(answer.id, order="asc")]
+        assert [item.id for item in inputs] == [item.id for item in items[:3]]
         later = await client.responses.create(
             model="tiny", input="Three?", previous_response_id=answer.id, tools=[TOOL], store=False
         )
@@ -114,7 +114,7 @@ def test_a_response_that_is_not_stored_adds_to_its_conversation(url: str) -> Non
         )
         with pytest.raises(NotFoundError):
             await client.responses.retrieve(answer.id)
-        items = [one async for one in client.conversations.items.list(made.id, order="asc")]
+        items = [item async for item in client.conversations.items.list(made.id, order="asc")]
         assert len(items) == 2
         assert items[-1].id == answer.output[0].id
 
@@ -135,7 +135,7 @@ def test_a_response_outlives_the_process_that_made_it(url: str) -> None:
             model="tiny", input="And?", previous_response_id=found.id
         )
         await client.responses.delete(found.id)
-        inputs = [one async for one in client.responses.input_items.list(again.id)]
+        inputs = [item async for item in client.responses.input_items.list(again.id)]
         assert len(inputs) == 3
 
     visit(url, says("Hello there"), makes)

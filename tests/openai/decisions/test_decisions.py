@@ -51,16 +51,16 @@ def prompt(request: GenerationRequest) -> str:
 def test_each_question_is_read_off_the_labels_of_its_options() -> None:
     got = decided({"model": "tiny", "input": "Hello", "questions": QUESTIONS})
     rude, team, mood = got.requests
-    names = [TOKENIZER.token_name(one) for one in team.output.token_ids]
+    names = [TOKENIZER.token_name(token_id) for token_id in team.output.token_ids]
     assert names == ["A", "B", "C"]
     assert prompt(team).startswith("<|im_start|>user\nHello\n\nQuestion: Which team?\nA. sales\n")
     assert "\nB. true: yes, all\nC. true\n" in prompt(team)
     assert prompt(team).endswith("<|im_end|>\n<|im_start|>assistant\n")
-    assert [len(one.output.token_ids) for one in (rude, team, mood)] == [2, 3, 3]
+    assert [len(request.output.token_ids) for request in (rude, team, mood)] == [2, 3, 3]
     answer = TypeAdapter(Decision).validate_python(got.json)
-    assert [one.type for one in answer.answers] == ["predicate", "choice", "score"]
-    assert [one.name for one in answer.answers] == ["rude", None, "mood"]
-    assert answer.usage.input_tokens == sum(len(one.prompt_ids) for one in got.requests)
+    assert [result.type for result in answer.answers] == ["predicate", "choice", "score"]
+    assert [result.name for result in answer.answers] == ["rude", None, "mood"]
+    assert answer.usage.input_tokens == sum(len(request.prompt_ids) for request in got.requests)
 
 
 def test_answers_are_probabilities_among_the_options() -> None:
@@ -68,11 +68,11 @@ def test_answers_are_probabilities_among_the_options() -> None:
     assert answers[0] == {"type": "predicate", "name": "rude", "probability": pytest.approx(1 / 3)}
     assert answers[1]["choice"] == "true"
     assert answers[1]["confidence"] == pytest.approx(0.5 * 0.6)  # of all tokens
-    values = [one["value"] for one in answers[1]["probabilities"]]
+    values = [option["value"] for option in answers[1]["probabilities"]]
     assert values == ["sales", True, "true"]
     assert answers[2]["score"] == pytest.approx(1 * 2 / 6 + 2 * 3 / 6)
-    assert [one["value"] for one in answers[2]["probabilities"]] == [0, 1, 2]
-    assert [one["label"] for one in answers[2]["probabilities"]] == ["not", "so so", "very"]
+    assert [option["value"] for option in answers[2]["probabilities"]] == [0, 1, 2]
+    assert [option["label"] for option in answers[2]["probabilities"]] == ["not", "so so", "very"]
 
 
 def test_the_sdk_asks_and_reads() -> None:
@@ -120,7 +120,7 @@ def test_one_question_goes_first_so_that_the_others_find_its_input_cached() -> N
     engine = ScriptedEngine(pools(reads), MODEL)
     body = {"input": "Hello " * 99, "questions": [PREDICATE, CHOICE, SCORE]}
     answers = asyncio.run(post(engine, DECISIONS, body)).json()["answers"]
-    assert [one["type"] for one in answers] == ["predicate", "choice", "score"]
+    assert [answer["type"] for answer in answers] == ["predicate", "choice", "score"]
     assert most == 2  # of three
 
 

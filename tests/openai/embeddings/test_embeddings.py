@@ -49,11 +49,11 @@ def ids(text: str) -> tuple[int, ...]:
 )
 def test_every_form_of_input_is_embedded_in_its_order(given: object, prompts: Any) -> None:
     got = asked(EMBEDDINGS, {"input": given, "model": "tiny", "user": "me"}, MODEL)
-    assert [one.prompt_ids for one in got.requests] == prompts
+    assert [request.prompt_ids for request in got.requests] == prompts
     body = TypeAdapter(CreateEmbeddingResponse).validate_python(got.json)
-    assert [one.index for one in body.data] == list(range(len(prompts)))
-    expected = [float32(numbers_of(one)) for one in got.requests]
-    assert [one.embedding for one in body.data] == expected
+    assert [item.index for item in body.data] == list(range(len(prompts)))
+    expected = [float32(numbers_of(request)) for request in got.requests]
+    assert [item.embedding for item in body.data] == expected
     n_tokens = sum(map(len, prompts))
     assert (body.usage.prompt_tokens, body.usage.total_tokens) == (n_tokens, n_tokens)
     assert (body.object, body.model) == ("list", "tiny")
@@ -63,17 +63,17 @@ def test_base64_and_floats_are_the_same_numbers_to_the_bit() -> None:
     body = {"input": ["Hello", "how are you"]}
     plain = asked(EMBEDDINGS, body, MODEL).json["data"]
     packed = asked(EMBEDDINGS, {**body, "encoding_format": "base64"}, MODEL).json["data"]
-    assert [decoded(one["embedding"]) for one in packed] == [one["embedding"] for one in plain]
+    assert [decoded(item["embedding"]) for item in packed] == [item["embedding"] for item in plain]
 
 
 def test_the_sdk_reads_them() -> None:
     async def ask() -> list[list[float]]:
         async with sdk(served(ScriptedEngine(pools(vectors_of), MODEL))) as client:
             answer = await client.embeddings.create(model="tiny", input=["Hello", "world"])
-        return [one.embedding for one in answer.data]
+        return [item.embedding for item in answer.data]
 
     plain = asked(EMBEDDINGS, {"input": ["Hello", "world"]}, MODEL).json["data"]
-    assert asyncio.run(ask()) == [one["embedding"] for one in plain]
+    assert asyncio.run(ask()) == [item["embedding"] for item in plain]
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_what_a_vector_is_made_of_travels_with_each_text(
     fields: dict[str, object], params: PoolParams
 ) -> None:
     got = asked(EMBEDDINGS, {"input": ["Hello", "world"], **fields}, MODEL)
-    assert [one.output for one in got.requests] == [params, params]
-    assert {len(one["embedding"]) for one in got.json["data"]} == {params.dimensions or SIZE}
+    assert [request.output for request in got.requests] == [params, params]
+    assert {len(item["embedding"]) for item in got.json["data"]} == {params.dimensions or SIZE}
 
 
 def test_a_prompt_of_the_model_goes_before_each_text() -> None:
     for fields in ({"prompt_name": "query"}, {"input_type": "query"}):
         got = asked(EMBEDDINGS, {"input": ["world"], **fields}, MODEL)
-        assert [one.prompt_ids for one in got.requests] == [ids("Hello world")]
+        assert [request.prompt_ids for request in got.requests] == [ids("Hello world")]
     got = asked(EMBEDDINGS, {"input": "world", "input_type": "document"}, MODEL)
     assert got.requests[0].prompt_ids == ids("how world")  # the model calls it "passage"
     unnamed = known(replace(EMBEDS, default_prompt="passage"))
@@ -124,9 +124,9 @@ def test_a_text_that_is_too_long_is_refused_with_both_numbers() -> None:
     ],
 )
 def test_on_request_it_is_cut(fields: dict[str, object], kept: str) -> None:
-    letters = [TOKENIZER.encode(one, False)[0] for one in "a" * 8 + "b" * 30 + "c" * 8]
+    letters = [TOKENIZER.encode(char, False)[0] for char in "a" * 8 + "b" * 30 + "c" * 8]
     got = asked(EMBEDDINGS, {"input": letters, **fields}, MODEL)
-    assert got.requests[0].prompt_ids == tuple(TOKENIZER.encode(one, False)[0] for one in kept)
+    assert got.requests[0].prompt_ids == tuple(TOKENIZER.encode(char, False)[0] for char in kept)
     assert got.json["usage"]["prompt_tokens"] == len(kept)
 
 
@@ -179,8 +179,8 @@ def test_a_model_with_a_vector_for_each_token_has_no_place_where_one_is_wanted()
 def test_an_answer_is_known_by_the_name_that_its_client_gave() -> None:
     got = asked(EMBEDDINGS, {"input": [[5], [6]], "request_id": "job-7"}, MODEL)
     assert got.json["id"] == "embd-job-7"
-    assert len({one.request_id for one in got.requests}) == 2
-    assert not any("job-7" in one.request_id for one in got.requests)
+    assert len({request.request_id for request in got.requests}) == 2
+    assert not any("job-7" in request.request_id for request in got.requests)
 
 
 def test_a_generator_embeds_once_it_is_said_how() -> None:
@@ -223,9 +223,9 @@ def test_thousands_of_texts_leave_room_for_others_requests() -> None:
 
     answer = asyncio.run(ask())
     assert len(answer.data) == len(texts)
-    assert [one.index for one in answer.data] == list(range(len(texts)))
-    expected = [float32(numbers_of(one)) for one in sorted(engine.requests, key=_place)]
-    assert [one.embedding for one in answer.data] == expected
+    assert [item.index for item in answer.data] == list(range(len(texts)))
+    expected = [float32(numbers_of(received)) for received in sorted(engine.requests, key=_place)]
+    assert [item.embedding for item in answer.data] == expected
     assert MIN_ACTIVE_TEXTS < most <= MAX_ACTIVE_TOKENS // 300
 
 
@@ -264,14 +264,16 @@ def test_llama_servers_own_form_has_lists_of_vectors() -> None:
     paths = ("/embedding", "content"), ("/embeddings", "input"), (EMBEDDINGS, "content")
     for path, field in paths:
         got = asked(path, {field: ["Hello", [5, "world"], {"prompt_string": "x"}]}, MODEL)
-        assert [one.prompt_ids for one in got.requests] == [
+        assert [request.prompt_ids for request in got.requests] == [
             ids("Hello"),
             (5, *TOKENIZER.encode("world", False)),
             ids("x"),
         ]
-        assert [one.output for one in got.requests] == [PoolParams(normalize=2)] * 3
-        expected = [float32(numbers_of(one)) for one in got.requests]
-        assert got.json == [{"index": i, "embedding": [one]} for i, one in enumerate(expected)]
+        assert [request.output for request in got.requests] == [PoolParams(normalize=2)] * 3
+        expected = [float32(numbers_of(request)) for request in got.requests]
+        assert got.json == [
+            {"index": i, "embedding": [vector]} for i, vector in enumerate(expected)
+        ]
 
 
 def test_it_normalizes_as_it_is_told_and_has_a_vector_for_each_token() -> None:
@@ -301,7 +303,7 @@ def test_pooling_of_vllm() -> None:
 
 def test_embed_of_text_embeddings_inference() -> None:
     got = asked("/embed", {"inputs": ["Hello", "world"]}, MODEL)
-    assert got.json == [float32(numbers_of(one)) for one in got.requests]
+    assert got.json == [float32(numbers_of(request)) for request in got.requests]
     got = asked("/embed", {"inputs": "x" * 40, "truncate": True, "normalize": False}, MODEL)
     assert len(got.requests[0].prompt_ids) == 32
     assert got.requests[0].output == PoolParams(normalize=-1)
@@ -327,12 +329,12 @@ def test_embed_of_cohere_cuts_what_is_too_long() -> None:
         "embedding_types": ["float", "base64"],
     }
     got = asked("/v2/embed", body, MODEL)
-    assert [len(one.prompt_ids) for one in got.requests] == [32, len(ids("Hello world"))]
+    assert [len(request.prompt_ids) for request in got.requests] == [32, len(ids("Hello world"))]
     answer = got.json
     assert answer["texts"] == body["texts"]
-    floats = [float32(numbers_of(one)) for one in got.requests]
+    floats = [float32(numbers_of(request)) for request in got.requests]
     assert answer["embeddings"]["float"] == floats
-    assert [decoded(one) for one in answer["embeddings"]["base64"]] == floats
+    assert [decoded(vector) for vector in answer["embeddings"]["base64"]] == floats
     assert asked("/v2/embed", {**body, "truncate": "NONE"}, MODEL).refusal()["param"] == "texts[0]"
     thrice = {**body, "embedding_types": ["float", "base64", "float"]}
     assert asked("/v2/embed", thrice, MODEL).json["embeddings"] == answer["embeddings"]

@@ -92,7 +92,7 @@ def events_of(response: httpx.Response) -> list[tuple[str, str]]:
     """Each frame as the name of its event and what follows, in order."""
     frames = response.text.removesuffix("\n\n").split("\n\n")
     lines = [frame.split("\n") for frame in frames]
-    return [(one[0], one[1]) if len(one) == 3 else ("", one[0]) for one in lines]
+    return [(parts[0], parts[1]) if len(parts) == 3 else ("", parts[0]) for parts in lines]
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
@@ -178,7 +178,7 @@ def test_a_tenants_header_goes_before_every_salt() -> None:
             await client.post(CHAT, json={**HELLO, "cache_prompt": False}, headers=headers)
             refusal = await client.post(CHAT, json=HELLO, headers={"x-tenant-id": "x" * 1025})
         assert (refusal.status_code, len(engine.requests)) == (400, 2)
-        return [one.content.salt for one in engine.requests]
+        return [request.content.salt for request in engine.requests]
 
     tenants, nobodys = asyncio.run(salts())
     assert tenants == "first"

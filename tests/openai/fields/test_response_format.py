@@ -65,7 +65,7 @@ FORMS: list[tuple[dict[str, Any], str]] = [
 
 
 def rules(grammar: str) -> list[dict[str, object]]:
-    """What a grammar says, whatever its parts are called."""
+    """Returns the parts of a grammar without their names."""
     parts = json.loads(grammar)["grammars"] if grammar else []
     return [{name: part[name] for name in part if name != "name"} for part in parts]
 

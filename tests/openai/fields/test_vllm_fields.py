@@ -56,13 +56,13 @@ def test_a_prompt_is_scored_for_chat_in_vllms_form() -> None:
 
 
 def test_a_stream_tells_how_much_of_its_prompt_is_read_and_how_fast_it_is() -> None:
-    """As llama-server's web page asks for it."""
+    """The fields are those that llama-server's web page sends."""
     fields = {"return_progress": True, "timings_per_token": True}
     chunks = streamed(telling(says("Hello")), **fields)
     told = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
     [request] = asked({})
     total = len(request.prompt_ids)
-    assert [(one["processed"], one["cache"], one["total"]) for one in told] == [
+    assert [(progress["processed"], progress["cache"], progress["total"]) for progress in told] == [
         (processed, 4, total) for processed in (4, total // 2, total)
     ]
     timed = [chunk["timings"] for chunk in chunks if "timings" in chunk]

@@ -39,21 +39,21 @@ def ranked(path: str, body: object, model: ModelCard = SCORER, script: Script = 
 def test_documents_come_back_in_the_order_of_their_scores(path: str) -> None:
     got = ranked(path, BODY)
     answer = got.json
-    assert [one["index"] for one in answer["results"]] == [1, 2, 0]
-    scores = [one["relevance_score"] for one in answer["results"]]
+    assert [result["index"] for result in answer["results"]] == [1, 2, 0]
+    scores = [result["relevance_score"] for result in answer["results"]]
     assert scores == pytest.approx([sigmoid(raw(DOCUMENTS[index])) for index in (1, 2, 0)])
-    assert {one.output for one in got.requests} == {PoolParams(use_head=True)}
-    n_tokens = sum(len(one.prompt_ids) for one in got.requests)
+    assert {request.output for request in got.requests} == {PoolParams(use_head=True)}
+    n_tokens = sum(len(request.prompt_ids) for request in got.requests)
     assert answer["usage"] == {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
     assert (answer["object"], answer["model"]) == ("list", "tiny")
     assert "document" not in answer["results"][0]
 
 
 def test_jinas_fields_are_honoured() -> None:
-    documents = [{"text": one, "id": {"of": "mine"}} for one in DOCUMENTS]
+    documents = [{"text": document, "id": {"of": "mine"}} for document in DOCUMENTS]
     body = {**BODY, "documents": documents, "top_n": 2, "return_documents": True}
     results = ranked("/v1/rerank", body).json["results"]
-    assert [(one["index"], one["document"]) for one in results] == [
+    assert [(result["index"], result["document"]) for result in results] == [
         (1, documents[1]),
         (2, documents[2]),
     ]
@@ -73,7 +73,7 @@ def test_coheres_form_cuts_documents_to_the_model() -> None:
     assert len(got.requests[0].prompt_ids) == 64
     answer = got.json
     assert answer["meta"]["api_version"] == {"version": "2"}
-    assert [one["index"] for one in answer["results"]] == [0, 1]
+    assert [result["index"] for result in answer["results"]] == [0, 1]
     got = ranked("/v2/rerank", {**long, "max_tokens_per_doc": 7})
     n_query = len(TOKENIZER.encode("Hello", False))
     assert len(got.requests[0].prompt_ids) == n_query + 7
@@ -85,7 +85,7 @@ def test_coheres_form_cuts_documents_to_the_model() -> None:
 
 def test_the_form_of_text_embeddings_inference_is_a_list() -> None:
     body: dict[str, Any] = {"query": "Hello", "texts": DOCUMENTS}
-    scores = [sigmoid(raw(one)) for one in DOCUMENTS]
+    scores = [sigmoid(raw(document)) for document in DOCUMENTS]
     assert ranked("/rerank", body).json == [
         {"index": index, "score": pytest.approx(scores[index])} for index in (1, 2, 0)
     ]
@@ -148,17 +148,17 @@ def test_a_model_that_ranks_nothing_says_so() -> None:
 def test_score_takes_one_text_with_many_or_pairs(first: str, second: str) -> None:
     for path, texts in (("/score", "Hello"), ("/v1/score", ["Hello"] * 3)):
         got = ranked(path, {first: texts, second: DOCUMENTS})
-        assert [one["index"] for one in got.json["data"]] == [0, 1, 2]
-        scores = [one["score"] for one in got.json["data"]]
-        assert scores == pytest.approx([sigmoid(raw(one)) for one in DOCUMENTS])
-        assert {one["object"] for one in got.json["data"]} == {"score"}
+        assert [item["index"] for item in got.json["data"]] == [0, 1, 2]
+        scores = [item["score"] for item in got.json["data"]]
+        assert scores == pytest.approx([sigmoid(raw(document)) for document in DOCUMENTS])
+        assert {item["object"] for item in got.json["data"]} == {"score"}
     error = ranked("/score", {first: ["x", "y"], second: DOCUMENTS}).refusal()
     assert error["param"] == first
     assert ranked("/score", {first: "x"}).refusal()["param"] == "queries"
 
 
 def vectors_of(request: GenerationRequest) -> list[list[float]]:
-    """Of length 1, in the direction of the number of tokens."""
+    """Returns a vector of length 1, in the direction of the number of tokens."""
     assert isinstance(request.output, PoolParams)
     assert request.output.normalize == 2
     angle = len(request.prompt_ids) / 10
@@ -170,12 +170,12 @@ def test_an_embedding_model_ranks_by_cosines_with_its_own_prompts() -> None:
     query, *documents = got.requests
     assert query.prompt_ids == tuple(TOKENIZER.encode("Hello Hello", True))
     assert documents[0].prompt_ids == tuple(TOKENIZER.encode("how x", True))
-    angles = [len(one.prompt_ids) / 10 for one in got.requests]
+    angles = [len(request.prompt_ids) / 10 for request in got.requests]
     cosines = {index: math.cos(angles[0] - angle) for index, angle in enumerate(angles[1:])}
     results = got.json["results"]
-    assert [one["index"] for one in results] == sorted(cosines, key=lambda i: -cosines[i])
-    for one in results:
-        assert one["relevance_score"] == pytest.approx(cosines[one["index"]], abs=1e-6)
+    assert [result["index"] for result in results] == sorted(cosines, key=lambda i: -cosines[i])
+    for result in results:
+        assert result["relevance_score"] == pytest.approx(cosines[result["index"]], abs=1e-6)
 
 
 def test_late_interaction_takes_the_nearest_token_of_each() -> None:
@@ -185,7 +185,7 @@ def test_late_interaction_takes_the_nearest_token_of_each() -> None:
     texts = {n: "x" * n for n in (1, 2, 3)}
     body = {"query": texts[1], "documents": [texts[2], texts[3]]}
     results = asked("/rerank", body, late, script).json["results"]
-    scores = {one["index"]: one["relevance_score"] for one in results}
+    scores = {result["index"]: result["relevance_score"] for result in results}
     # Of the query's tokens two lie on one axis, and one on the other one, which both texts have.
     assert scores == {0: pytest.approx(1 / 3), 1: pytest.approx((0.6 + 0.6 + 1) / 3)}
 
@@ -210,7 +210,7 @@ def test_a_generator_with_yes_and_no_judges_in_its_template() -> None:
         "<|im_start|>user\n<Instruct>: Find greetings\n<Query>: Hello\n<Document>: x<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-    scores = {one["index"]: one["relevance_score"] for one in got.json["results"]}
+    scores = {result["index"]: result["relevance_score"] for result in got.json["results"]}
     for index, request in enumerate(got.requests):
         assert scores[index] == pytest.approx(sigmoid(len(request.prompt_ids) / 1000))
 
@@ -241,10 +241,10 @@ def test_classes_have_labels_and_probabilities() -> None:
     script = pools(lambda request: [[0.0, math.log(3), 0.0]])
     for path in ("/classify", "/v1/classify"):
         got = asked(path, {"input": ["Hello", "x"]}, known(CLASSIFIES), script)
-        assert [one["index"] for one in got.json["data"]] == [0, 1]
-        for one in got.json["data"]:
-            assert (one["label"], one["num_classes"]) == ("fair", 3)
-            assert one["probs"] == pytest.approx([0.2, 0.6, 0.2])
+        assert [item["index"] for item in got.json["data"]] == [0, 1]
+        for item in got.json["data"]:
+            assert (item["label"], item["num_classes"]) == ("fair", 3)
+            assert item["probs"] == pytest.approx([0.2, 0.6, 0.2])
     body = {"input": "Hello", "use_activation": False}
     logits = asked("/classify", body, known(CLASSIFIES), script).json["data"][0]["probs"]
     assert logits == pytest.approx([0.0, math.log(3), 0.0])

@@ -98,12 +98,16 @@ def test_a_call_is_of_the_kind_of_its_tool(
     assert body["tools"][0]["type"] == tool["type"]
     added = {"type": "additional_tools", "role": "developer", "tools": [tool]}
     events = streamed(says(text, size=size), input=[added, user("x")])
-    [done] = [one["item"] for one in events if one["type"] == "response.output_item.done"]
+    [done] = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     assert {name: value for name, value in done.items() if name not in named} == item
     if "input" in item:
-        deltas = [one for one in events if one["type"] == "response.custom_tool_call_input.delta"]
-        assert "".join(one["delta"] for one in deltas) == item["input"]
-        [end] = [one for one in events if one["type"] == "response.custom_tool_call_input.done"]
+        deltas = [
+            event for event in events if event["type"] == "response.custom_tool_call_input.delta"
+        ]
+        assert "".join(delta["delta"] for delta in deltas) == item["input"]
+        [end] = [
+            event for event in events if event["type"] == "response.custom_tool_call_input.done"
+        ]
         assert (end["input"], end["item_id"]) == (item["input"], done["id"])
 
 
@@ -119,7 +123,7 @@ def test_names_of_two_namespaces_are_apart() -> None:
     clash = {**LIST, "name": "mcp__files__list"}
     body = whole(says(calls("mcp__files__list_2", {})), tools=[WEATHER, other, clash])
     assert body["output"][0]["namespace"] == "mcp__files"
-    assert [one["name"] for one in body["tools"]] == [
+    assert [tool["name"] for tool in body["tools"]] == [
         "mcp__weather",
         "mcp__files",
         "mcp__files__list",
@@ -213,13 +217,13 @@ def test_what_a_search_has_found_are_tools_from_then_on() -> None:
     assert 'tool_search={"query": "q"}' in prompt
     assert "Found tools: mcp__weather__list" in prompt
     body = whole(says(calls("mcp__weather__list", {})), input=history, tools=tools)
-    assert [one.get("name", one["type"]) for one in body["tools"]] == [
+    assert [tool.get("name", tool["type"]) for tool in body["tools"]] == [
         "tool_search",
         "mcp__weather",
     ]
     assert body["output"][0]["namespace"] == "mcp__weather"
     alone = whole(says("x"), tools=[deferred])
-    assert [one["name"] for one in alone["tools"]] == ["found"]
+    assert [tool["name"] for tool in alone["tools"]] == ["found"]
 
 
 HOSTED: list[dict[str, Any]] = [
@@ -261,7 +265,7 @@ def test_all_items_of_clients_come_again_from_the_store() -> None:
         second = await ask({"input": "y", "previous_response_id": first["id"], "tools": [PATCH]})
         listed = await ask({}, f"/v1/responses/{second.json()['id']}/none")
         assert listed.status_code == 404
-        return prompt_of(engine.requests[1], TOOLED), [one["type"] for one in first["output"]]
+        return prompt_of(engine.requests[1], TOOLED), [entry["type"] for entry in first["output"]]
 
     text = calls("apply_patch", {"input": TEXT})
     prompt, kinds = talk(says(text), TOOLED, asks=asks)

@@ -80,7 +80,7 @@ def test_a_conversation_outlives_its_beginning() -> None:
         await store.put(new("second", recalled=recalled))
         assert not await has(store, "first")
         found = await store.recall(Wanted(previous="second"), lambda n_bytes: None)
-        assert [one.id for one in found.earlier] == ["msg_first", "msg_second"]
+        assert [entry.id for entry in found.earlier] == ["msg_first", "msg_second"]
 
     run(work())
 

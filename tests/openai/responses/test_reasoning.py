@@ -68,8 +68,8 @@ def test_a_thought_is_its_own_summary() -> None:
 
 def test_a_summary_streams_as_openais() -> None:
     events = streamed(says(f"<think>{THOUGHT}</think>Fine.", size=99), **SUMMARY)
-    of_thought = [one for one in events if one.get("output_index") == 0]
-    assert [one["type"].removeprefix("response.") for one in of_thought] == [
+    of_thought = [event for event in events if event.get("output_index") == 0]
+    assert [event["type"].removeprefix("response.") for event in of_thought] == [
         "output_item.added",
         "reasoning_summary_part.added",
         "reasoning_summary_text.delta",
@@ -79,14 +79,14 @@ def test_a_summary_streams_as_openais() -> None:
     ]
     added, *parts, done = of_thought
     assert (added["item"]["summary"], added["item"]["content"]) == ([], [])
-    assert {(one["summary_index"], one["item_id"]) for one in parts} == {(0, done["item"]["id"])}
+    assert {(part["summary_index"], part["item_id"]) for part in parts} == {(0, done["item"]["id"])}
     assert parts[-1]["part"] == done["item"]["summary"][0]
     assert "status" not in parts[-1]
 
 
 def test_a_summary_that_a_limit_cuts_is_incomplete() -> None:
     events = streamed(says(f"<think>{THOUGHT * 9}"), **SUMMARY, max_output_tokens=30)
-    [done] = [one for one in events if one["type"] == "response.reasoning_summary_part.done"]
+    [done] = [event for event in events if event["type"] == "response.reasoning_summary_part.done"]
     assert done["status"] == "incomplete"
     assert events[-1]["response"]["output"][0]["status"] == "incomplete"
 
@@ -112,15 +112,15 @@ def agents_history(output: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def test_an_agent_that_stores_nothing_here_loses_no_thought() -> None:
     async def asks(ask: Ask, engine: ScriptedEngine) -> list[str]:
         events = events_of(await ask({**AGENT, "input": [QUESTION]}))
-        ended = [one["item"] for one in events if one["type"] == "response.output_item.done"]
+        ended = [event["item"] for event in events if event["type"] == "response.output_item.done"]
         assert ended == events[-1]["response"]["output"]
-        assert [one["type"] for one in ended] == ["reasoning", "message", "function_call"]
+        assert [item["type"] for item in ended] == ["reasoning", "message", "function_call"]
         history = agents_history(ended)
         without_summary = [{**history[0], "summary": [], "content": None}, *history[1:]]
         for items in (history, without_summary):
             response = await ask({**AGENT, "input": [QUESTION, *items]})
             assert events_of(response)[-1]["type"] == "response.completed"
-        return [prompt_of(one, CALLER) for one in engine.requests[1:]]
+        return [prompt_of(request, CALLER) for request in engine.requests[1:]]
 
     summarized, encrypted = talk(says(ANSWER), CALLER, asks=asks)
     assert summarized == encrypted

@@ -77,7 +77,7 @@ def test_the_sdk_parses_what_it_asked_the_form_of() -> None:
 
 
 def test_the_sdks_own_items_come_back() -> None:
-    """As objects, as all of their fields, and with what it parsed in them."""
+    """They come as objects and as all of their fields, with what the SDK parsed in them."""
 
     async def asks(client: AsyncOpenAI) -> None:
         function = pydantic_function_tool(Place, name="weather")["function"]

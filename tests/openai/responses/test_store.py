@@ -86,19 +86,19 @@ def test_to_another_key_a_response_is_not_there() -> None:
             headers = {"x-api-key": "a"}
             made = (await client.post(RESPONSES, json=HELLO, headers=headers)).json()
             path = f"{RESPONSES}/{made['id']}"
-            for method, one in (
+            for method, target in (
                 ("GET", path),
                 ("GET", f"{path}/input_items"),
                 ("POST", f"{path}/cancel"),
                 ("DELETE", path),
             ):
-                assert await status(method, one, "b") == 404
+                assert await status(method, target, "b") == 404
             continued = {**HELLO, "previous_response_id": made["id"]}
             referred = {"input": [{"type": "item_reference", "id": made["output"][0]["id"]}]}
             for body, refused in ((continued, 400), (referred, 404)):
-                for one in (RESPONSES, f"{RESPONSES}/input_tokens"):
-                    assert await status("POST", one, "b", body) == refused
-                    assert await status("POST", one, "a", body) == 200
+                for target in (RESPONSES, f"{RESPONSES}/input_tokens"):
+                    assert await status("POST", target, "b", body) == refused
+                    assert await status("POST", target, "a", body) == 200
             assert await status("GET", path, "a") == 200
 
     asyncio.run(run())

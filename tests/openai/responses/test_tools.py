@@ -25,7 +25,7 @@ def test_what_openais_own_agent_sends_is_served() -> None:
         prompt_cache_key="k",
         client_metadata={"x-codex-installation-id": "i"},
     )
-    assert [one["name"] for one in body["tools"]] == ["patch", WEATHER["name"]]
+    assert [tool["name"] for tool in body["tools"]] == ["patch", WEATHER["name"]]
 
 
 def test_the_answer_and_the_log_say_what_is_not_in_the_prompt(
@@ -76,6 +76,6 @@ def test_tools_that_come_as_items_are_tools() -> None:
             additional(again),
         ],
     )
-    assert [one["name"] for one in body["tools"]] == ["clock", "weather"]
+    assert [tool["name"] for tool in body["tools"]] == ["clock", "weather"]
     assert body["tools"][1]["description"] == "Tells it better."
     assert body["output"][0]["type"] == "function_call"

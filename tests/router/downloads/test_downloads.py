@@ -54,8 +54,8 @@ class Folder:
         if not any(self.path.glob("*/config.json")):
             return {}
         presets = Sources(downloads=str(self.path)).read()
-        assert {one.source for one in presets} == {"download"}
-        return {one.settings.name: one.settings.path for one in presets}
+        assert {preset.source for preset in presets} == {"download"}
+        return {preset.settings.name: preset.settings.path for preset in presets}
 
     @property
     def states(self) -> dict[str, ModelState]:
@@ -67,7 +67,7 @@ class Folder:
                 await self.changes.wait(self.changes.version, 0.05)
 
     async def settled(self) -> None:
-        """Until no download runs, and nothing of one is left."""
+        """Waits until no download runs, and nothing of one is left."""
         left = self.path / PARTIAL
         await self.until(lambda: ModelState.DOWNLOADING not in self.states.values())
         await self.until(lambda: not left.exists() or not any(left.iterdir()))
@@ -94,7 +94,7 @@ def test_a_model_is_there_when_all_of_it_is_and_goes_when_it_is_deleted(
         await folder.settled()
         [(name, path)] = folder.listed.items()
         assert name == "org/whole"
-        files = {one.name: one.read_bytes() for one in await asyncio.to_thread(_within, path)}
+        files = {file.name: file.read_bytes() for file in await asyncio.to_thread(_within, path)}
         assert files == {
             name: WHOLE[name] for name in ("config.json", "tokenizer.json", "model.safetensors")
         }
@@ -111,8 +111,8 @@ def _within(path: str) -> list[Path]:
 
 
 def _progress(folder: Folder) -> float:
-    progress = [one.progress for one in folder.downloads.statuses]
-    return sum(one.value for one in progress if one is not None)
+    progress = [status.progress for status in folder.downloads.statuses]
+    return sum(entry.value for entry in progress if entry is not None)
 
 
 def test_a_cancelled_download_leaves_nothing(hub: Hub, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def with_adapters(model: str, *names: str) -> Preset:
 
 
 def ids(adapters: AdapterSet) -> dict[str, int]:
-    return {one.name: one.id for one in adapters.table.adapters}
+    return {adapter.name: adapter.id for adapter in adapters.table.adapters}
 
 
 class Notes:
@@ -58,7 +58,7 @@ class Router:
         self.commands = AdapterCommands(settings, self.registry, self._changed, self.notes)
 
     def take(self, *presets: Preset) -> None:
-        self.registry.take([(one, Resources()) for one in presets])
+        self.registry.take([(offer, Resources()) for offer in presets])
 
     def _changed(self, entry: ModelEntry) -> None:
         self.changed.append(entry.name)
@@ -72,7 +72,7 @@ class Router:
         return asyncio.run(self.commands.unload(name))
 
     def names(self, model: str = "a") -> list[str]:
-        return [one.name for one in self.registry[model].adapters.table.adapters]
+        return [adapter.name for adapter in self.registry[model].adapters.table.adapters]
 
 
 @pytest.fixture
@@ -98,10 +98,13 @@ def test_default_scales_are_of_the_adapters_named_and_0_of_all_others() -> None:
     adapters = AdapterSet()
     adapters.take([named("a", scale=3.0), named("b")])
     adapters.set_defaults({0: 0.5, 1: 0.0})
-    assert [(one.scale, one.default_scale) for one in adapters.table.adapters] == [(3, 0.5), (1, 0)]
+    assert [(adapter.scale, adapter.default_scale) for adapter in adapters.table.adapters] == [
+        (3, 0.5),
+        (1, 0),
+    ]
     before = adapters.table.version
     adapters.set_defaults({})
-    assert [one.default_scale for one in adapters.table.adapters] == [0, 0]
+    assert [adapter.default_scale for adapter in adapters.table.adapters] == [0, 0]
     assert adapters.table.version != before
 
 

@@ -1,4 +1,4 @@
-"""What is read from Serve's description of applications, and what of it is kept, without Ray."""
+"""Serve's description of applications: what is read from it, and what is kept, without Ray."""
 
 import inspect
 from dataclasses import replace
@@ -27,7 +27,7 @@ MODEL = ModelSettings(name="m", path="/m")
 
 
 def there(settings: ModelSettings, rank_cpus: float = 3.0) -> DeploymentInfo:
-    """As Serve keeps what was deployed when the cluster had other nodes."""
+    """Returns what Serve keeps of a deployment from when the cluster had other nodes."""
     return info_of(replicas_of(settings, rank_cpus))
 
 
@@ -104,7 +104,7 @@ def test_a_changed_model_keeps_the_replicas_that_load_has_called_for(
     settings = replace(MODEL, num_cpus=1, autoscaling=scaling)
     deploy(settings)
     redeploy(replace(settings, autoscaling=replace(scaling, downscale_delay_s=60)))
-    configs = [one._deployment_config.autoscaling_config for one in deployed]
+    configs = [deployment._deployment_config.autoscaling_config for deployment in deployed]
     assert [config.initial_replicas for config in configs] == [1, None]
     assert [config.downscale_delay_s for config in configs] == [300, 60]
 
@@ -119,11 +119,15 @@ def test_a_router_stays_while_serve_lists_it_and_does_not_stop_it() -> None:
         "openai": {"deployments": {}},
         "router": router,
     }
-    assert [is_current(one, applications) for one in ("old", "new", "gone")] == [False, True, False]
+    assert [is_current(replica_id, applications) for replica_id in ("old", "new", "gone")] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_serves_message_says_how_many_replicas_in_a_row_did_not_start() -> None:
-    """As the version of Serve that is installed writes it."""
+    """The message is as the installed version of Serve writes it."""
     said = inspect.getsource(DeploymentState)
     assert '"The deployment failed to start "' in said
     assert '"in a row.' in said
@@ -157,6 +161,9 @@ def test_what_was_deployed_before_the_router_is_of_a_graph_that_it_takes_over(
     }
     assert older_models("me", applications) == found
     (listed,) = models_in(applications).values()
-    assert [(one.replica_id, one.node) for one in listed.replicas] == [("a", "10.0.0.2"), ("b", "")]
+    assert [(replica.replica_id, replica.node) for replica in listed.replicas] == [
+        ("a", "10.0.0.2"),
+        ("b", ""),
+    ]
     assert listed.running == {"a"}
     assert older_models("gone", applications) == []

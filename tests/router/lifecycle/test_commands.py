@@ -1,4 +1,4 @@
-"""What the router decides when things happen at once, with Serve's part written down."""
+"""The router's decisions when things happen at once, with Serve's part written down."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ RUNNING = DeployedApplication(ApplicationStatus.RUNNING, running=frozenset("a"))
 
 
 class Serve:
-    """As the router meets it: tells what it is told to, and writes down what it is asked for."""
+    """Serve as the router meets it: tells what it is told to, and records what it is asked for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.applications: dict[str, DeployedApplication] = {}
@@ -73,7 +73,7 @@ async def started(file: Path, capacity: CapacitySettings | None = None) -> Lifec
 
 
 async def asked(fleet: Lifecycle, entry: ModelEntry) -> None:
-    """Until the commands that are under way have ended."""
+    """Waits until the commands that are under way have ended."""
     while fleet._commands._tasks:
         await asyncio.gather(*fleet._commands._tasks)
     fleet.check()
@@ -105,9 +105,9 @@ def test_a_start_says_that_it_takes_over_a_graph(
     write(tmp_path / "models.ini")
     serve.taken_over = older
     asyncio.run(started(tmp_path / "models.ini"))
-    said = [one for one in caplog.messages if "takes over" in one]
+    said = [message for message in caplog.messages if "takes over" in message]
     assert len(said) == len(older)
-    assert all("RAY_ADDRESS=local" in one for one in said)
+    assert all("RAY_ADDRESS=local" in message for message in said)
 
 
 def test_an_unload_counts_though_the_model_was_about_to_be_spared(
@@ -151,7 +151,7 @@ def test_settings_that_come_while_a_model_is_about_to_go_reach_it_when_it_stays(
         fleet._commands.evict(entry)
         await asked(fleet, entry)
         assert entry.state is ModelState.READY
-        assert [one.num_replicas for one in serve.deployed] == [1, 2]
+        assert [settings.num_replicas for settings in serve.deployed] == [1, 2]
 
     write(tmp_path / "models.ini")
     serve.applications = {"model-m": RUNNING}
@@ -222,7 +222,7 @@ def test_a_model_of_the_start_that_found_no_gpu_is_loaded_when_there_is_one(
                 await fleet.changes.wait(fleet.changes.version, 60)
         watching.cancel()
         await asked(fleet, entry)
-        assert [one.name for one in serve.deployed] == ["m"]
+        assert [settings.name for settings in serve.deployed] == ["m"]
 
     write(tmp_path / "models.ini", "num-gpus = 1\nload-on-startup = true")
     serve.limits = UNLIMITED._replace(gpus=0)

@@ -1,4 +1,4 @@
-"""What a model will take, estimated from its files and settings."""
+"""The resources that a model will take, estimated from its files and settings."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a model takes is known by its files, as its card says it once it is loaded."""
+"""A model's files tell which inputs it takes, as its card does once it is loaded."""
 
 import json
 from pathlib import Path

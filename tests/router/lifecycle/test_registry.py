@@ -250,8 +250,8 @@ def test_taking_the_sources_again_tells_what_changed() -> None:
     kept = registry["b"]
     offers = [preset("d"), preset("b", "alias"), preset("a", num_replicas=2)]
     changed = registry.take([(offer, Resources()) for offer in offers])
-    assert [one.name for one in changed] == ["a"]
-    assert [(one.name, one.is_removed) for one in registry] == [
+    assert [model.name for model in changed] == ["a"]
+    assert [(model.name, model.is_removed) for model in registry] == [
         ("d", False),
         ("b", False),
         ("a", False),
@@ -286,7 +286,7 @@ def test_an_autoscaled_model_holds_what_its_replicas_of_now_take() -> None:
     for running, target in (("ab", 2), ("ab", 5), ("abcdef", 5), ("a", 0)):
         model.observe(replace(RUNNING, running=frozenset(running), target=target), 1)
         held.append(model.holder(1))
-    assert [one.needs.gpus for one in held] == [2, 5, 6, 2]
+    assert [holder.needs.gpus for holder in held] == [2, 5, 6, 2]
     assert held[1].needs == Resources(cpus=10, gpus=5, gpu_bytes=500)
     assert held[1].extra == Resources(models=0, cpus=6, gpus=3, gpu_bytes=300)
 

@@ -40,7 +40,10 @@ stop-timeout = 2
 sleep-idle-seconds = 3    ; seconds
 """
     sections = parse_presets(text, FILE)
-    assert [(one.name, one.line) for one in sections.values()] == [("*", 3), ("user/small:Q8", 7)]
+    assert [(section.name, section.line) for section in sections.values()] == [
+        ("*", 3),
+        ("user/small:Q8", 7),
+    ]
     assert sections["*"].options.given() == {"context_length": 512, "max_running": 1}
     assert sections["user/small:Q8"].options.given() == {
         "model": "some/file",
@@ -260,7 +263,7 @@ def test_every_option_says_what_it_is() -> None:
     for table in (ModelOptions, ScalingOptions):
         for name, field in table.model_fields.items():
             assert field.description, name
-            assert all(isinstance(one, Ini) for one in field.metadata if hasattr(one, "names"))
+            assert all(isinstance(item, Ini) for item in field.metadata if hasattr(item, "names"))
 
 
 WORD = st.text("abcdefgh0123456789-_./", min_size=1, max_size=12)
@@ -327,4 +330,4 @@ def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
         place = str(error).removeprefix(f"{FILE}:").partition(":")[0]
         assert 1 <= int(place) <= text.count("\n") + 1
     else:
-        assert all(1 <= one.line <= text.count("\n") + 1 for one in sections.values())
+        assert all(1 <= section.line <= text.count("\n") + 1 for section in sections.values())

@@ -20,7 +20,7 @@ from tests.adapter_files import save_small_adapter
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """With two models, an adapter, and a folder of two models in it."""
+    """A folder with two models, an adapter, and a folder of two models in it."""
     for name in ("one", "two", "models/apple", "models/pear"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.json").write_text("{}")
@@ -97,20 +97,20 @@ def test_every_folder_with_a_configuration_is_a_model(base: Path) -> None:
     found = read(base, folder=True, num_cpus=3)
     assert list(found) == ["apple", "pear"]
     assert found["apple"].settings.path == str(base / "models" / "apple")
-    assert {one.settings.num_cpus for one in found.values()} == {3}
-    assert {(one.source, one.text) for one in found.values()} == {("folder", "")}
+    assert {preset.settings.num_cpus for preset in found.values()} == {3}
+    assert {(preset.source, preset.text) for preset in found.values()} == {("folder", "")}
 
 
 def test_presets_are_laid_over_the_models_of_a_folder(base: Path) -> None:
     text = "[*]\nc = 512\n[pear]\nnp = 2\n[apple2]\nmodel = models/apple\n"
     found = read(base, text, folder=True)
-    assert [(name, one.source) for name, one in found.items()] == [
+    assert [(name, preset.source) for name, preset in found.items()] == [
         ("pear", "preset"),
         ("apple2", "preset"),
         ("apple", "folder"),
     ]
     assert found["pear"].settings.path == str(base / "models" / "pear")
-    assert {one.settings.limits.context_length for one in found.values()} == {512}
+    assert {preset.settings.limits.context_length for preset in found.values()} == {512}
     assert found["apple"].text == "[apple]\nctx-size = 512\n\n"
     elsewhere = read(base, "[pear]\nmodel = one\n", folder=True)
     assert elsewhere["pear"].settings.path == str(base / "one")
@@ -132,7 +132,7 @@ def test_the_number_of_replicas_and_autoscaling_take_each_others_place(base: Pat
     assert (fixed.autoscaling, fixed.num_replicas) == (None, 3)
     scaling = ScalingOptions(min_replicas=2)
     found = read(base, text.replace("replicas = 2", "max-replicas = 3"), autoscaling=scaling)
-    scaled = [one.settings.autoscaling for one in found.values()]
+    scaled = [preset.settings.autoscaling for preset in found.values()]
     assert scaled == [Autoscaling(min_replicas=2, max_replicas=m) for m in (4, 3)]
 
 
@@ -215,11 +215,13 @@ def test_without_a_single_model_there_is_nothing_to_serve(base: Path) -> None:
 def test_adapters_that_requests_choose_are_read_and_replicas_are_not_told(base: Path) -> None:
     first = save_small_adapter(base / "served")
     (found,) = read(base, "[a]\nmodel = one\nlora-modules = x=served:2,y=./served\n").values()
-    assert [(one.name, one.path, one.scale) for one in found.served_adapters] == [
+    assert [(adapter.name, adapter.path, adapter.scale) for adapter in found.served_adapters] == [
         ("x", str(first), 2.0),
         ("y", str(first), 1.0),
     ]
-    assert {one.digest for one in found.served_adapters} == {read_adapter_info(str(first)).digest}
+    assert {adapter.digest for adapter in found.served_adapters} == {
+        read_adapter_info(str(first)).digest
+    }
     assert found.settings.adapters == ()
     assert parse_presets(found.text, base)["a"].options.lora_modules[0].scale == 2
 
@@ -230,7 +232,7 @@ def test_a_model_has_room_for_the_adapters_that_it_lists(base: Path) -> None:
         read(base, f"[a]\nmodel = one\n{line}\n")["a"].settings.limits
         for line in ("", "lora-modules = x=served", "max-loras = 3", "max-lora-rank = 64")
     ]
-    assert [(one.max_loras, one.max_lora_rank) for one in limits] == [
+    assert [(limit.max_loras, limit.max_lora_rank) for limit in limits] == [
         (0, 16),
         (8, 24),
         (3, 16),

@@ -80,7 +80,7 @@ def test_a_temperature_draws_cheaper_ones_more_often() -> None:
     candidates = [Candidate("a", overlap=100), Candidate("b", overlap=50), Candidate("c")]
     rng = random.Random(1)
     draws = [choose(candidates, 100, settings, rng) for _ in range(2000)]
-    counts = Counter(one.replica_id for one in draws if one)
+    counts = Counter(draw.replica_id for draw in draws if draw)
     assert counts["a"] > counts["b"] > counts["c"] > 0
 
 

@@ -76,7 +76,7 @@ def test_what_is_reported_as_evicted_attracts_nobody() -> None:
 def test_a_burst_spreads_over_idle_replicas() -> None:
     fleet = Fleet("abcd")
     chosen = [fleet.set.choose(prompt(n, 4), str(n)) for n in range(8)]
-    assert sorted(one for one in chosen if one) == sorted("abcd" * 2)
+    assert sorted(replica_id for replica_id in chosen if replica_id) == sorted("abcd" * 2)
 
 
 def test_a_burst_with_one_prefix_meets_on_one_replica_before_any_report() -> None:
@@ -272,8 +272,8 @@ def test_an_index_without_room_for_all_still_finds_most() -> None:
     trace = multi_turn(0, n=60, per_second=2.0)
     narrow = RoutingSettings(max_index_pages=1500)
     ample, cramped = (
-        simulate(trace, partial(PrefixAffine, settings=one), n_replicas=4, n_pages=4096, seed=0)
-        for one in (RoutingSettings(), narrow)
+        simulate(trace, partial(PrefixAffine, settings=routing), n_replicas=4, n_pages=4096, seed=0)
+        for routing in (RoutingSettings(), narrow)
     )
     assert cramped.hit_rate > 0.9 * ample.hit_rate
 

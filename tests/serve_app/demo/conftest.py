@@ -1,4 +1,4 @@
-"""What the tests of the demo share: a tokenizer made from a little of the corpus."""
+"""Fixtures of the demo's tests: a tokenizer made from a little of the corpus."""
 
 import pytest
 from transformers import PreTrainedTokenizerFast

@@ -1,4 +1,4 @@
-"""What the model is trained on is what the server renders, and the network is the one it runs."""
+"""The model is trained on what the server renders, in the network that the server runs."""
 
 import random
 from collections.abc import Iterator

@@ -77,10 +77,10 @@ def test_patches_are_labelled_with_what_is_drawn_there() -> None:
             assert not words or label.row == 1 + scenes.ROWS.index(words[0])
             assert not words or label.column == 1 + scenes.COLUMNS.index(words[-1])
     writing = labels(Writing("42", "red", "white", 0.5, 0.5, 0.5), GRID).view(GRID, GRID, -1)
-    row = [Label(*one) for one in dict.fromkeys(map(tuple, writing[GRID // 2].tolist()))]
-    read = [(one.thing, one.order, one.all) for one in row if one.thing]
+    row = [Label(*values) for values in dict.fromkeys(map(tuple, writing[GRID // 2].tolist()))]
+    read = [(patch.thing, patch.order, patch.all) for patch in row if patch.thing]
     assert read == [(THINGS["4"], 1, 2), (THINGS["2"], 2, 2)]
-    assert all(one[LINE : LINE + 3] == (5, 3, 0) for one in row if one.thing)
+    assert all(patch[LINE : LINE + 3] == (5, 3, 0) for patch in row if patch.thing)
     bars = labels(Bars(("red", "blue"), (1.0, 0.3), "white", False), GRID).view(GRID, GRID, -1)
     assert set(bars[2, :, 1].tolist()) == {0, SHADES["red"]}
     assert set(bars[6, :, 1].tolist()) == {0, SHADES["red"], SHADES["blue"]}
@@ -128,7 +128,7 @@ def test_what_is_asked_for_a_score_is_never_shown(lessons: list[Lesson]) -> None
 
 
 def held_things(scene: scenes.Scene) -> list[str]:
-    """What decides on which side a picture is."""
+    """Returns the things that decide whether a picture is held out for evaluation."""
     match scene:
         case Shapes():
             return [item.name for item in scene.items]

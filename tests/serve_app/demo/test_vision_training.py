@@ -1,4 +1,4 @@
-"""What training computes is what transformers computes from the files that it leaves."""
+"""Training computes what transformers computes from the files that it leaves."""
 
 from itertools import islice
 from pathlib import Path
@@ -63,7 +63,7 @@ def network() -> SightNetwork:
 
 @pytest.fixture(scope="module")
 def batch(tokenizer: PreTrainedTokenizerFast) -> Packed:
-    """Of chats with one question each, without a system prompt."""
+    """A batch of chats with one question each, without a system prompt."""
     made = packed(tokenizer, TOWER, SEED, 4)
     assert made.ids.shape[1] == CHATS
     assert len(made.begin) == 2

@@ -1,4 +1,4 @@
-"""What a client says is in the prompt, whatever a template leaves out without a word."""
+"""Everything that a client says is in the prompt, whatever a template silently leaves out."""
 
 from collections.abc import Mapping
 
@@ -41,7 +41,7 @@ ONLY_PARTS_STRICT = (
 
 def talk(*spoken: str) -> list[Mapping[str, object]]:
     names = {"d": "developer", "s": "system", "u": "user", "a": "assistant"}
-    return [{"role": names[one[0]], "content": one} for one in spoken]
+    return [{"role": names[text[0]], "content": text} for text in spoken]
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,9 @@ def test_a_model_that_takes_no_instructions_is_told_of_its_tools() -> None:
 
 
 def calls(*ids: str) -> list[dict[str, object]]:
-    return [{"id": one, "function": {"name": f"f{one}", "arguments": {}}} for one in ids]
+    return [
+        {"id": call_id, "function": {"name": f"f{call_id}", "arguments": {}}} for call_id in ids
+    ]
 
 
 def test_where_a_template_takes_one_call_a_message_each_has_its_own() -> None:
@@ -196,7 +198,7 @@ def test_where_a_template_shows_ids_alone_they_name_the_function() -> None:
     messages: list[Mapping[str, object]] = [
         *CALLED,
         {"role": "assistant", "content": "", "tool_calls": [own, odd, CALL]},
-        *({**again, "tool_call_id": one["id"]} for one in (own, odd, CALL)),
+        *({**again, "tool_call_id": call["id"]} for call in (own, odd, CALL)),
     ]
     first, *later = ["functions.f:0", "functions.f:1", "functions.f:2", "functions.f:3"]
     assert prompt(BY_ID, messages).split("|")[1:-1] == [first, first, *later, *later]

@@ -1,4 +1,4 @@
-"""What fills a template is text, whatever the template does with it, for any tokenizer."""
+"""Text that fills a template stays text, whatever the template does with it, for any tokenizer."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ PLAIN_MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<td>", "  
 def thinking() -> Tokenizer:
     """The marks of thoughts and calls are no special tokens, as in Qwen 3."""
     made = Tokenizer.from_str(byte_level().to_str())
-    made.add_tokens([AddedToken(one, normalized=False) for one in PLAIN_MARKS])
+    made.add_tokens([AddedToken(mark, normalized=False) for mark in PLAIN_MARKS])
     return made
 
 
@@ -38,9 +38,9 @@ def tokens(
     talk = Conversation(messages=messages, tools=tools, **fields)
     ids = prepare_prompt(talk, of, tokenizer).ids
     return [
-        str(tokenizer.added_tokens[str(one)]["content"])
-        for one in ids
-        if str(one) in tokenizer.added_tokens
+        str(tokenizer.added_tokens[str(token_id)]["content"])
+        for token_id in ids
+        if str(token_id) in tokenizer.added_tokens
     ]
 
 
@@ -157,7 +157,7 @@ def unigram() -> Tokenizer:
         ("<s>", 0.0),
         ("</s>", 0.0),
         ("<unk>", 0.0),
-        *((f"{one}", -9.0) for one in "</s>|imendstart_\nusrytv▁"),
+        *((f"{char}", -9.0) for char in "</s>|imendstart_\nusrytv▁"),
     ]
     made = Tokenizer(models.Unigram(list(dict(pieces).items()), unk_id=2))
     made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
@@ -171,7 +171,7 @@ def merging() -> Tokenizer:
     vocabulary = ["<unk>", "<", "s", ">", "a", "▁", "<s", "<s>"]
     made = Tokenizer(
         models.BPE(
-            {one: at for at, one in enumerate(vocabulary)},
+            {piece: at for at, piece in enumerate(vocabulary)},
             [("<", "s"), ("<s", ">")],
             unk_token="<unk>",
         )

@@ -1,4 +1,4 @@
-"""What a chat template takes from who renders it is told from what it only says."""
+"""The variables that a chat template takes are told from the words that it only says."""
 
 import pytest
 

@@ -104,7 +104,7 @@ def test_granite_3_2_thinks_behind_a_sentence() -> None:
 
 def test_results_stand_where_the_template_looks_for_them() -> None:
     names = {"1": "get_weather", "2": "ping"}
-    results = [{**one, "name": names[str(one["tool_call_id"])]} for one in RESULTS]
+    results = [{**result, "name": names[str(result["tool_call_id"])]} for result in RESULTS]
     calls = "|assistant<|tool_call>get_weather<|tool_call>ping"
     said, shown = "|assistant:I'll look.", calls + '>ping=pong>get_weather="20 °C":'
     turns: list[tuple[list[Message], str]] = [

@@ -1,4 +1,4 @@
-"""What a reply costs grows with its length, and no more is held of it than may be needed."""
+"""The cost of a reply grows with its length, and no more of it is held than may be needed."""
 
 import sys
 from collections.abc import Sequence

@@ -32,7 +32,7 @@ def test_two_calls_may_be_written_as_their_family_writes_them(table: Table, mark
 def test_an_answer_in_a_form_may_be_where_its_family_has_answers(
     dialect: str, before: str, after: str
 ) -> None:
-    [table] = [one for one in TABLES if one.dialect == dialect]
+    [table] = [candidate for candidate in TABLES if candidate.dialect == dialect]
     talked = talk(table, "tokens", tools=(), answer=from_json_schema({"type": "integer"}, "p"))
     assert talked.heard(talked.written(f"{before}5{after}")).content == "5"
     assert talked.heard(talked.written("5")).content == "5"

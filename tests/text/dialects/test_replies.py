@@ -83,7 +83,7 @@ class Talk:
     def heard(self, ids: list[int]) -> Reply:
         parser, kept = self.prompt.parser(), self.prompt.kept_specials
         _, reads, _ = reader(self.tokenizer)
-        text = b"".join(reads.text_bytes(one, one not in kept) for one in ids)
+        text = b"".join(reads.text_bytes(token_id, token_id not in kept) for token_id in ids)
         return fold_reply([*parser.push(text.decode("utf-8", "replace")), *parser.finish()])
 
     def says(self, text: str, tokenizer: Tokenizer | None = None) -> tuple[HeldReply, list[int]]:
@@ -99,7 +99,7 @@ class Talk:
         while left:
             possible = tempted(self.tokenizer, left, [*held.allowed()])
             assert possible, left
-            ids.append(next(one for one in possible if held.say(one)))
+            ids.append(next(token_id for token_id in possible if held.say(token_id)))
             left = left[len(reads.token_bytes(ids[-1])) :]
         return ids
 
@@ -140,9 +140,9 @@ def spellings(tokenizer: Tokenizer) -> dict[bytes, list[int]]:
     """The tokens of each text."""
     found: dict[bytes, list[int]] = {}
     _, reads, end = reader(tokenizer)
-    for one in range(tokenizer.get_vocab_size()):
-        if one != end and reads.token_bytes(one):
-            found.setdefault(reads.token_bytes(one), []).append(one)
+    for token_id in range(tokenizer.get_vocab_size()):
+        if token_id != end and reads.token_bytes(token_id):
+            found.setdefault(reads.token_bytes(token_id), []).append(token_id)
     return found
 
 
@@ -151,7 +151,7 @@ def tempted(tokenizer: Tokenizer, bait: bytes, allowed: Sequence[int]) -> list[i
     known = spellings(tokenizer)
     longest = min(max(map(len, known)), len(bait))
     texts = [bait[:length] for length in range(longest, 0, -1)]
-    return [one for text in texts for one in known.get(text, []) if one in allowed]
+    return [token_id for text in texts for token_id in known.get(text, []) if token_id in allowed]
 
 
 class Liar:
@@ -174,7 +174,7 @@ class Liar:
         wanted = tempted(self._tokenizer, self._bait, allowed)
         if not wanted or (self._rng.random() < WANDERS and not late):
             self._bait = self._bait[1:]
-            others = [one for one in allowed if one != end]
+            others = [token_id for token_id in allowed if token_id != end]
             return int(self._rng.choice(others or [end]))
         chosen = wanted[-1 if self._rng.random() < SPELLS else 0]
         _, reads, _ = reader(self._tokenizer)
@@ -302,7 +302,7 @@ def test_a_mark_that_is_spelled_out_is_no_way_around(table: Table, marks: str) -
 
 
 def test_text_may_stand_in_the_frame_that_its_model_has_for_it() -> None:
-    [table] = [one for one in TABLES if one.dialect == "command"]
+    [table] = [candidate for candidate in TABLES if candidate.dialect == "command"]
     held = talk(table, "tokens")
     reply, said = held.says(f"{FRAME[0]}Yes.{FRAME[1]}")
     assert len(said) < len("Yes.") + 3
@@ -371,7 +371,7 @@ REQUIRED = {
 
 @pytest.mark.parametrize("name", REQUIRED)
 def test_a_schema_that_no_grammar_holds_matters_to_strict_tools_alone(name: str) -> None:
-    [table] = [one for one in TABLES if one.dialect == name]
+    [table] = [candidate for candidate in TABLES if candidate.dialect == name]
     odd = Tool("ping", "", {"properties": {"at": {"uniqueItems": True}}, "required": ["at"]})
     held = talk(table, "text", tools=(odd,), parallel=False)
     call_text, parameter = REQUIRED[name]

@@ -1,4 +1,4 @@
-"""What begins the grammar of calls is what the parser takes for a call, wherever tokens are cut."""
+"""The grammar of calls begins at what the parser takes for a call, wherever tokens are cut."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from tests.text.dialects.transcripts import Table
 def test_the_search_finds_what_the_parser_takes_for_a_call(
     table: Table, marks: str, opened: bool
 ) -> None:
-    """Of texts at random, cut into tokens at random."""
+    """Texts and their cuts into tokens are random."""
     held = talk(table, marks, opened=opened)
     dialect, rng = DIALECTS[table.dialect], np.random.default_rng(7)
     assert held.prompt.triggers is not None
@@ -43,7 +43,9 @@ def test_the_search_finds_what_the_parser_takes_for_a_call(
     n_begun = 0
     for _ in range(tries(40, 1000)):
         chosen = [parts[rng.integers(len(parts))] for _ in range(rng.integers(1, 6))]
-        cut = [one[: rng.integers(len(one)) + 1] if rng.random() < 0.3 else one for one in chosen]
+        cut = [
+            part[: rng.integers(len(part)) + 1] if rng.random() < 0.3 else part for part in chosen
+        ]
         text = "".join(cut)
         found, at = search(scanner, text.encode(), rng)
         assert (found, at) == search(scanner, text.encode(), rng)
@@ -94,7 +96,7 @@ def test_no_mark_hides_another_one(table: Table) -> None:
     assert triggers is not None
     for mode in triggers.modes:
         for marks in ([mark for mark, _ in mode.marks], [mark for mark, _ in mode.compact]):
-            pairs = [(one, other) for one in marks for other in marks if one != other]
+            pairs = [(mark, other) for mark in marks for other in marks if mark != other]
             if mode.otherwise is None:
                 assert not [pair for pair in pairs if pair[0] in pair[1][:-1]]
             else:

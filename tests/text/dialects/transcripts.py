@@ -1,4 +1,4 @@
-"""What tables of transcripts are made of, and the rows that every dialect's table has."""
+"""The parts of tables of transcripts, and the rows that every dialect's table has."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -173,5 +173,5 @@ def json_call(name: str, arguments: dict[str, object], key: str = "arguments") -
 
 
 def argument(value: object) -> str:
-    """As markup has it: strings as they are, all else as JSON."""
+    """Writes an argument as markup has it: strings as they are, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What a writer of grammars refuses, with the name of the field."""
+"""The refusal of a writer of grammars, with the name of the field."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Without `additionalProperties` an object has the properties that its schema names."""
+"""An object without `additionalProperties` has the properties that its schema names."""
 
 import json
 from typing import Any
@@ -78,7 +78,7 @@ def test_an_object_is_open_where_its_schema_says_so_or_is_one_of_several(name: s
 
 
 def test_what_is_required_beside_alternatives_may_be_in_none_of_them() -> None:
-    cat, dog = ({"properties": {one: {}}, "required": [one]} for one in ("cat", "dog"))
+    cat, dog = ({"properties": {name: {}}, "required": [name]} for name in ("cat", "dog"))
     schema = {"type": "object", "required": ["id"], "anyOf": [cat, dog]}
     grammar = from_json_schema(schema, "field")
     assert all(allows(grammar, text) for text in ('{"cat": 1, "id": 2}', '{"dog": 1, "id": 2}'))

@@ -127,7 +127,7 @@ NAMES = "root ::= " + " | ".join(f'"{n * 104_729:011d}"' for n in range(4000))
 
 
 def test_what_no_text_can_be_mistaken_for_is_a_terminal() -> None:
-    """Without them a mask takes fifty times as long."""
+    """A mask takes fifty times as long without terminals."""
     terminals = [line for line in lark_of(JSON).splitlines() if line.startswith("R")]
     assert len(terminals) == len(("string", "number", "ws"))
     assert "\nR0: " in lark_of(NAMES)
@@ -230,7 +230,7 @@ def written(expression: Expression) -> str:
 def ends(
     expression: Expression, rules: dict[str, Expression], text: str, starts: set[int]
 ) -> set[int]:
-    """Where an expression may end that begins at one of `starts`."""
+    """Returns the places where an expression that begins at one of `starts` may end."""
     match expression:
         case RuleReference(name):
             return ends(rules[name], rules, text, starts) if starts else set()
@@ -249,11 +249,11 @@ def ends(
                 found |= starts if times >= minimum else set()
             return found
         case Concatenation(inner):
-            for one in inner:
-                starts = ends(one, rules, text, starts)
+            for part in inner:
+                starts = ends(part, rules, text, starts)
             return starts
         case Alternation(inner):
-            return set().union(*(ends(one, rules, text, starts) for one in inner))
+            return set().union(*(ends(part, rules, text, starts) for part in inner))
 
 
 @settings(max_examples=50, deadline=None)

@@ -302,7 +302,7 @@ def test_a_grammar_that_is_too_long_is_refused() -> None:
 
 @pytest.mark.parametrize(("n", "nesting"), [(5000, 0), (3500, 1), (250, 90)])
 def test_no_schema_overflows_the_stack(n: int, nesting: int) -> None:
-    """In a process of its own: it would end with the process."""
+    """The schema is read in a process of its own: an overflow would end the process."""
     code = (
         "import json, sys; from deployments.text.grammar.grammar import from_json_schema, Refused\n"
         "try: from_json_schema(json.load(sys.stdin), 'field')\n"

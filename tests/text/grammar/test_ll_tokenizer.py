@@ -73,7 +73,7 @@ def test_a_control_token_of_a_grammar_is_that_token(kind: str) -> None:
         f'start: "<think>" <[{mark}]> <s> "x"'
     )}]}), log_level=0)  # fmt: skip
     forced = matcher.compute_ff_tokens()
-    assert [one for one in forced if one in (mark, token_id(source, "<s>"))] == forced[-3:-1]
+    assert [token for token in forced if token in (mark, token_id(source, "<s>"))] == forced[-3:-1]
     assert forced[-3:-1] == [mark, token_id(source, "<s>")]
     assert tokenizer.decode_bytes(forced[:-3]) == b"<think>"
 

@@ -1,4 +1,4 @@
-"""What a reference of a schema names is found, in whichever way it is written."""
+"""The target of a schema's reference is found, in whichever way it is written."""
 
 from collections.abc import Callable
 from urllib.parse import quote

@@ -155,9 +155,9 @@ def test_the_cache_builds_once_and_is_bounded() -> None:
     cache = TokenizerCache(capacity=2 * len(cards[0].tokenizer_json))
     first = cache.get(cards[0])
     assert cache.get(card(chat_template="0", name="another")) is first
-    for one in cards:
-        cache.get(one)
-    assert [cache.holds(one) for one in cards] == [False, True, True]
+    for entry in cards:
+        cache.get(entry)
+    assert [cache.holds(entry) for entry in cards] == [False, True, True]
 
 
 class Slow(tuple[tuple[str, str], ...]):

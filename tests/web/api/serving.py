@@ -58,7 +58,7 @@ class Api:
         return answer
 
     async def until_waiting(self, n_waiting: int, owner: str = "") -> None:
-        """So many requests wait for changes."""
+        """Waits until so many requests wait for changes."""
         for _ in range(100_000):
             if len(self.opener.store.waits._waiting.get(owner, ())) == n_waiting:
                 return

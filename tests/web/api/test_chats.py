@@ -107,8 +107,13 @@ def test_what_was_deleted_stays_deleted(url: str) -> None:
                 gone = await api.ask("DELETE", f"/chats/{CHAT}/messages/{identifier(2)}")
                 assert (gone.status_code, gone.content) == (204, b"")
             found = await changes(api, f"since={since}")
-            assert {one["id"] for one in found["messages"]} == {identifier(2), identifier(3)}
-            assert all(one["deleted_at"] and "text" not in one for one in found["messages"])
+            assert {message["id"] for message in found["messages"]} == {
+                identifier(2),
+                identifier(3),
+            }
+            assert all(
+                message["deleted_at"] and "text" not in message for message in found["messages"]
+            )
             assert (await api.add(message_body(2, 1))).status_code == 200
             below = await api.add(message_body(1), message_body(5, 3))
             assert (below.status_code, error_of(below)["param"]) == (410, "messages[1].parent")
@@ -155,14 +160,14 @@ def test_writers_at_once_lose_nothing_and_each_hears_of_all(url: str) -> None:
             assert (await api.add_when_allowed(body)).status_code == 200
             page = await changes(api, f"since={since}")
             since = page["next"]
-            assert body["id"] in {one["id"] for one in page["messages"]}
+            assert body["id"] in {message["id"] for message in page["messages"]}
 
     async def run() -> None:
         async with served(url) as api:
             await api.add_chat()
             await asyncio.gather(*[device(api, number) for number in range(4)])
             found = (await changes(api))["messages"]
-            assert len({one["revision"] for one in found}) == len(found) == 20
+            assert len({message["revision"] for message in found}) == len(found) == 20
 
     asyncio.run(run())
 
@@ -176,8 +181,8 @@ def test_a_page_goes_on_where_the_last_one_ended(url: str) -> None:
             while True:
                 page = await changes(api, f"since={since}&limit=2")
                 assert page["revision"] == 6
-                ids += [one["id"] for one in page["chats"]] + [
-                    one["id"] for one in page["messages"]
+                ids += [chat["id"] for chat in page["chats"]] + [
+                    message["id"] for message in page["messages"]
                 ]
                 since = page["next"]
                 if not page["more"]:
@@ -193,7 +198,7 @@ def test_a_page_goes_on_where_the_last_one_ended(url: str) -> None:
 
 @pytest.mark.parametrize("others", [False, True])
 def test_who_waits_for_changes_hears_of_them(url: str, others: bool) -> None:
-    """Also of writes of another process, for which it looks again and again."""
+    """Writes of another process count too: the server looks for them again and again."""
 
     async def run() -> None:
         async with served(url) as api, served(url) as other:
@@ -204,7 +209,7 @@ def test_who_waits_for_changes_hears_of_them(url: str, others: bool) -> None:
             await api.until_waiting(1)
             await (other if others else api).add(message_body(1))
             found = await asyncio.wait_for(waits, 20)
-            assert [one["id"] for one in found["messages"]] == [identifier(1)]
+            assert [message["id"] for message in found["messages"]] == [identifier(1)]
 
     asyncio.run(run())
 

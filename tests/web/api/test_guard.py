@@ -63,14 +63,14 @@ def test_each_owner_has_chats_and_files_alone(url: str) -> None:
             await as_(api, "anna-1", "PUT", f"/files/{DIGEST}", content=DATA)
             # Another key of the same name is the same owner.
             found = (await as_(api, "anna-2", "GET", "/changes")).json()
-            assert ([one["title"] for one in found["chats"]], len(found["messages"])) == (
+            assert ([chat["title"] for chat in found["chats"]], len(found["messages"])) == (
                 ["anna-1"],
                 1,
             )
             assert (await as_(api, "anna-2", "GET", f"/files/{DIGEST}")).content == DATA
             for name in ("ben", "carl"):
                 found = (await as_(api, name, "GET", "/changes")).json()
-                titles = [one["title"] for one in found["chats"]]
+                titles = [chat["title"] for chat in found["chats"]]
                 assert (titles, found["messages"]) == (["ben"] if name == "ben" else [], [])
                 assert (await as_(api, name, "GET", f"/files/{DIGEST}")).status_code == 404
                 path = f"/chats/{CHAT}/messages/{identifier(1)}"
@@ -80,7 +80,7 @@ def test_each_owner_has_chats_and_files_alone(url: str) -> None:
             assert "anna-1" in exported
             assert "Message 1" in exported
             said = [(await as_(api, name, "GET", "/me")).json() for name in ("anna-2", "ben")]
-            assert [one["shared"] for one in said] == [False, False]
+            assert [answer["shared"] for answer in said] == [False, False]
             assert said[0]["owner"] == "anna"
             assert "ben" not in said[1]["owner"]
 
@@ -156,7 +156,7 @@ def test_writes_are_allowed_again_as_time_goes() -> None:
     rate = WriteRate(20, 1.0, clock=lambda: now[0])
 
     def allowed(client: str) -> int:
-        """How many writes, until it is refused."""
+        """Returns how many writes are allowed until one is refused."""
         for count in itertools.count():
             try:
                 rate.take(client)
@@ -193,8 +193,8 @@ def test_a_client_has_so_many_requests_at_once_and_their_slots_come_back(tmp_pat
             refused = await api.get("/me", **key("ben"))
             assert (refused.status_code, error_of(refused)["type"]) == (429, "rate_limit_error")
             assert (await api.get("/me", **key("carl"))).status_code == 200
-            for one in held:
-                one.cancel()
+            for task in held:
+                task.cancel()
             await asyncio.gather(*held, return_exceptions=True)
             for _ in range(5):  # each gives its slot back
                 assert (await api.get("/me", **key("ben"))).status_code == 200
@@ -217,7 +217,7 @@ def test_who_waits_leaves_its_client_all_other_requests(tmp_path: Path) -> None:
             assert (third.status_code, "wait" in error_of(third)["message"]) == (429, True)
             assert (await api.add(message_body(1))).status_code == 200
             answers = await asyncio.gather(*waits)
-            assert [one.status_code for one in answers] == [200, 200]
+            assert [answer.status_code for answer in answers] == [200, 200]
             assert (await api.get("/me")).status_code == 200
 
     asyncio.run(run())
@@ -240,7 +240,7 @@ def test_requests_that_are_cut_off_leave_the_store_as_it_was(url: str) -> None:
                 await asyncio.gather(asked, return_exceptions=True)
             assert (await api.add_when_allowed(message_body(1000))).status_code == 200
             found = (await api.get("/changes?limit=500")).json()
-            assert identifier(1000) in {one["id"] for one in found["messages"]}
+            assert identifier(1000) in {message["id"] for message in found["messages"]}
 
     asyncio.run(run())
 

@@ -65,7 +65,7 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(url: str) -> None:
         for number in range(tries(3, 20)):
             await killed.round(n_writes=5 + number)
             async with opened(url) as store:
-                found = {one["id"] for one in (await everything(store, EVERYBODY))[1]}
+                found = {message["id"] for message in (await everything(store, EVERYBODY))[1]}
             assert killed.acknowledged <= found
 
     asyncio.run(run())

@@ -34,10 +34,10 @@ def test_a_store_that_can_not_be_opened_is_tried_again(
             await api.add_chat()
 
     asyncio.run(run())
-    errors = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 1  # however often it was tried
     assert errors[0].startswith("Chats are kept in browsers only. store: ")
-    told = [one.getMessage() for one in caplog.records if one.name.endswith("opening")]
+    told = [record.getMessage() for record in caplog.records if record.name.endswith("opening")]
     assert "must have one replica" in told[-1]
 
 
@@ -60,7 +60,7 @@ def test_a_database_that_goes_away_leaves_who_asks_known_and_comes_back(tmp_path
 
 
 def test_nothing_of_chats_is_there_without_a_store() -> None:
-    found = {one.path: one for one in api_routes(None, OPEN)}
+    found = {route.path: route for route in api_routes(None, OPEN)}
     assert found.keys() == {"/ui/api/me"}
 
 

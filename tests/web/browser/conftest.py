@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def mcp_port() -> int:
-    """Of the MCP server that the page may ask; only the tests of it start one."""
+    """The port of the MCP server that the page may ask; only the tests of it start one."""
     return free_port()
 
 
@@ -55,7 +55,7 @@ def problems(server: Server) -> Problems:
 
 @pytest.fixture
 def key() -> str:
-    """Of an owner that has no chats yet."""
+    """The key of an owner that has no chats yet."""
     number = next(_NUMBERS)
     assert number < N_KEYS - 1
     return key_of(number)

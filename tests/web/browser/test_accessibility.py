@@ -42,5 +42,7 @@ def test_each_screen_has_its_names_and_nothing_that_axe_finds(
         for width, theme in itertools.islice(views, VIEWS_OF_EACH):
             page.set_viewport_size({"width": width, "height": HEIGHT[width]})
             page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-            found += [f"{name}, {theme}, {width} px: {one}" for one in page.evaluate(FIND)]
+            found += [
+                f"{name}, {theme}, {width} px: {violation}" for violation in page.evaluate(FIND)
+            ]
     assert not found, "\n".join(found)

@@ -34,7 +34,7 @@ def test_below_a_path_prefix(browser: Browser, server: Server, key: str) -> None
 
 
 def test_on_plain_http_by_a_name(browser: Browser, server: Server, key: str) -> None:
-    """Where the browser has no clipboard, no crypto.randomUUID and no locks."""
+    """The browser has no clipboard, no crypto.randomUUID and no locks there."""
     launched = browser.browser_type.launch(
         executable_path=find_chromium(),
         args=[*ARGUMENTS, f"--host-resolver-rules=MAP {NAME} 127.0.0.1"],

@@ -1,4 +1,4 @@
-"""What was written is never overwritten: editing and asking again make branches."""
+"""Messages are never overwritten: editing and asking again make branches."""
 
 import pytest
 from playwright.sync_api import Locator, expect
@@ -11,7 +11,7 @@ def branch(message: Locator, text: str) -> None:
 
 
 def confirm(screen: Screen) -> None:
-    """Where the page asks once more."""
+    """Confirms a deletion, as the page asks once more."""
     dialog = screen.role("alertdialog")
     dialog.get_by_role("button", name="Delete", exact=True).click()
     expect(dialog).to_have_count(0)

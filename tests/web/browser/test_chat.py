@@ -148,7 +148,7 @@ def test_without_a_network_a_draft_can_be_written_and_is_kept(
 
 
 def test_nothing_that_is_typed_is_lost(screen: Screen) -> None:
-    """While the page does not know yet whose chats it shows, and while a first question is sent."""
+    """Keys come while the page does not know whose chats it shows, and while a question is sent."""
     held: list[Route] = []
     screen.page.route("**/ui/api/me", lambda route: held.append(route))
     screen.page.reload()
@@ -232,7 +232,7 @@ def test_what_a_page_must_not_do_is_found(
     page.evaluate(f"() => {{ {does} }}")
 
     def is_found() -> bool:
-        return any(is_told in one for one in problems.unexpected())
+        return any(is_told in problem for problem in problems.unexpected())
 
     for _ in range(WAIT_MS // 50):
         if is_found():

@@ -33,7 +33,7 @@ def harbour(start: Callable[[], Starting]) -> Iterator[Harbour]:
 
 
 def add(screen: Screen, address: str, token: str, says: str) -> None:
-    """In the settings, which are left open."""
+    """Adds an MCP server in the settings, which are left open."""
     dialog = screen.open_settings("Tools")
     dialog.get_by_role("button", name="Add an MCP server", exact=True).click()
     for name, value in (("Name", "Harbour"), ("Address", address), ("Token", token)):

@@ -7,8 +7,8 @@ from tests.e2e.server import Server
 from tests.web.browser.driving.page import Problems
 from tests.web.browser.driving.screen import Screen
 
-LONG = " ".join(f"{one}," for one in range(1, 121)) + " done."
-LONGER = " ".join(f"{one}," for one in range(1, 261))
+LONG = " ".join(f"{number}," for number in range(1, 121)) + " done."
+LONGER = " ".join(f"{number}," for number in range(1, 261))
 BROKEN_OFF = "ERR_|Failed to load|Failed to fetch|network"
 
 

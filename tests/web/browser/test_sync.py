@@ -111,7 +111,7 @@ def test_nothing_is_lost_where_both_write_while_one_is_offline(
     for screen, other in ((mine, theirs), (theirs, mine)):
         expect(screen.chats).to_have_count(1)
         found = branches(screen, other, 3)
-        assert all(one in found for one in ("Paris", "Oslo", "Lisbon"))
+        assert all(city in found for city in ("Paris", "Oslo", "Lisbon"))
         shows_branch(other, 3, of=3)
     expect(mine.log).to_have_text(theirs.log.inner_text(), use_inner_text=True)
 

@@ -1,4 +1,4 @@
-"""What a model or a file says is text of a stranger: nothing of it runs, and it loads nothing."""
+"""Text of a model or a file is a stranger's: nothing of it runs, and it loads nothing."""
 
 import json
 from pathlib import Path
@@ -133,7 +133,7 @@ def _id(number: int) -> str:
 def lines() -> dict[str, object]:
     """A chat with all of it in every place."""
     chat = _id(1)
-    ids = [_id(10 + one) for one in range(4)]
+    ids = [_id(10 + number) for number in range(4)]
     common = {"attachments": [], "created_at": 1_760_000_000_000}
     call = {"id": "call-1", "name": NAME, "arguments": json.dumps({"path": ALL})}
     attachment = {

@@ -22,7 +22,7 @@ RENDERED = f"<|im_start|>user\n{TEXT}{{}}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def picture(seed: int, side: int) -> Image.Image:
-    """Of noise, which no format makes smaller: of 1,460 x 1,460 pixels, more than 6 MiB."""
+    """Draws noise, which no format makes smaller: 1,460 x 1,460 pixels take more than 6 MiB."""
     pixels = np.random.default_rng(seed).integers(0, 256, (side, side, 3))
     return Image.fromarray(pixels.astype(np.uint8))
 
@@ -32,7 +32,7 @@ LARGE, SMALL = picture(1, 1460), picture(2, 90)
 
 @pytest.fixture(scope="module")
 def told(presets: Path) -> dict[str, tuple[int, list[int]]]:
-    """What transformers says of each: the tokens of the prompt, and the answer's ids."""
+    """The number of prompt tokens and the answer's ids for each image, as transformers has them."""
     model, processor = load_seeing(presets.with_name("seeing"))
 
     def ask(image: Image.Image) -> tuple[int, list[int]]:
@@ -62,7 +62,9 @@ def chat(client: openai.OpenAI, file: bytes) -> Any:
 
 def n_encoded(server: Server) -> int:
     replicas: Sequence[Any] = server.http.get("/stats").json()["replicas"]
-    return sum(int(one["media_encoded"]) for one in replicas if one["model"] == "seeing")
+    return sum(
+        int(replica["media_encoded"]) for replica in replicas if replica["model"] == "seeing"
+    )
 
 
 def test_every_protocol_says_of_an_image_what_transformers_says(
@@ -95,7 +97,7 @@ def test_every_protocol_says_of_an_image_what_transformers_says(
             max_tokens=N,
             extra_body={"temperature": 0},
         )
-    assert "".join(one.text for one in message.content if one.type == "text") == said
+    assert "".join(block.text for block in message.content if block.type == "text") == said
     prompt = {
         "prompt_string": RENDERED.format("<__media__>"),
         "multimodal_data": [base64(file)],
@@ -124,7 +126,7 @@ def test_a_large_image_comes_whole_and_is_encoded_and_computed_once(
 def test_it_tells_that_it_sees_and_others_name_the_part_that_they_can_t_see(
     server: Server, client: openai.OpenAI
 ) -> None:
-    models = {one["id"]: one for one in server.http.get("/v1/models").json()["data"]}
+    models = {entry["id"]: entry for entry in server.http.get("/v1/models").json()["data"]}
     assert models["seeing"]["architecture"]["input_modalities"] == ["text", "image"]
     props = server.http.get("/props", params={"model": "seeing"}).json()
     assert props["modalities"]["vision"] is True

@@ -59,10 +59,10 @@ class Batch:
         self.new = [some(len(lengths), KV_HEADS, dim) for _ in "kv"]
 
     def attend(self, rows: list[int], **options: Any) -> Tensor:
-        """Of one new token each."""
+        """Returns the attention of one new token of each row."""
         ones = np.ones(len(rows), np.int64)
         step = plan_cpu_attention(self.storage, self.table[rows], self.lengths[rows], ones)
-        k, v = (one[rows] for one in self.new)
+        k, v = (new[rows] for new in self.new)
         return step.attend(0, self.q[rows], k, v, AttentionParams(0.3, **options))
 
     def expected(
@@ -79,7 +79,7 @@ class Batch:
             of[0][self.table[row]].flatten(0, 1)[begin:n].double()
             for of in (self.storage.k, self.storage.v)
         )
-        k, v = (one.repeat_interleave(len(q) // KV_HEADS, 1) for one in (k, v))
+        k, v = (tensor.repeat_interleave(len(q) // KV_HEADS, 1) for tensor in (k, v))
         scores = torch.einsum("hd,thd->ht", q.double(), k) * 0.3
         if softcap is not None:
             scores = torch.tanh(scores / softcap) * softcap
@@ -141,7 +141,7 @@ def test_single_tokens_share_a_step_with_chunks() -> None:
     new_len = np.array([1, n, 1])
     step = plan_cpu_attention(batch.storage, batch.table, batch.lengths, new_len)
     q = torch.cat([batch.q[:1], some(n, 4, DIM), batch.q[2:]])
-    k, v = (torch.cat([one[:1], some(n, KV_HEADS, DIM), one[2:]]) for one in batch.new)
+    k, v = (torch.cat([new[:1], some(n, KV_HEADS, DIM), new[2:]]) for new in batch.new)
     assert torch.equal(step.attend(0, q, k, v, AttentionParams(0.3))[[0, -1]], alone)
 
 
@@ -259,7 +259,7 @@ def test_a_prompt_in_chunks_attends_as_the_whole(window: int | None) -> None:
     chunks = [
         batch.attend_chunks([0], *ends[at : at + 2], window=window) for at in range(len(ends) - 1)
     ]
-    assert torch.equal(torch.cat([one for [one] in chunks]), whole[0])
+    assert torch.equal(torch.cat([output for [output] in chunks]), whole[0])
 
 
 @pytest.mark.usefixtures("chunk_kernels")

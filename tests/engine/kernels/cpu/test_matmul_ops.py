@@ -39,7 +39,7 @@ def int8(n_out: int, width: int) -> tuple[PackedWeight, Tensor]:
 def int4(n_out: int, width: int, group: int = 32) -> tuple[PackedWeight, Tensor]:
     numbers = torch.randint(0, 16, (n_out, width), dtype=torch.uint8)
     scales, least = (torch.rand(n_out, width // group) / 10).bfloat16(), some(n_out, width // group)
-    wide = (one.float().repeat_interleave(group, 1) for one in (scales, least))
+    wide = (per_group.float().repeat_interleave(group, 1) for per_group in (scales, least))
     return matmul_ops.pack_int4(numbers, scales, least), reduce(
         torch.add, (numbers * next(wide), *wide)
     )
@@ -114,7 +114,7 @@ def test_odd_inputs_are_never_dequantized() -> None:
 @needs_bfloat16
 @pytest.mark.parametrize("kind", MAKERS)
 def test_many_rows_are_multiplied_with_them(kind: str) -> None:
-    """As where the processor has instructions for that."""
+    """`max_kernel_rows` is set as where the processor has instructions for that."""
     packed, weight = MAKERS[kind](64, 96)
     linear = PackedQuantized(packed, (96, 64), some(64), max_kernel_rows=4)
     for rows in (4, 5):

@@ -1,5 +1,7 @@
-"""What adapters add by the kernels for GPUs, and by torch: to be called where Triton is
-interpreted."""
+"""The products that adapters add, by the kernels for GPUs and by torch.
+
+`added` is to be called where Triton is interpreted.
+"""
 
 import numpy as np
 import torch
@@ -19,7 +21,7 @@ def added(slots: list[int], new_len: list[int], dtype: str) -> tuple[float, bool
     torch.manual_seed(0)
     kind: torch.dtype = getattr(torch, dtype)
     like = torch.empty(0, dtype=kind)
-    targets = [one(N_IN, N_OUTS, N_SLOTS, 20, like) for one in (GpuTarget, Target)]
+    targets = [target_type(N_IN, N_OUTS, N_SLOTS, 20, like) for target_type in (GpuTarget, Target)]
     for slot in range(1, N_SLOTS + 1):
         for part, n_out in enumerate(N_OUTS):
             a, b = torch.randn(5 * slot, N_IN) / 24, torch.randn(n_out, 5 * slot) / 8

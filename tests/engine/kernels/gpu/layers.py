@@ -1,4 +1,4 @@
-"""What the kernels between a layer's products should come to, on whatever device."""
+"""Errors of the kernels between a layer's products, on whatever device."""
 
 from dataclasses import dataclass
 
@@ -54,13 +54,13 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
     q = rotary_and_store(qkv, turn.cos, turn.sin, used, *pages, stored, (1.0, 1.0))
     parts = torch.split(qkv.float(), [case.heads, case.kv_heads, case.kv_heads], 1)
     queries, keys = (_turned(case, parts[i], norms[i], turn) for i in range(2))
-    found = [one.flatten(0, 1).float() for one in pages]
+    found = [tensor.flatten(0, 1).float() for tensor in pages]
     rest = [i for i in range(16) if i not in slots[:-1].tolist()]
     return {
         "queries": _error(q, queries),
         "keys": _error(found[0][slots[:-1]], keys[:-1].to(kept)),
         "values": _error(found[1][slots[:-1]], parts[2][:-1].to(kept)),
-        "others": float(sum((one[rest] != 7).sum() for one in found)),
+        "others": float(sum((tensor[rest] != 7).sum() for tensor in found)),
     }
 
 

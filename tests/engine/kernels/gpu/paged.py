@@ -163,7 +163,7 @@ def _sinks(case: Case, device: str) -> Tensor | None:
 
 
 def error(case: Case, device: str = "cpu") -> float:
-    """Of the kernels, relative to the norm; inf where anything is no number."""
+    """Returns the error of the kernels, relative to the norm; all numbers must be finite."""
     layer = lay_out(case, device)
     out, expected = layer.attend().float(), layer.expected()
     assert out.isfinite().all()

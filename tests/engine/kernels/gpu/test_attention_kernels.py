@@ -154,7 +154,7 @@ def test_a_chunk_has_the_same_bits_from_one_program_and_from_one_for_each_split(
 ) -> None:
     assert interpreted(error, case) < DTYPES["float32"]
     alone, *shared = (interpreted(output, replace(case, multiprocessors=n)) for n in (1, 12, 1000))
-    assert all(torch.equal(alone, one) for one in shared)
+    assert all(torch.equal(alone, result) for result in shared)
 
 
 def test_tiles_are_split_that_are_longer_than_a_multiprocessors_share() -> None:

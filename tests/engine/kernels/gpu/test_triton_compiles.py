@@ -50,10 +50,10 @@ def compiled(
         {argument: types[argument] for argument in function.arg_names},
         constexprs={(function.arg_names.index(key),): value for key, value in constants.items()},
         attrs={
-            (one.num,): [["tt.divisibility", 16]]
-            for one in function.params
-            if types[one.name] not in ("constexpr", "fp32")
-            and not (one.do_not_specialize or one.do_not_specialize_on_alignment)
+            (parameter.num,): [["tt.divisibility", 16]]
+            for parameter in function.params
+            if types[parameter.name] not in ("constexpr", "fp32")
+            and not (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment)
         },
     )
     options = {"num_warps": warps, "num_stages": 3, "enable_fp_fusion": fused}

@@ -20,11 +20,11 @@ ARGUMENTS = ("--no-sandbox", "--disable-gpu")
 
 
 class NoBrowserError(Exception):
-    """Why none can be had."""
+    """The reason why no browser can be had."""
 
 
 def find_chromium() -> str:
-    """Where its program is. Raises NoBrowserError."""
+    """Returns the path of its program. Raises NoBrowserError."""
     if named := os.environ.get("MANTA_CHROMIUM"):
         if found := shutil.which(named):
             return found

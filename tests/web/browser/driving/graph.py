@@ -79,7 +79,7 @@ def running(folder: Path, connect_origins: Sequence[str] = ()) -> Iterator[Serve
     connect_origins: whom the page may ask beside it.
     """
     keys = folder / "keys"
-    keys.write_text("".join(f"owner-{one} {key_of(one)}\n" for one in range(N_KEYS)))
+    keys.write_text("".join(f"owner-{number} {key_of(number)}\n" for number in range(N_KEYS)))
     tools = folder / "tools"
     tools.mkdir()
     (tools / "notes.txt").write_text("The harbour opens at nine.\n")

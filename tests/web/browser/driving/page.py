@@ -47,7 +47,9 @@ class Problems:
         self._expected.append(re.compile(pattern))
 
     def unexpected(self) -> list[str]:
-        return [one for one in self._found if not any(e.search(one) for e in self._expected)]
+        return [
+            problem for problem in self._found if not any(e.search(problem) for e in self._expected)
+        ]
 
     def watch(self, context: BrowserContext) -> None:
         context.add_init_script(TELL_OF_REPORTS)

@@ -54,7 +54,7 @@ def proxied(url: str, prefix: str = "", answers: Answer = _answers_none) -> Iter
                 self.wfile.flush()
 
         def log_message(self, *_: object) -> None:
-            """Not into the output of tests."""
+            """Keeps the log out of the output of tests."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

@@ -31,7 +31,7 @@ class Screen:
         expect(self.button("New chat")).to_be_visible()
 
     def role(self, role: Any, name: str | re.Pattern[str] | None = None) -> Locator:
-        """By its whole name."""
+        """Finds what has the role and, if there is a name, the whole name."""
         if name is None:
             return self.page.get_by_role(role)
         return self.page.get_by_role(role, name=name, exact=True)
@@ -90,7 +90,7 @@ class Screen:
         return _body(asked.value)
 
     def wait_for_words(self, at_least: int = 2) -> None:
-        """Of the answer. Its article also says that the first ones are waited for."""
+        """Waits for the answer's words. Its article also says that the first are waited for."""
         words = re.compile(r"\w+" + r" \w+" * (at_least - 1))
         expect(self.answers.last.get_by_role("paragraph").first).to_contain_text(words)
 
@@ -122,7 +122,7 @@ class Screen:
     # What the model is made to say: the page's request gets fields that hold the model to it
 
     def next_answer(self, text: str | None = None, **fields: object) -> None:
-        """Of the next request that has no other yet. text: the whole answer."""
+        """Sets the answer to the next request that has no other yet. text: the whole answer."""
         if self._lines is None:
             self._lines = deque()
             self.page.route(CHATS, self._hold)
@@ -163,7 +163,7 @@ class Screen:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    """Of a chat; of other requests nothing."""
+    """Returns the body of a chat's request, and {} of any other one."""
     if not request.url.endswith("/v1/chat/completions"):
         return {}
     body: dict[str, Any] = json.loads(request.post_data or "{}")

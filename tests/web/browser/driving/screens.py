@@ -87,7 +87,7 @@ def settings(device: Device, width: int) -> Screen:
 
 
 def fleet(device: Device, width: int) -> Screen:
-    """While another device gets an answer, so that there is something to see."""
+    """Shows the fleet while another device gets an answer, so that there is something to see."""
     asking, screen = _device(device, width), _device(device, width)
     screen.open("./#/fleet")
     expect(screen.role("table", "Models").get_by_role("row").nth(1)).to_be_visible()
