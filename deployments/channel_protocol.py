@@ -31,7 +31,7 @@ class Join(NamedTuple):
     request: GenerationRequest
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """Bytes of a file of a sequence that is to join. They follow those of the file's last piece."""
 
     number: int
@@ -50,12 +50,12 @@ class Leave(NamedTuple):
 
 
 def encode_update(
-    joins: Sequence[Join], leaves: Sequence[Leave], pieces: Sequence[Piece] = ()
+    joins: Sequence[Join], leaves: Sequence[Leave], pieces: Sequence[FilePiece] = ()
 ) -> bytes:
     return pickle.dumps((joins, leaves, pieces), PICKLE_PROTOCOL)
 
 
-def decode_update(words: bytes) -> tuple[list[Join], list[Leave], list[Piece]]:
+def decode_update(words: bytes) -> tuple[list[Join], list[Leave], list[FilePiece]]:
     joins, leaves, pieces = pickle.loads(words)
     return joins, leaves, pieces
 
@@ -65,10 +65,10 @@ def needs_pieces(request: GenerationRequest) -> bool:
     return sum(len(file.data) for file in request.media) > PIECE_BYTES
 
 
-def cut_files(join: Join) -> Iterator[Piece]:
+def cut_files(join: Join) -> Iterator[FilePiece]:
     for index, file in enumerate(join.request.media):
         for at in range(0, len(file.data), PIECE_BYTES):
-            yield Piece(join.number, index, file.data[at : at + PIECE_BYTES])
+            yield FilePiece(join.number, index, file.data[at : at + PIECE_BYTES])
 
 
 def without_files(join: Join) -> Join:
@@ -91,7 +91,7 @@ def decode_burst(burst: bytes) -> Burst:
     return events
 
 
-def count_fitting(weights: Iterable[int], pieces: Sequence[Piece] = ()) -> int:
+def count_fitting(weights: Iterable[int], pieces: Sequence[FilePiece] = ()) -> int:
     """How many of the first weights fit into one message that has these pieces; without any at
     least one, however heavy it is."""
     n, total = 0, sum(len(piece.data) for piece in pieces) // BYTES_PER_WEIGHT

@@ -46,7 +46,7 @@ class KindRules:
     """How a model's prompts have media of one kind.
 
     marker: stands for one medium in a prompt that a template has made.
-    placeholder, placeholder_id: the token in whose places the vectors of a medium stand.
+    placeholder, placeholder_id: the token at whose positions the vectors of a medium stand.
     framed: the marker with what a template writes around it.
     """
 

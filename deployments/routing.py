@@ -1,4 +1,4 @@
-"""The question of an ingress to the router for each request, and the router's answer."""
+"""The query of an ingress to the router for each request, and the router's answer."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -47,7 +47,7 @@ class AdapterTable:
     version: str = ""
 
     @classmethod
-    def of(cls, adapters: Iterable[ServedAdapter]) -> "AdapterTable":
+    def from_adapters(cls, adapters: Iterable[ServedAdapter]) -> "AdapterTable":
         listed = tuple(sorted(adapters, key=lambda adapter: adapter.id))
         digest = blake2b(repr(listed).encode(), digest_size=8).hexdigest()
         return cls(listed, digest if listed else "")

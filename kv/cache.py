@@ -61,7 +61,7 @@ class CacheShape:
         return group_layers(self.layout)
 
     @cached_property
-    def max_held(self) -> tuple[int | None, ...]:
+    def max_pages_per_group(self) -> tuple[int | None, ...]:
         """The most pages that a sequence holds at once in each group; None: all of its pages."""
         new = self.max_new_tokens or self.max_tokens
         return tuple(
@@ -86,17 +86,17 @@ class CacheShape:
         """Pages of `n_tokens` tokens in one group."""
         return -(-n_tokens // self.page_size)
 
-    def pages_held(self, n_tokens: int) -> int:
+    def max_pages_of(self, n_tokens: int) -> int:
         """The most pages that a sequence of `n_tokens` tokens holds at once, in all groups."""
         n = self.pages_for(n_tokens)
-        return sum(n if most is None else min(n, most) for most in self.max_held)
+        return sum(n if most is None else min(n, most) for most in self.max_pages_per_group)
 
     def longest(self, n_pages: int) -> int:
         """Tokens of the longest sequence that `n_pages` pages hold; at most `max_tokens`."""
         low, high = 0, self.pages_for(self.max_tokens)  # in pages of a group
         while low < high:
             middle = (low + high + 1) // 2
-            fits = self.pages_held(middle * self.page_size) <= n_pages
+            fits = self.max_pages_of(middle * self.page_size) <= n_pages
             low, high = (middle, high) if fits else (low, middle - 1)
         return min(self.max_tokens, low * self.page_size)
 
@@ -115,9 +115,9 @@ class KVCache:
         self.groups = shape.groups
         self._windows = [n for n, group in enumerate(self.groups) if group.window is not None]
         # A page alone is no hit where a state has to stand behind it, or windows need others, too.
-        tells = not shape.has_states and not self._windows
+        publishes = not shape.has_states and not self._windows
         self.pool = PagePool(
-            shape.n_pages, len(self.groups), tells=tells, on_evict=self._page_is_gone
+            shape.n_pages, len(self.groups), publishes_pages=publishes, on_evict=self._page_is_gone
         )
         self.states: StateSlots | None = None
         self._hit_points: HitPoints | None = None
@@ -215,8 +215,8 @@ class KVCache:
         """Tokens of the task that were found in the cache, when it was admitted or since."""
         return self.table.cached_tokens(task_id)
 
-    def first_held(self, task_id: str, group: int) -> int:
-        """The first token of a task whose page in this group was not let go."""
+    def first_stored(self, task_id: str, group: int) -> int:
+        """The first token of a task whose page in this group was not freed out of the window."""
         return self.table.first_page(task_id, group) * self.shape.page_size
 
     def adopt(self, task_id: str, hashes: Sequence[bytes]) -> int:
@@ -245,7 +245,7 @@ class KVCache:
     def missing_in_all(self, task_ids: Sequence[str], n_tokens: Sequence[int]) -> int:
         """Pages that some tasks still lack, all together, to hold `n_tokens` [tasks] each."""
         n_pages = -(-np.array(n_tokens, dtype=np.int64) // self.shape.page_size)
-        return self.table.missing(task_ids, n_pages, self.shape.max_held)
+        return self.table.missing(task_ids, n_pages, self.shape.max_pages_per_group)
 
     def extend(self, task_id: str, n_tokens: int) -> bool:
         """Gives the task pages for `n_tokens` in all; False, and no change, when there are none.
@@ -290,25 +290,25 @@ class KVCache:
                     self.table.replace(task_id, index, shared, group)
         if self.states is not None and hashes:
             n_tokens = (first_page + len(hashes)) * self.shape.page_size
-            self.states.reach_border(task_id, n_tokens, first_page, hashes)
+            self.states.reach_boundary(task_id, n_tokens, first_page, hashes)
         if self._hit_points is not None:
             self._hit_points.extend(task_id, first_page, hashes)
 
-    def let_go(self, task_id: str, n_tokens: int) -> None:
+    def free_out_of_window(self, task_id: str, n_tokens: int) -> None:
         """Gives back the pages that no token behind the task's `n_tokens` computed ones attends
         to. They stay findable until evicted."""
         for number in self._windows:
             first = self.groups[number].first_needed(n_tokens) // self.shape.page_size
-            self.pool.free(self.table.let_go(task_id, number, first))
+            self.pool.free(self.table.free_out_of_window(task_id, number, first))
 
     def forget(self, task_id: str, hashes: Sequence[bytes]) -> None:
-        """Makes the task's pages unfindable: what was computed for it can't be trusted. Also those
-        that it has let go, so it takes the hashes of all of them, and maybe of more."""
+        """Makes the task's pages unfindable, with those freed out of the window: what was computed
+        for it can't be trusted. So it takes the hashes of all of them, and maybe of more."""
         hashes = hashes[: self.table.n_pages(task_id)]
         for group in range(len(self.groups)):
             self.pool.forget(hashes, group)
         if self.states is not None:
-            self.states.forget_border(task_id)
+            self.states.forget_boundary(task_id)
             self.states.drop_behind(hashes)
         if self._hit_points is not None:
             self._hit_points.forget(task_id, hashes)
@@ -336,9 +336,11 @@ class KVCache:
             assert all(task_id in self.states for task_id in self.table.task_ids())
         if self._hit_points is not None:
             self._hit_points.check()
-        held = Counter(self.table.references())
-        assert len(held) == self.pool.n_used, "pages in use that no task holds, or the reverse"
-        for page, count in held.items():
+        references = Counter(self.table.references())
+        assert len(references) == self.pool.n_used, (
+            "pages in use that no task holds, or the reverse"
+        )
+        for page, count in references.items():
             assert self.pool.allocator.references(page) == count, f"page {page} is miscounted"
 
     def _page_is_gone(self, page_hash: bytes) -> None:
@@ -392,5 +394,5 @@ class KVCache:
         lacking = self.shape.pages_for(n_tokens) - n
         return sum(
             lacking if most is None else max(0, min(lacking, most - len(own)))
-            for own, most in zip(pages, self.shape.max_held, strict=True)
+            for own, most in zip(pages, self.shape.max_pages_per_group, strict=True)
         )

@@ -33,11 +33,11 @@ class Adapter:
 
 
 @dataclass(frozen=True, slots=True)
-class Medium:
-    """An image or a sound: its vectors stand in the places `first` to `end` (excluded) of the
+class PlaceholderRange:
+    """An image or a sound: its vectors stand at the positions `first` to `end` (excluded) of the
     sequence. `digest` is of all that the vectors are made of.
 
-    columns: places of a line, where they have positions by line and column; else 0. They follow
+    columns: tokens of a line, where their positions go by line and column; else 0. They follow
     from what was digested.
     """
 
@@ -52,12 +52,12 @@ class Content:
     """All that makes a sequence besides its tokens.
 
     salt: keeps apart what is otherwise equal. Who gives another one finds nothing of it cached.
-    media: in the order of their places.
+    media: in the order of their positions.
     """
 
     salt: str = ""
     adapters: tuple[Adapter, ...] = ()
-    media: tuple[Medium, ...] = ()
+    media: tuple[PlaceholderRange, ...] = ()
 
     def root(self) -> bytes:
         """The parent of the first page: DIGEST_BYTES bytes for all that changes every page."""
@@ -66,8 +66,8 @@ class Content:
         return blake2b(_joined((salt, *adapters)), digest_size=DIGEST_BYTES, person=ROOT).digest()
 
     def extra(self, first: int, end: int) -> bytes:
-        """Returns what the tokens in the places `first` to `end` (excluded) do not say: which parts
-        of which media are there. Empty for text alone."""
+        """Returns what the tokens from `first` to `end` (excluded) do not say: which parts of which
+        media are there. Empty for text alone."""
         if not self.media:
             return b""
         media = (medium for medium in self.media if medium.first < end and first < medium.end)

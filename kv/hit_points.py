@@ -1,7 +1,7 @@
 """Which prefixes can be hit where layers have windows.
 
 All groups have to have the last pages of such a prefix still. Those before the windows may be gone.
-So what others are told goes by the ends of sequences, and not by single pages.
+So what is published goes by the ends of sequences, and not by single pages.
 """
 
 from collections import defaultdict
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kv.journal import Journal
-from kv.told_pages import ToldPages
+from kv.published_pages import PublishedPages
 
 
 @dataclass(eq=False, slots=True)
@@ -38,7 +38,7 @@ class HitPoints:
     ) -> None:
         self._longest_hit, self._last_hit = longest_hit, last_hit
         self._first_needed = first_needed
-        self._told = ToldPages(journal)
+        self._published = PublishedPages(journal)
         self._tasks: dict[str, list[bytes]] = {}  # hashes of their full pages
         self._ends: dict[bytes, _End] = {}  # by the hash of the last page
         self._needing: defaultdict[bytes, set[_End]] = defaultdict(set)  # by page
@@ -51,7 +51,7 @@ class HitPoints:
             return
         new = hashes[len(own) - first_page :]
         own += new
-        self._told.add(new)
+        self._published.add(new)
 
     def remove(self, task_id: str) -> None:
         """The task gives back its pages."""
@@ -69,7 +69,7 @@ class HitPoints:
         gone = {*hashes}
         for own in self._tasks.values():
             n = next((n for n, page in enumerate(own) if page in gone), len(own))
-            self._told.remove(own[n:])
+            self._published.remove(own[n:])
             del own[n:]
         self._tasks.pop(task_id, None)
         for last, end in [*self._ends.items()]:
@@ -78,21 +78,21 @@ class HitPoints:
                 self._move(end, end.n, 0)
 
     def check(self) -> None:
-        """Asserts that what is kept can be hit, and is told of."""
+        """Asserts that what is kept can be hit, and is published."""
         ends = {last: end.hashes[: end.n] for last, end in self._ends.items()}
-        self._told.check([*self._tasks.values(), *ends.values()])
+        self._published.check([*self._tasks.values(), *ends.values()])
         for last, hashes in ends.items():
             assert hashes[-1] == last
             assert self._longest_hit(hashes) == len(hashes), "an end that can't be hit"
         needed = {(page, end) for end in self._ends.values() for page in self._needed(end, end.n)}
         assert needed == {(page, end) for page, found in self._needing.items() for end in found}
 
-    def _move(self, end: _End, n_told: int, n: int) -> None:
-        """Moves an end to `n` pages of its sequence, `n_told` of which are told of. There is one
-        end at a page."""
+    def _move(self, end: _End, n_published: int, n: int) -> None:
+        """Moves an end to `n` pages of its sequence, `n_published` of which are published. There is
+        one end at a page."""
         if n and end.hashes[n - 1] in self._ends:
             n = 0
-        self._told.remove(end.hashes[n:n_told])
+        self._published.remove(end.hashes[n:n_published])
         before, after = self._needed(end, end.n), self._needed(end, n)
         end.n = n
         for page in before - after:

@@ -18,12 +18,12 @@ class PagePool:
         n_pages: int,
         n_groups: int = 1,
         *,
-        tells: bool = True,
+        publishes_pages: bool = True,
         on_evict: Callable[[bytes], object] = lambda page_hash: None,
     ) -> None:
-        """`tells`: whether the journal says what can be found. `on_evict` is called with the hash
-        of a page that is taken for new content."""
-        self.prefix_cache = PrefixCache(n_groups, tells=tells)
+        """`publishes_pages`: whether the journal says what can be found. `on_evict` is called with
+        the hash of a page that is taken for new content."""
+        self.prefix_cache = PrefixCache(n_groups, publishes_pages=publishes_pages)
         self.allocator = Allocator(
             n_pages, on_evict=lambda page: on_evict(self.prefix_cache.remove(page))
         )

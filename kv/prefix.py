@@ -1,6 +1,6 @@
 """Finds pages by what they hold: in each group, hash -> page, one page a hash, one hash a page.
 
-Its journal tells others what can be found here in the first group, unless that alone is no hit.
+Its journal publishes what can be found here in the first group, unless that alone is no hit.
 """
 
 from collections.abc import Iterable
@@ -11,10 +11,10 @@ from kv.journal import Journal
 class PrefixCache:
     """Hashes and pages of the content that can be found, in `n_groups` groups of layers."""
 
-    def __init__(self, n_groups: int = 1, *, tells: bool = True) -> None:
-        """`tells`: whether it writes the journal."""
+    def __init__(self, n_groups: int = 1, *, publishes_pages: bool = True) -> None:
+        """`publishes_pages`: whether it writes the journal."""
         self.journal = Journal()
-        self._tells = tells
+        self._publishes_pages = publishes_pages
         self._pages: list[dict[bytes, int]] = [{} for _ in range(n_groups)]
         self._keys: dict[int, tuple[int, bytes]] = {}  # by page: its group and hash
 
@@ -44,14 +44,14 @@ class PrefixCache:
         assert page not in self._keys, f"page {page} under two hashes"
         self._pages[group][page_hash] = page
         self._keys[page] = group, page_hash
-        if group == 0 and self._tells:
+        if group == 0 and self._publishes_pages:
             self.journal.stored(page_hash)
 
     def remove(self, page: int) -> bytes:
         """Makes a page unfindable; returns its hash. KeyError if it is so already."""
         group, page_hash = self._keys.pop(page)
         del self._pages[group][page_hash]
-        if group == 0 and self._tells:
+        if group == 0 and self._publishes_pages:
             self.journal.evicted(page_hash)
         return page_hash
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from kv.arrays import IntArray
 from kv.journal import Journal
-from kv.told_pages import ToldPages
+from kv.published_pages import PublishedPages
 
 NO_STATE = -1  # the slot that a task reads which has computed nothing yet
 # One behind its committed tokens, one behind those of a step in progress, one that the next step
@@ -28,7 +28,7 @@ class State(NamedTuple):
     n_tokens: int  # that it stands behind
 
 
-class Border(NamedTuple):
+class Boundary(NamedTuple):
     """A state behind full pages, and how many these are."""
 
     slot: int
@@ -43,11 +43,11 @@ class Checkpoint(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Held:
+class _TaskStates:
     """The states that a task holds references to."""
 
     states: list[State] = field(default_factory=list)  # up to three; the newest is last
-    border: Border | None = None
+    boundary: Boundary | None = None
     hashes: list[bytes] = field(default_factory=list)  # of its full pages
 
 
@@ -55,7 +55,7 @@ class StateSlots:
     """Slots of up to `max_tasks` tasks and of up to `max_checkpoints` checkpoints, by the hash of
     the last page that they stand behind. The least recently used one goes first.
 
-    Its journal tells others which prefixes can be found: all pages before a checkpoint.
+    Its journal publishes which prefixes can be found: all pages before a checkpoint.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class StateSlots:
         self.n_slots = n_slots
         self._free = list(range(n_slots - 1, -1, -1))
         self._references = [0] * n_slots
-        self._tasks: dict[str, _Held] = {}
+        self._tasks: dict[str, _TaskStates] = {}
         self._checkpoints: OrderedDict[bytes, Checkpoint] = OrderedDict()
-        self._told = ToldPages(journal or Journal())
+        self._published = PublishedPages(journal or Journal())
 
     def __contains__(self, task_id: str) -> bool:
         return task_id in self._tasks
@@ -92,21 +92,21 @@ class StateSlots:
         `n_tokens` of the pages with these hashes. Asserts that it is new; KeyError for an unknown
         checkpoint."""
         assert task_id not in self._tasks, f"task {task_id} has a state already"
-        self._tasks[task_id] = _Held()
+        self._tasks[task_id] = _TaskStates()
         if hashes:
             self.replace(task_id, hashes, n_tokens)
 
     def replace(self, task_id: str, hashes: Sequence[bytes], n_tokens: int) -> None:
         """Gives a task the state of a checkpoint, behind its `n_tokens` first tokens, of which the
         last ones fill pages with these hashes. KeyError for an unknown checkpoint."""
-        held = self._tasks[task_id]
+        task = self._tasks[task_id]
         self._checkpoints.move_to_end(hashes[-1])
         slot = self._checkpoints[hashes[-1]].slot
-        for state in held.states:
+        for state in task.states:
             self._release(state.slot)
         self._references[slot] += 1
-        held.states = [State(slot, n_tokens)]
-        held.hashes += hashes
+        task.states = [State(slot, n_tokens)]
+        task.hashes += hashes
         self.n_restored += 1
 
     def remove(self, task_id: str) -> None:
@@ -135,51 +135,51 @@ class StateSlots:
         return np.array([self._take(*row) for row in rows], dtype=np.int64).reshape(-1, 2)
 
     def _take(self, task_id: str, committed: int, before: int, total: int) -> tuple[int, int]:
-        held = self._tasks[task_id]
-        kept = [state for state in held.states if committed <= state.n_tokens <= before]
+        task = self._tasks[task_id]
+        kept = [state for state in task.states if committed <= state.n_tokens <= before]
         read = [state for state in kept if state.n_tokens == before]
         assert read or not before, f"task {task_id} has no state behind {before} tokens"
-        for state in held.states:
+        for state in task.states:
             if state not in kept:
                 self._release(state.slot)
         written = State(self._allocate(), total)
-        held.states = [*kept, written]
+        task.states = [*kept, written]
         return read[-1].slot if read else NO_STATE, written.slot
 
-    def reach_border(
+    def reach_boundary(
         self, task_id: str, n_tokens: int, first_page: int, hashes: Sequence[bytes]
     ) -> None:
         """The task has computed `n_tokens`, which fill pages with these hashes from `first_page`
-        on. Its state there is kept until the next border, if it has one there."""
-        held = self._tasks[task_id]
-        held.hashes[first_page:] = hashes
-        for state in held.states:
+        on. Its state there is kept until the next boundary, if it has one there."""
+        task = self._tasks[task_id]
+        task.hashes[first_page:] = hashes
+        for state in task.states:
             if state.n_tokens == n_tokens:
-                if held.border is not None:
-                    self._release(held.border.slot)
+                if task.boundary is not None:
+                    self._release(task.boundary.slot)
                 self._references[state.slot] += 1
-                held.border = Border(state.slot, len(held.hashes))
+                task.boundary = Boundary(state.slot, len(task.hashes))
 
     def save(self, task_id: str) -> None:
-        """Makes the state at the task's last border a checkpoint, if there is one."""
-        held = self._tasks[task_id]
-        if held.border is not None:
-            hashes = tuple(held.hashes[: held.border.n_pages])
-            self._save(Checkpoint(held.border.slot, hashes))
+        """Makes the state at the task's last boundary a checkpoint, if there is one."""
+        task = self._tasks[task_id]
+        if task.boundary is not None:
+            hashes = tuple(task.hashes[: task.boundary.n_pages])
+            self._save(Checkpoint(task.boundary.slot, hashes))
 
-    def forget_border(self, task_id: str) -> None:
+    def forget_boundary(self, task_id: str) -> None:
         """The state behind the task's last full page can't be trusted."""
-        held = self._tasks[task_id]
-        if held.border is not None:
-            self._release(held.border.slot)
-            held.border = None
+        task = self._tasks[task_id]
+        if task.boundary is not None:
+            self._release(task.boundary.slot)
+            task.boundary = None
 
     def drop(self, page_hash: bytes) -> None:
         """Forgets a checkpoint, if there is one: it can't be trusted."""
         if (checkpoint := self._checkpoints.pop(page_hash, None)) is None:
             return
         self._release(checkpoint.slot)
-        self._told.remove(checkpoint.hashes)
+        self._published.remove(checkpoint.hashes)
 
     def drop_behind(self, hashes: Sequence[bytes]) -> None:
         """Forgets all checkpoints at these pages and behind them."""
@@ -189,15 +189,15 @@ class StateSlots:
                 self.drop(last)
 
     def check(self) -> None:
-        """Asserts that each slot is free or held, and as often as is counted."""
-        held = [slot for task in self._tasks.values() for slot in _slots(task)]
-        held += [checkpoint.slot for checkpoint in self._checkpoints.values()]
-        counts = np.bincount(np.array(held, dtype=np.int64), minlength=len(self._references))
+        """Asserts that each slot is free or referenced, and as often as is counted."""
+        referenced = [slot for task in self._tasks.values() for slot in _slots(task)]
+        referenced += [checkpoint.slot for checkpoint in self._checkpoints.values()]
+        counts = np.bincount(np.array(referenced, dtype=np.int64), minlength=len(self._references))
         assert counts.tolist() == self._references, "a slot is miscounted"
         free = {slot for slot, count in enumerate(self._references) if not count}
         assert sorted(self._free) == sorted(free), "slots are lost or free twice"
         assert len(self._checkpoints) <= self.max_checkpoints
-        self._told.check(kept.hashes for kept in self._checkpoints.values())
+        self._published.check(kept.hashes for kept in self._checkpoints.values())
 
     def _save(self, checkpoint: Checkpoint) -> None:
         page_hash = checkpoint.hashes[-1]
@@ -211,7 +211,7 @@ class StateSlots:
         self._checkpoints[page_hash] = checkpoint
         self._references[checkpoint.slot] += 1
         self.n_saved += 1
-        self._told.add(checkpoint.hashes)
+        self._published.add(checkpoint.hashes)
 
     def _allocate(self) -> int:
         slot = self._free.pop()  # there is one: tasks and checkpoints hold no more than all others
@@ -224,6 +224,6 @@ class StateSlots:
             self._free.append(slot)
 
 
-def _slots(held: _Held) -> list[int]:
-    border = [] if held.border is None else [held.border.slot]
-    return [*border, *(state.slot for state in held.states)]
+def _slots(task: _TaskStates) -> list[int]:
+    boundary = [] if task.boundary is None else [task.boundary.slot]
+    return [*boundary, *(state.slot for state in task.states)]

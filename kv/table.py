@@ -16,7 +16,7 @@ class TaskTable:
     """Page tables of up to `max_tasks` tasks, each of up to `max_pages` pages in each group.
 
     A task has equally many pages in all groups, counted with those that it no longer holds: the
-    first ones of a group may have been let go.
+    first ones of a group may have been freed out of its window.
     """
 
     def __init__(self, max_tasks: int, max_pages: int, n_groups: int = 1) -> None:
@@ -75,8 +75,8 @@ class TaskTable:
         return pages
 
     def n_pages(self, task_id: str) -> int:
-        """Pages that the task has in a group, with those let go. KeyError for an unknown task, here
-        and below."""
+        """Pages that the task has in a group, with those freed out of the window. KeyError for an
+        unknown task, here and below."""
         return int(self._n_pages[self._rows[task_id]])
 
     def cached_tokens(self, task_id: str) -> int:
@@ -85,7 +85,7 @@ class TaskTable:
 
     def pages(self, task_id: str) -> list[int]:
         """The pages that a task holds, in the order of its tokens."""
-        return self._held(self._rows[task_id], 0)
+        return self._pages_from(self._rows[task_id], 0)
 
     def page(self, task_id: str, index: int, group: int = 0) -> int:
         """The task's page number `index`, from 0."""
@@ -117,12 +117,12 @@ class TaskTable:
     def shorten(self, task_id: str, n_pages: int) -> list[int]:
         """Removes a task's pages behind the first `n_pages`; returns them."""
         row = self._rows[task_id]
-        taken = self._held(row, n_pages)
+        taken = self._pages_from(row, n_pages)
         self._n_pages[row] = min(n_pages, int(self._n_pages[row]))
         self._fill(row)
         return taken
 
-    def let_go(self, task_id: str, group: int, first: int) -> list[int]:
+    def free_out_of_window(self, task_id: str, group: int, first: int) -> list[int]:
         """Removes the pages of a group before page number `first`, which the task has; returns
         them."""
         row = self._rows[task_id]
@@ -175,7 +175,7 @@ class TaskTable:
         assert {task_id: row for row, task_id in enumerate(self._ids)} == self._rows
         for row, n_pages in enumerate(self._n_pages[: len(self._ids)].tolist()):
             for pages, first in zip(self._pages[:, row], self._first[:, row].tolist(), strict=True):
-                assert n_pages == 0 or first < n_pages, "a row has let go of its last page"
+                assert n_pages == 0 or first < n_pages, "a row's last page was freed"
                 around = [*pages[:first].tolist(), *pages[n_pages:].tolist()]
                 assert n_pages == 0 or {*around} <= {pages[first]}, "a row is not filled up"
 
@@ -183,14 +183,14 @@ class TaskTable:
         rows = self._rows
         return np.array([rows[task_id] for task_id in task_ids], dtype=np.int64)
 
-    def _held(self, row: int, begin: int) -> list[int]:
+    def _pages_from(self, row: int, begin: int) -> list[int]:
         """Pages from number `begin` on. Those of the same tokens in several groups are neighbours,
         so that they are freed and evicted together."""
         end = int(self._n_pages[row])
         if self.n_groups == 1:
             first = max(begin, int(self._first[0, row]))
-            held: list[int] = self._pages[0, row, first:end].tolist()
-            return held
+            own: list[int] = self._pages[0, row, first:end].tolist()
+            return own
         firsts = self._first[:, row].tolist()
         tables = self._pages[:, row, :end].tolist()
         return [

@@ -1,8 +1,8 @@
 """Attacks of one client on another one, tried on a real server: `python -m tests.attack`.
 
 It starts a `serve run` with two keys behind Serve's Python proxy, and one behind HAProxy in
-throughput mode. Each check is a line: whether it holds, its figure, and the limit. The exit code
-says whether all held. Names of modes (`default`, `throughput`) run these alone.
+throughput mode. Each check is a line: whether it passed, its figure, and the limit. The exit code
+says whether all passed. Names of modes (`default`, `throughput`) run these alone.
 """
 
 import socket
@@ -27,7 +27,7 @@ from tests.e2e.server import MODES, THROUGHPUT_MODE, Server
 MIB = 1 << 20
 BODY_BYTES = 15_000_000
 MAX_GROWTH_MIB = 150  # of what is left in an ingress
-MAX_HELD_MIB = 500  # while clients hold what they may: the budget is 128 MiB of bytes
+MAX_USED_MIB = 500  # while clients hold what they may: the budget is 128 MiB of bytes
 MAX_HEALTH_S = 0.5
 MAX_WAIT_S = 1.0  # of who asks for little, on an idle machine
 MAX_SLOWDOWN = 2.0
@@ -83,10 +83,10 @@ class Checks:
         self._mode = mode
         self.failed = 0
 
-    def __call__(self, name: str, figure: float | str, limit: str, holds: bool) -> None:
-        self.failed += not holds
+    def __call__(self, name: str, figure: float | str, limit: str, has_passed: bool) -> None:
+        self.failed += not has_passed
         shown = figure if isinstance(figure, str) else f"{figure:.2f}".rstrip("0").rstrip(".")
-        verdict = "ok    " if holds else "FAILED"
+        verdict = "ok    " if has_passed else "FAILED"
         print(f"{verdict} {self._mode:10} {name}: {shown} ({limit})", flush=True)
 
 
@@ -178,13 +178,13 @@ def _halt(server: Attacked, check: Checks, *, declared: int, sent: int) -> None:
         for _ in range(40):
             connection = socket.create_connection(("127.0.0.1", server.port), timeout=5)
             upload(open_ones.enter_context(connection))
-        held = server.own_mib("openai") - before
+        used = server.own_mib("openai") - before
         statuses = [
             server.post("/v1/completions", {"prompt": "x"}, key).status_code for key in (A, B)
         ]
         large = server.post("/v1/completions", {"prompt": "x" * MIB}, B).status_code
     name = f"2 40 connections with {sent // MIB} of {declared // MIB} MiB hold"
-    check(name, held, f"< {MAX_HELD_MIB} MiB", held < MAX_HELD_MIB)
+    check(name, used, f"< {MAX_USED_MIB} MiB", used < MAX_USED_MIB)
     check("2 meanwhile others are answered", f"{statuses} and {large}", "200, 200 and 400",
           statuses == [200, 200] and large == 400)  # fmt: skip
 
@@ -218,12 +218,12 @@ def readers_that_do_not_read(server: Attacked, check: Checks) -> None:
             readers.append(open_ones.enter_context(reader))
             reader.sendall(request.encode())
         statuses = [reader.recv(12)[-3:].decode() for reader in readers]
-        held = server.own_mib("llama") - before
+        used = server.own_mib("llama") - before
         refused = statuses.count("503")  # as llama-server says that it is overloaded
         kept = server.http.get("/stream?conv_id=mine", headers=headers).status_code
-    told = f"{held:.0f} MiB, {dict(Counter(statuses))}, another one {kept}"
+    told = f"{used:.0f} MiB, {dict(Counter(statuses))}, another one {kept}"
     check("3 200 readers that do not read", told, f"< {MAX_GROWTH_MIB} MiB, some 503, 200",
-          held < MAX_GROWTH_MIB and refused > 0 and kept == 200)  # fmt: skip
+          used < MAX_GROWTH_MIB and refused > 0 and kept == 200)  # fmt: skip
     writing.join()
     again = server.http.get("/stream?conv_id=long").status_code
     check("3 a reader when they have gone", str(again), "200", again == 200)
@@ -303,7 +303,7 @@ def priorities(server: Attacked, check: Checks) -> None:
 
 
 def long_answers(server: Attacked, check: Checks) -> None:
-    """All places have answers of 400 tokens, and more of these wait, when another one comes."""
+    """All slots have answers of 400 tokens, and more of these wait, when another one comes."""
 
     def seconds() -> float:
         begun = time.perf_counter()

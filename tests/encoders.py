@@ -67,7 +67,7 @@ ENCODERS: dict[str, Callable[..., PretrainedConfig]] = {
         **more,
     ),
 }
-# transformers runs these by the lengths of their texts.
+# transformers runs these by the lengths of their prompts.
 BY_LENGTH = frozenset({"mpnet", "deberta_v2"})
 # Those whose tokens attend to what is before them, by the names of `tests.models`.
 DECODERS = ("qwen3", "mistral", "gemma2", "gemma3")
@@ -97,8 +97,8 @@ def tiny_classifier(
     return model.float().eval()
 
 
-def texts(n: int, longest: int = 60, seed: int = 0) -> list[tuple[int, ...]]:
-    """Random ones of 1 to `longest` tokens, without those that may be padding."""
+def random_prompts(n: int, longest: int = 60, seed: int = 0) -> list[tuple[int, ...]]:
+    """Returns prompts of 1 to `longest` random tokens, without those that may be padding."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, longest + 1, n)
     return [tuple(rng.integers(3, VOCAB, length).tolist()) for length in lengths]
@@ -106,7 +106,7 @@ def texts(n: int, longest: int = 60, seed: int = 0) -> list[tuple[int, ...]]:
 
 @torch.inference_mode()
 def hidden_states(model: PreTrainedModel, ids: Sequence[int], second_at: int = 0) -> Floats:
-    """Returns transformers' hidden states of one text alone, [tokens, hidden]."""
+    """Returns transformers' hidden states of one prompt alone, [tokens, hidden]."""
     arguments: dict[str, Tensor] = {"input_ids": torch.tensor([ids])}
     if second_at:
         arguments["token_type_ids"] = (torch.arange(len(ids)) >= second_at).long()[None]

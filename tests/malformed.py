@@ -282,12 +282,12 @@ def _of_fields(endpoint: Endpoint) -> Iterator[Malformed]:
     for path, values in endpoint.wrong.items():
         for value in values:
             body = json.loads(json.dumps(endpoint.right))
-            _place(body, path, value)
+            _put(body, path, value)
             told = UNKNOWN_RESPONSE if value == UNKNOWN_RESPONSE else path.split("[")[0]
             yield _post(endpoint, json.dumps(body).encode(), told, 400)
 
 
-def _place(body: Any, path: str, value: object) -> None:
+def _put(body: Any, path: str, value: object) -> None:
     """Puts the value where the path says; lists are made as long as it takes."""
     parts = [
         int(part) if part.isdigit() else part

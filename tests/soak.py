@@ -1,4 +1,4 @@
-"""Mixed traffic for a quarter of an hour: whether a server that lives long keeps what it held.
+"""Mixed traffic for a quarter of an hour: whether a server that lives long keeps what it used.
 
     python -m tests.soak [--minutes 15] [--throughput]
 
@@ -200,10 +200,10 @@ async def watch(server: Server, processes: dict[str, Process], ends: float) -> N
 
 def is_empty(server: Server) -> bool:
     stats = server.http.get("/stats").json()
-    held = ("active_requests", "waiting_requests", "pages_used")
+    gauges = ("active_requests", "waiting_requests", "pages_used")
     lines = server.http.get("/metrics").text.splitlines()
     open_requests = [line for line in lines if line.startswith("manta_inflight_requests{")]
-    return not any(replica[name] for replica in stats["replicas"] for name in held) and not any(
+    return not any(replica[name] for replica in stats["replicas"] for name in gauges) and not any(
         float(line.rpartition(" ")[2]) for line in open_requests
     )
 

@@ -227,6 +227,15 @@ def test_every_file_is_short_and_easy_to_read() -> None:
     assert not found
 
 
+def test_no_two_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in SOURCES:
+        if not path.is_relative_to(ROOT / "tests"):
+            for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE):
+                places[name].append(str(path.relative_to(ROOT)))
+    assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
 def public_functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Functions of a module, and methods of its public classes, that others may call."""
     for node in ast.parse(path.read_text()).body:
@@ -240,8 +249,8 @@ def public_functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunction
 
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_every_public_function_of_an_interface_has_a_docstring(interface: str) -> None:
-    place = ROOT / interface
-    for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+    root = ROOT / interface
+    for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
         missing = [
             function.name for function in public_functions(path) if not ast.get_docstring(function)
         ]

@@ -9,11 +9,11 @@ from kv.content import Adapter
 
 POLITE = ServedAdapter(id=0, name="polite", path="/p", digest=b"p", rank=4)
 TERSE = ServedAdapter(id=1, name="terse", path="/t", digest=b"t", rank=8, scale=0.5)
-TABLE = AdapterTable.of([TERSE, POLITE])
+TABLE = AdapterTable.from_adapters([TERSE, POLITE])
 
 
 def asked(name: str | None, *adapters: ServedAdapter) -> AskedAdapters:
-    table = AdapterTable.of(adapters) if adapters else TABLE
+    table = AdapterTable.from_adapters(adapters) if adapters else TABLE
     return AskedAdapters(asked=name, names=("base", "alias", "odd:polite"), table=table)
 
 
@@ -64,16 +64,16 @@ def test_a_request_is_prepared_again_only_where_its_own_adapters_changed(
     name: str, later: list[ServedAdapter], is_same: bool
 ) -> None:
     used = contents(asked(name).implied)
-    assert asked(name).means_the_same(AdapterTable.of(later), used) == is_same
+    assert asked(name).means_the_same(AdapterTable.from_adapters(later), used) == is_same
 
 
 def test_an_adapter_that_a_request_chose_itself_must_still_be_there() -> None:
     used = [Adapter("/t", b"t", 0.25)]
-    assert asked("base").means_the_same(AdapterTable.of([TERSE]), used)
-    assert not asked("base").means_the_same(AdapterTable.of([POLITE]), used)
+    assert asked("base").means_the_same(AdapterTable.from_adapters([TERSE]), used)
+    assert not asked("base").means_the_same(AdapterTable.from_adapters([POLITE]), used)
 
 
 def test_a_table_has_one_version_for_one_content() -> None:
-    assert AdapterTable.of([POLITE, TERSE]) == TABLE
-    assert AdapterTable.of([POLITE]).version not in (TABLE.version, "")
-    assert AdapterTable.of([]).version == ""
+    assert AdapterTable.from_adapters([POLITE, TERSE]) == TABLE
+    assert AdapterTable.from_adapters([POLITE]).version not in (TABLE.version, "")
+    assert AdapterTable.from_adapters([]).version == ""

@@ -47,8 +47,8 @@ def test_merging_in_parts_is_merging_at_once(
     n: int, logprobs: bool, ending: TokenEvent, cuts: set[int]
 ) -> None:
     events = events_of(n, logprobs=logprobs, ending=ending)
-    places = [0, *sorted(cut for cut in cuts if cut < len(events)), len(events)]
-    parts = [merge(events[start:end]) for start, end in pairwise(places)]
+    indices = [0, *sorted(cut for cut in cuts if cut < len(events)), len(events)]
+    parts = [merge(events[start:end]) for start, end in pairwise(indices)]
     assert merge(parts) == merge(events)
 
 

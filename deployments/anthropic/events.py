@@ -10,7 +10,7 @@ from deployments.ingress.http.sse import encode, encode_text
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
-    Content,
+    ContentPiece,
     Piece,
     Thought,
 )
@@ -51,7 +51,7 @@ class BlockEvents:
 
     def _write(self, piece: Piece) -> bytes:
         match piece:
-            case Content(text):
+            case ContentPiece(text):
                 opening = self._open("text", TEXT)
                 return opening + self._delta(b"text_delta", b"text", text)
             case Thought(text):
@@ -94,7 +94,7 @@ def content_blocks(pieces: Iterable[Piece], *, shows_thoughts: bool) -> list[dic
     blocks: list[dict[str, object]] = []
     for piece in pieces:
         match piece:
-            case Content(text):
+            case ContentPiece(text):
                 blocks.append({"type": "text", "text": text, "citations": []})
             case Thought(text):
                 signature = sign(text, shown=shows_thoughts)

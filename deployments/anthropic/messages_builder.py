@@ -16,8 +16,8 @@ from deployments.anthropic.messages_conversation import (
     sources_of,
 )
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest, PromptFields
-from deployments.ingress.generation.caller import ReadMedia, Sender, reads_none
 from deployments.ingress.generation.plan import Plan
+from deployments.ingress.generation.request_context import ReadMedia, RequestContext, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.generation.sampling_defaults import over_model_defaults
 from deployments.ingress.http.sse import encode
@@ -140,9 +140,9 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
 
 
 async def count_tokens(
-    sender: Sender, asked: CountRequest, card: ModelCard
+    context: RequestContext, asked: CountRequest, card: ModelCard
 ) -> Answering[CountRequest]:
-    return partial(_count_tokens, await sender.read_media(sources_of(asked), card))
+    return partial(_count_tokens, await context.read_media(sources_of(asked), card))
 
 
 def _count_tokens(

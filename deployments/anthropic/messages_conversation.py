@@ -22,10 +22,10 @@ from deployments.anthropic.blocks import (
 )
 from deployments.anthropic.context_edits import REASONING_FIELD, Fields
 from deployments.anthropic.messages_schema import EnabledThinking, PromptFields
-from deployments.anthropic.thinking_signatures import SignedThoughts, is_held
+from deployments.anthropic.thinking_signatures import SignedThoughts, has_thinking
 from deployments.anthropic.tools_schema import (
+    AnthropicCustomTool,
     AnthropicNamedChoice,
-    CustomTool,
     NoChoice,
     ServerTool,
 )
@@ -100,7 +100,7 @@ def left_out(request: PromptFields) -> Iterator[str]:
                 yield f"{path} of type {block.type} is not in the prompt"
 
 
-def _tool(path: str, tool: CustomTool) -> Tool:
+def _tool(path: str, tool: AnthropicCustomTool) -> Tool:
     description = tool.description or ""
     if tool.input_examples:
         examples = "\n".join(
@@ -233,7 +233,7 @@ class Transcript:
         )
 
     def _thought(self, block: ThinkingBlock, param: str) -> str:
-        if is_held(block.thinking, block.signature):
+        if has_thinking(block.thinking, block.signature):
             return self._signed_thoughts.thought_of(block.signature, param)
         return block.thinking
 

@@ -14,11 +14,11 @@ from deployments.anthropic.blocks import (
     ThinkingBlock,
 )
 from deployments.anthropic.context_edits import ContextManagement
-from deployments.anthropic.thinking_signatures import is_held
+from deployments.anthropic.thinking_signatures import has_thinking
 from deployments.anthropic.tools_schema import (
+    AnthropicCustomTool,
     AnthropicNamedChoice,
     AnyChoice,
-    CustomTool,
     ServerTool,
     ToolChoice,
     ToolList,
@@ -153,10 +153,10 @@ class PromptFields(Strict):
             raise refused(message, "thinking")
 
     @property
-    def custom_tools(self) -> list[tuple[int, CustomTool]]:
+    def custom_tools(self) -> list[tuple[int, AnthropicCustomTool]]:
         """The tools that the client runs, with their indices."""
         tools = enumerate(self.tools or ())
-        return [(index, tool) for index, tool in tools if isinstance(tool, CustomTool)]
+        return [(index, tool) for index, tool in tools if isinstance(tool, AnthropicCustomTool)]
 
     @property
     def loads_all_tools(self) -> bool:
@@ -192,7 +192,7 @@ class PromptFields(Strict):
             self.answer_format is not None
             or bool(self.tools)
             or any(
-                isinstance(block, ThinkingBlock) and is_held(block.thinking, block.signature)
+                isinstance(block, ThinkingBlock) and has_thinking(block.thinking, block.signature)
                 for message in self.messages
                 if isinstance(message.content, list)
                 for block in message.content

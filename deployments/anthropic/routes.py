@@ -18,7 +18,7 @@ from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.service import (
     Operation,
     Service,
-    TokenizerOperation,
+    UnaryOperation,
 )
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 
@@ -27,9 +27,11 @@ MESSAGES = Operation(
     path="/v1/messages",
     body=MessagesRequest,
     parse=parse_messages,
-    builder=lambda sender: AnthropicResponseBuilder(sender.headers[REQUEST_ID], sender.read_media),
+    builder=lambda context: AnthropicResponseBuilder(
+        context.headers[REQUEST_ID], context.read_media
+    ),
 )
-COUNT = TokenizerOperation(
+COUNT = UnaryOperation(
     name="count_tokens",
     path="/v1/messages/count_tokens",
     body=CountRequest,
@@ -41,7 +43,7 @@ DOCUMENTATION = Documentation(title="Anthropic Messages API", path="/v1/messages
 
 def routes(engine: Engine, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> list[Route]:
     service = Service(engine=engine, metrics=metrics, settings=settings)
-    return [service.route(MESSAGES), service.question(COUNT)]
+    return [service.route(MESSAGES), service.unary_route(COUNT)]
 
 
 def app(engine: Engine, metrics: Metrics, settings: IngressSettings = DEFAULTS) -> ASGIApp:

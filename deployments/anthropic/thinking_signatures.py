@@ -8,7 +8,7 @@ import zlib
 from deployments.wire import refused
 
 SEEN = "manta-seen-"  # a digest follows
-HELD = "manta-held-"  # the compressed text follows
+STORED = "manta-held-"  # the compressed text follows
 MAX_THINKING_BYTES = 4 << 20  # of the decompressed thinking of one request
 
 
@@ -16,12 +16,12 @@ def sign(thought: str, *, shown: bool) -> str:
     """The server is stateless: thinking that is not shown is stored in its signature."""
     if shown:
         return SEEN + _text(hashlib.sha256(thought.encode()).digest())
-    return HELD + _text(zlib.compress(thought.encode()))
+    return STORED + _text(zlib.compress(thought.encode()))
 
 
-def is_held(thinking: str, signature: str) -> bool:
+def has_thinking(thinking: str, signature: str) -> bool:
     """Whether the signature holds the text. Signatures of other servers do not."""
-    return not thinking and signature.startswith(HELD)
+    return not thinking and signature.startswith(STORED)
 
 
 class SignedThoughts:
@@ -35,7 +35,7 @@ class SignedThoughts:
     def thought_of(self, signature: str, param: str) -> str:
         """Raises Refused."""
         try:
-            packed = base64.urlsafe_b64decode(signature.removeprefix(HELD))
+            packed = base64.urlsafe_b64decode(signature.removeprefix(STORED))
             unpacking = zlib.decompressobj()
             thought = unpacking.decompress(packed, self._room + 1)
             if not unpacking.eof or len(thought) > self._room:

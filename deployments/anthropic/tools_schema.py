@@ -42,7 +42,7 @@ def _of_an_object(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return schema
 
 
-class CustomTool(Strict):
+class AnthropicCustomTool(Strict):
     """`eager_input_streaming` has no effect: arguments are always streamed. With `defer_loading`
     the tool is in the prompt only once a result refers to it, or from the start where Anthropic's
     own search would have to find it.
@@ -74,7 +74,7 @@ class ServerTool(Strict):
 
 
 Offered = Annotated[
-    Annotated[CustomTool, Tag(CUSTOM)] | Annotated[ServerTool, Tag(SERVER)],
+    Annotated[AnthropicCustomTool, Tag(CUSTOM)] | Annotated[ServerTool, Tag(SERVER)],
     Discriminator(_runner),
     BeforeValidator(_supported),
 ]

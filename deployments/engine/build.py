@@ -7,9 +7,9 @@ from deployments.engine.cache_sizing import MIB, cache_shape, max_position
 from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots
+from deployments.engine.forward.cross_attention import CrossAttentionCache, is_encoder_decoder
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
-from deployments.engine.forward.hearing import Hearing, hears
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.adapter_loader import AdapterLoader
 from deployments.engine.loading.draft_check import DraftModel
@@ -43,7 +43,7 @@ def build_cache(
     """
     if ranks is not None and is_encoder(model):
         raise UnsupportedModelError("ranks can't share an encoder")
-    if ranks is not None and hears(model):
+    if ranks is not None and is_encoder_decoder(model):
         raise UnsupportedModelError("ranks can't share a model that transcribes")
     if ranks is None:
         shape = cache_shape(model, limits, draft=draft)
@@ -64,7 +64,7 @@ def build_scheduler(
     threads: int,
     ranks: Ranks | None,
     draft: DraftModel | None = None,
-    hearing: Hearing | None = None,
+    cross_attention_cache: CrossAttentionCache | None = None,
 ) -> InferenceScheduler:
     """A running scheduler, whose steps are computed by `threads` CPU threads.
 
@@ -80,7 +80,7 @@ def build_scheduler(
         *(forward, cache, pipeline, threads, outputs),
         has_adapters=has_adapters,
         has_media=encoder is not None,
-        hearing=hearing,
+        cross_attention_cache=cross_attention_cache,
     )
     is_async = _is_async(limits, model.device)
     drafter: Drafter | None = None
@@ -98,7 +98,7 @@ def build_scheduler(
         is_async=is_async,
         checkpoint_min_step=limits.checkpoint_min_step,
         drafter=drafter,
-        computes_whole_texts=outputs.is_encoder,
+        computes_whole_prompts=outputs.is_encoder,
         adapters=adapters,
         adapter_loader=loader,
         media_encoder=encoder,
@@ -121,7 +121,7 @@ def _adapters(
         return None, None
     if ranks is not None:
         raise UnsupportedModelError("max_loras: ranks that share a model take no adapters")
-    if hears(model):
+    if is_encoder_decoder(model):
         raise UnsupportedModelError("max_loras: a model that transcribes takes no adapters")
     if is_encoder(model):
         raise UnsupportedModelError("max_loras: an encoder takes no adapters of requests")

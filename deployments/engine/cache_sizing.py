@@ -14,10 +14,15 @@ from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import adapter_bytes
 from deployments.engine.forward.by_rows import by_rows
+from deployments.engine.forward.cross_attention import (
+    cross_attention_bytes,
+    encode,
+    is_encoder_decoder,
+    longest_features,
+)
 from deployments.engine.forward.decoder import first_position
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
-from deployments.engine.forward.hearing import encode, hears, longest_features, sound_bytes
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import find_mixers, state_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
@@ -25,7 +30,7 @@ from deployments.engine.loading.attention_check import find_layout
 from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.configs.context import longest_context
 from deployments.engine.loading.draft_check import DraftModel
-from deployments.engine.loading.encoder_check import find_encoder_way, max_text_tokens
+from deployments.engine.loading.encoder_check import find_encoder_way, longest_prompt
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.media.encoder import STEPS_AHEAD, media_encoder
 from deployments.engine.outputs.model_outputs import is_encoder
@@ -36,7 +41,7 @@ from kv.states import NO_STATE, SLOTS_PER_TASK
 MIB, GIB = 1 << 20, 1 << 30
 FP8_CAPABILITY = (8, 9)
 STATES_CONTEXT = 1 << 15  # tokens, of a model that attends nowhere, unless it is set
-SOUNDS_PER_TASK = 2  # what it hears, and one that another request hears next
+SOUNDS_PER_TASK = 2  # its own, and that of a request that comes next
 CPU_SOUND_TASKS = 4  # that there is room for, whatever their size, unless `kv_gib` is set
 # The part of the free memory that may be used. The rest is for other processes on the device, whose
 # use may grow, and for the blocks in which memory is allocated.
@@ -119,12 +124,12 @@ def cache_shape(
 
 
 def encoder_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
-    """Returns the shape for a model that keeps nothing of a text: each text that runs has one page,
-    of no bytes. The longest text fits into a step.
+    """Returns the shape for a model that keeps nothing of a prompt: each task that runs has one
+    page, of no bytes. The longest prompt fits into a step.
 
     Raises what `cache_shape` raises.
     """
-    longest, tokens = max_text_tokens(model), max(limits.max_batch_tokens, limits.max_running)
+    longest, tokens = longest_prompt(model), max(limits.max_batch_tokens, limits.max_running)
     if (limits.context_length or 0) > longest:
         raise ValueError(f"context_length: the model was made for {longest} tokens")
     max_tokens = limits.context_length or min(longest, tokens)
@@ -163,9 +168,9 @@ def _sized(
             budget -= limits.media_cache_mib * MIB + _ahead_bytes(model, shape)
     if shape.has_states and model.device.type == "cuda":
         shape, budget = with_room_for_states(shape, budget)
-    if hears(model):
+    if is_encoder_decoder(model):
         shape, budget = _with_room_for_sounds(model, limits, shape, setting, budget)
-    max_useful = shape.max_tasks * shape.pages_held(shape.max_tokens)
+    max_useful = shape.max_tasks * shape.max_pages_of(shape.max_tokens)
     n_pages = min(max_useful, budget // max(1, page_bytes))
     if n_pages < 2:
         raise ValueError(
@@ -204,8 +209,8 @@ def _with_room_for_sounds(
 ) -> tuple[CacheShape, int]:
     """There are no more tasks than `budget` bytes hold with their sounds and whole transcripts.
     Returns what is left for pages, too. Raises ValueError where not even one has room."""
-    sounds = SOUNDS_PER_TASK * sound_bytes(model)
-    task_bytes = sounds + shape.pages_held(shape.max_tokens) * shape.page_bytes(model.dtype)
+    sounds = SOUNDS_PER_TASK * cross_attention_bytes(model)
+    task_bytes = sounds + shape.max_pages_of(shape.max_tokens) * shape.page_bytes(model.dtype)
     if model.device.type != "cuda" and limits.kv_gib is None:
         budget = max(budget, CPU_SOUND_TASKS * task_bytes)
     max_tasks = min(shape.max_tasks, budget // task_bytes)
@@ -244,7 +249,7 @@ def _measure_step(
     before = torch.cuda.memory_allocated(model.device)
     with torch.cuda.device(model.device):
         forward.logits(step).float().sort(-1, descending=True).values.softmax(-1)
-        if hears(model):
+        if is_encoder_decoder(model):
             encode(model, longest_features(model))
         if (encoder := media_encoder(model)) is not None:  # which runs between steps
             encoder.encode_largest()

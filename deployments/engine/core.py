@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.build import build_cache, build_scheduler, usable_encoder
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.hearing import hearing_of, hears
+from deployments.engine.forward.cross_attention import cross_attention_cache, is_encoder_decoder
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_draft
 from deployments.engine.media.families.family import Bidirectional
@@ -62,17 +62,24 @@ class EngineCore:
             raise UnsupportedModelError("ranks can't share a draft model")
         if draft is not None and is_encoder(model):
             raise UnsupportedModelError("an encoder says no tokens that could be drafted")
-        if draft is not None and hears(model):
+        if draft is not None and is_encoder_decoder(model):
             raise UnsupportedModelError("no model drafts for one that transcribes")
         if draft is not None and not limits.draft_tokens:
             raise ValueError("draft_tokens: a draft model drafts nothing with 0")
         with one_thread() as threads:
             checked = None if draft is None else check_draft(draft, model)
             self.cache = build_cache(model, limits, ranks, checked)
-            self._hearing = hearing_of(model, self.cache.shape.max_tasks)
+            self._cross_attention_cache = cross_attention_cache(model, self.cache.shape.max_tasks)
             self._admission = Admission(limits.max_waiting)
             self._scheduler = build_scheduler(
-                model, self.cache, self._admission, limits, threads, ranks, checked, self._hearing
+                model,
+                self.cache,
+                self._admission,
+                limits,
+                threads,
+                ranks,
+                checked,
+                self._cross_attention_cache,
             )
         self.context_length = self.cache.shape.max_tokens
         self.outputs = outputs_of(model)
@@ -105,8 +112,9 @@ class EngineCore:
             with self._started_after(task):
                 if request.grammar:
                     await self._open_grammar_async(task)
-                if self._hearing is not None:
-                    task.hear(await asyncio.to_thread(self._hearing.prepare, request))
+                if self._cross_attention_cache is not None:
+                    prepare = self._cross_attention_cache.prepare
+                    task.set_sound(await asyncio.to_thread(prepare, request))
         except Refused as refused:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
             return
@@ -193,8 +201,8 @@ class EngineCore:
             with self._started_after(task):
                 if request.grammar:
                     self._open_grammar(task)
-                if self._hearing is not None:
-                    task.hear(self._hearing.prepare(request))
+                if self._cross_attention_cache is not None:
+                    task.set_sound(self._cross_attention_cache.prepare(request))
         except Refused as refused:
             mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error))
         return task_id
@@ -209,7 +217,9 @@ class EngineCore:
             "takes_adapters": self._limits.max_loras > 0,
             "takes_media": self.media is not None,
         }
-        sound_bytes = 0 if self._hearing is None else self._hearing.max_bytes
+        sound_bytes = 0
+        if self._cross_attention_cache is not None:
+            sound_bytes = self._cross_attention_cache.max_sound_bytes
         if error := find_invalid(request, self.vocab_size, sound_bytes=sound_bytes, **takes):
             raise Refused(error)
         if error := self._find_long_span(request):

@@ -14,8 +14,12 @@ from torch import Tensor
 
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.cross_attention import (
+    NO_WEIGHTS,
+    AlignmentWeights,
+    CrossAttentionCache,
+)
 from deployments.engine.forward.forward import Forward
-from deployments.engine.forward.hearing import NOTHING, Attended, Hearing
 from deployments.engine.forward.inputs import NO_ADAPTERS, NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.outputs.model_outputs import ModelOutputs
@@ -52,7 +56,7 @@ class PendingStep:
     # [sampled rows, vocab], where `Runner.settle` is to sample from them
     logits: Tensor | None = None
     stale_rows: frozenset[int] = frozenset()  # as `StepResult.stale_rows`, of a settled step
-    outputs: PendingOutputs | None = None  # of rows that ask for vectors
+    outputs: PendingOutputs | None = None  # of the rows of pooling tasks
 
     @property
     def has_one_sample_per_row(self) -> bool:
@@ -120,16 +124,16 @@ class Runner:
         *,
         has_adapters: bool = False,
         has_media: bool = False,
-        hearing: Hearing | None = None,
+        cross_attention_cache: CrossAttentionCache | None = None,
     ) -> None:
         """`threads` is how many of the CPU compute a step. `outputs` says how the model answers
         with vectors, where it does. `has_adapters`, `has_media`: whether tasks may have some.
-        `hearing` is of a model whose tasks have sounds to transcribe."""
+        `cross_attention_cache`: where the tasks have sounds to transcribe."""
         self._outputs = outputs or ModelOutputs()
         self._reader = OutputReader(self._outputs)
         self._has_adapters = has_adapters
         self._has_media = has_media
-        self._hearing = hearing
+        self._cross_attention_cache = cross_attention_cache
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
@@ -159,8 +163,8 @@ class Runner:
     def stop(self) -> None:
         """No step may follow. After it ranks can part."""
         self._forward.drop_graphs()
-        if self._hearing is not None:
-            self._hearing.stop()
+        if self._cross_attention_cache is not None:
+            self._cross_attention_cache.stop()
 
     def probe(self, n_tokens: int = 1) -> None:
         """Computes one step of a prompt of `n_tokens`, whose result nobody needs.
@@ -194,13 +198,13 @@ class Runner:
         n_ahead = columns.n_drafted_before(sampled_rows)
         output_of = output_rows(batch, sampled_rows)
         step = self._inputs(batch, sampled_rows, n_ahead, n_scored, output_of=output_of)
-        with self._heard(batch) as heard:
+        with self._cross_attending(batch) as weights:
             logits, hidden = self._forward.compute(step)
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
         outputs = None
         if output_of:
             n_before = len(sampled_rows) + sum(n_scored.values())
-            outputs = self._reader.launch(output_of, logits[n_before:], hidden, heard)
+            outputs = self._reader.launch(output_of, logits[n_before:], hidden, weights)
         sampled_logits = logits[: len(sampled_rows)].float()
         late_rows = find_late_rows(batch, sampled_rows)
         rows, samples = self._sample(sampled_logits, batch, sampled_rows, n_ahead, late_rows)
@@ -222,7 +226,7 @@ class Runner:
         begin_row_masks(batch, [rows[i] for i in known])
         newest_ids = self._samples_of(step, [tasks[i] for i in unknown])
         inputs = self._inputs(batch, rows, np.zeros_like(n_ahead), {}, newest_ids)
-        with self._heard(batch):
+        with self._cross_attending(batch):
             logits = self._forward.logits(inputs).float()
         launched = PendingStep(
             batch,
@@ -258,8 +262,8 @@ class Runner:
             or tasks[row].n_computed != step.n_computed[row]
         }
         if logits is None:
-            held = [row for row in step.sampled_rows if tasks[row].active_grammar is not None]
-            return replace(step, stale_rows=frozenset(stale.union(held).intersection(alive)))
+            bound = [row for row in step.sampled_rows if tasks[row].active_grammar is not None]
+            return replace(step, stale_rows=frozenset(stale.union(bound).intersection(alive)))
         live = {*alive} - stale
         going_on = [row for row in step.sampled_rows if row in live]
         begin_row_masks(step.batch, going_on)
@@ -302,8 +306,8 @@ class Runner:
         if tasks == sampled:
             return step.samples.token_ids
         index = {task: i for i, task in enumerate(sampled)}
-        places = np.array([index[task] for task in tasks], dtype=np.int64)
-        return step.samples.token_ids[self._forward.tensor(places)]
+        indices = np.array([index[task] for task in tasks], dtype=np.int64)
+        return step.samples.token_ids[self._forward.tensor(indices)]
 
     def _inputs(
         self,
@@ -344,10 +348,10 @@ class Runner:
             step = _with_media(step, batch, offsets)
         return output_of.added_to(step, batch, offsets) if output_of else step
 
-    def _heard(self, batch: Batch) -> AbstractContextManager[Attended]:
-        if self._hearing is None:
-            return nullcontext(NOTHING)
-        return self._hearing.of(batch.tasks, batch.new_len)
+    def _cross_attending(self, batch: Batch) -> AbstractContextManager[AlignmentWeights]:
+        if self._cross_attention_cache is None:
+            return nullcontext(NO_WEIGHTS)
+        return self._cross_attention_cache.running(batch.tasks, batch.new_len)
 
     def _adapter_slots(self, tasks: Sequence[Task]) -> IntArray:
         if not self._has_adapters:

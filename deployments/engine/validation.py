@@ -107,12 +107,12 @@ def _invalid_media(request: GenerationRequest, takes_media: bool) -> Problems:
     if media and not takes_media:
         yield "media", "this model reads text only"
     if len(media) != len(request.media):
-        yield "media", f"{len(media)} media have places and {len(request.media)} have files"
+        yield "media", f"{len(media)} media have positions and {len(request.media)} have files"
     for medium in media:
         if not end <= medium.first < medium.end <= len(request.prompt_ids):
-            yield "media", "media must have places of their own in the prompt, in its order"
+            yield "media", "media must have positions of their own in the prompt, in its order"
         if medium.columns and (medium.end - medium.first) % medium.columns:
-            yield "media", "the places of a medium must be whole lines of it"
+            yield "media", "the positions of a medium must be whole lines of it"
         end = medium.end
 
 

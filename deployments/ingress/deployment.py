@@ -96,7 +96,7 @@ class ProtocolIngress(HttpIngress):
 
     async def kept_streams(self, owner: str, names: Sequence[str]) -> list[StreamState]:
         """The owner's streams of these names that this replica keeps."""
-        return self._streams.states(owner, names, holder=_replica_id())
+        return self._streams.states(owner, names, replica_id=_replica_id())
 
     async def stop_stream(self, caller: str, key: StreamKey, before: float) -> None:
         """Stops a stream that began before that, for another replica of this id."""
@@ -105,13 +105,13 @@ class ProtocolIngress(HttpIngress):
             self._streams.stop(key)
 
     async def read_stream(
-        self, holder: str, key: StreamKey, offset: int
+        self, replica_id: str, key: StreamKey, offset: int
     ) -> StreamPart | RequestError | None:
         """Returns a part of a stream for a replica that passes the bytes on.
 
-        Returns None on all replicas but `holder`.
+        Returns None on all replicas but `replica_id`.
         """
-        if holder != _replica_id():
+        if replica_id != _replica_id():
             return None
         kept = self._streams.find(key)
         if kept is None:

@@ -15,7 +15,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from deployments.sandbox.places import served_client
+from deployments.sandbox.process_pool import served_client
 
 OFF_LOOP_BYTES = 8 << 10  # of a body whose work is done in a thread
 LARGE_BYTES = 256 << 10
@@ -34,7 +34,7 @@ class Turns:
     free: int = 1
     most: int = sys.maxsize
     _waiting: OrderedDict[str, deque[asyncio.Future[None]]] = field(default_factory=OrderedDict)
-    _held: Counter[str] = field(default_factory=Counter)
+    _taken: Counter[str] = field(default_factory=Counter)
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
@@ -47,7 +47,7 @@ class Turns:
     async def _take(self, client: str) -> None:
         if self._may(client):
             self.free -= 1
-            self._held[client] += 1
+            self._taken[client] += 1
             return
         ours = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(ours)
@@ -60,9 +60,9 @@ class Turns:
 
     def _pass_on(self, client: str) -> None:
         self.free += 1
-        self._held[client] -= 1
-        if not self._held[client]:
-            del self._held[client]
+        self._taken[client] -= 1
+        if not self._taken[client]:
+            del self._taken[client]
         while following := next((who for who in self._waiting if self._may(who)), None):
             queue = self._waiting.pop(following)
             first = queue.popleft()
@@ -70,11 +70,11 @@ class Turns:
                 self._waiting[following] = queue
             if not first.done():
                 self.free -= 1
-                self._held[following] += 1
+                self._taken[following] += 1
                 first.set_result(None)
 
     def _may(self, client: str) -> bool:
-        return self.free > 0 and self._held[client] < self.most
+        return self.free > 0 and self._taken[client] < self.most
 
 
 @dataclass(slots=True, eq=False)

@@ -48,14 +48,14 @@ COMPLETION = Operation(
     path="/completion",
     body=LlamaCompletionRequest,
     parse=parse_completion,
-    builder=lambda sender: CompletionBuilder(completion_prompts, read_media=sender.read_media),
+    builder=lambda context: CompletionBuilder(completion_prompts, read_media=context.read_media),
 )
 INFILL = Operation(
     name="infill",
     path="/infill",
     body=InfillRequest,
     parse=parse_infill,
-    builder=lambda sender: CompletionBuilder(infill_prompts, infill_ends),
+    builder=lambda context: CompletionBuilder(infill_prompts, infill_ends),
 )
 DOCUMENTATION = Documentation(title="Server API")
 PUBLIC = frozenset({"/", "/health"})
@@ -79,9 +79,9 @@ def routes(
         service.route(INFILL),
         *openai_aliases(service, store or MemoryStore()),
         reasoning_control_route(cluster, settings, "/chat/completions/control"),
-        service.question(TOKENIZE),
-        service.question(DETOKENIZE),
-        service.question(APPLY_TEMPLATE),
+        service.unary_route(TOKENIZE),
+        service.unary_route(DETOKENIZE),
+        service.unary_route(APPLY_TEMPLATE),
         *props_routes(cluster, service.tokenizers),
         *tokenizer_routes(cluster, service.tokenizers),
         *slot_routes(cluster),
@@ -104,17 +104,17 @@ def openai_aliases(service: Service, store: ResponseStore) -> list[Route]:
         path="/chat/completions",
         body=LlamaChatRequest,
         parse=parse_chat,
-        builder=lambda sender: ChatBuilder(sender.headers, sender.read_media, sender.hold),
+        builder=lambda context: ChatBuilder(context.headers, context.read_media, context.reserve),
     )
     chat_count, count = chat_input_tokens(), responses_input_tokens(store, cipher)
     return [
         transcription_route(service, "/audio/transcriptions", error_event),
         service.route(chat),
         service.route(replace(responses(store, cipher), path="/responses")),
-        service.question(
+        service.unary_route(
             replace(chat_count, path="/chat/completions/input_tokens", parse=parse_chat)
         ),
-        service.question(replace(count, path="/responses/input_tokens")),
+        service.unary_route(replace(count, path="/responses/input_tokens")),
     ]
 
 

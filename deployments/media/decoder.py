@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from deployments.media.decoder_process import MAX_MEMORY_BYTES
 from deployments.media.file_types import FileKind
 from deployments.media.images import UnreadableError, read_image, read_pixels
-from deployments.media.medium import Medium, Wanted
+from deployments.media.medium import Medium, WantedForm
 from deployments.sandbox.worker import serve
 
 NICENESS = 10
@@ -33,7 +33,7 @@ def answer_to(job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], list[by
 def _decoded(job: dict[str, Any], data: bytes) -> tuple[Sequence[str], Sequence[Medium | None]]:
     match FileKind(job["kind"]):  # most jobs are images, which need no other library
         case FileKind.IMAGE:
-            if job["wanted"] == Wanted.PIXELS:
+            if job["wanted"] == WantedForm.PIXELS:
                 return [""], [read_pixels(data, job["max_pixels"])]
             return [""], [read_image(data, job["max_pixels"], is_low_detail=job["is_low_detail"])]
         case FileKind.AUDIO:
@@ -48,10 +48,10 @@ def _decoded(job: dict[str, Any], data: bytes) -> tuple[Sequence[str], Sequence[
 def _sound(job: dict[str, Any], data: bytes) -> Medium:
     from deployments.media.sounds import model_samples, read_sound, speech_samples
 
-    match Wanted(job["wanted"]):
-        case Wanted.SPEECH:
+    match WantedForm(job["wanted"]):
+        case WantedForm.SPEECH:
             return speech_samples(data, job["max_audio_s"], job["rate"])
-        case Wanted.SAMPLES:
+        case WantedForm.SAMPLES:
             return model_samples(data, job["max_audio_s"], job["rate"])
         case _:
             return read_sound(data, job["max_audio_s"])

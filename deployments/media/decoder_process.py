@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, BinaryIO
 
 from deployments.media.file_types import FileKind
-from deployments.media.medium import Medium, Wanted
+from deployments.media.medium import Medium, WantedForm
 from deployments.media.settings import MediaSettings
 from deployments.media_rules import MediaKind
 from deployments.sandbox.process import JobProcess, ProcessDiedError
@@ -32,7 +32,7 @@ class TooLargeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DecodedPiece:
     """A part of a file in a prompt: a page of a document has a text and may have an image."""
 
     text: str
@@ -44,13 +44,13 @@ class Job:
     kind: FileKind
     is_low_detail: bool = False
     with_images: bool = False  # of a document's pages, each of which is a medium
-    wanted: Wanted = Wanted.FILE
+    wanted: WantedForm = WantedForm.FILE
     rate: int = 0  # of samples that are wanted
 
     @property
     def max_bytes(self) -> int:
         """The most that may come back. Limits of their own bound pixels and samples."""
-        return MAX_MEDIA_BYTES if self.wanted is Wanted.FILE else MAX_MEMORY_BYTES
+        return MAX_MEDIA_BYTES if self.wanted is WantedForm.FILE else MAX_MEMORY_BYTES
 
     def line(self, settings: MediaSettings, n_bytes: int) -> bytes:
         most = min(settings.max_pages, settings.max_media if self.with_images else inf)
@@ -75,7 +75,7 @@ class DecoderProcess:
         self._settings = settings
         self._process = JobProcess(DECODER, settings.decode_timeout_s)
 
-    def decode(self, job: Job, data: bytes) -> list[Piece]:
+    def decode(self, job: Job, data: bytes) -> list[DecodedPiece]:
         """Blocks for the settings' `decode_timeout_s` at most. Raises DecodingError."""
         line = job.line(self._settings, len(data))
         try:
@@ -95,7 +95,7 @@ class DecoderProcess:
 
 def _exchange(
     jobs: BinaryIO, answers: BinaryIO, line: bytes, data: bytes, max_bytes: int
-) -> Iterator[Piece]:
+) -> Iterator[DecodedPiece]:
     jobs.write(line)
     jobs.write(data)
     jobs.flush()
@@ -105,7 +105,7 @@ def _exchange(
     if sum(medium["n_bytes"] or 0 for medium in answer["media"] if medium) > max_bytes:
         raise TooLargeError
     for text, described in zip(answer["texts"], answer["media"], strict=True):
-        yield Piece(text, None if described is None else _medium(described, data, answers))
+        yield DecodedPiece(text, None if described is None else _medium(described, data, answers))
 
 
 def _medium(described: dict[str, Any], data: bytes, answers: BinaryIO) -> Medium:

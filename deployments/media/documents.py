@@ -13,19 +13,19 @@ MAX_CHARACTERS = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DocumentPage:
     text: str
     image: Medium | None = None
 
 
-def read_document(data: bytes, max_pages: int, *, with_images: bool) -> list[Page]:
+def read_document(data: bytes, max_pages: int, *, with_images: bool) -> list[DocumentPage]:
     """Raises UnreadableError."""
     try:
         with pypdfium2.PdfDocument(data) as document:
             n_pages = len(document)
             if n_pages > max_pages:
                 raise UnreadableError(f"has {n_pages} pages, and at most {max_pages} are allowed")
-            pages: list[Page] = []
+            pages: list[DocumentPage] = []
             n_characters = 0
             for index in range(n_pages):
                 page = _page(document[index], with_images=with_images)
@@ -45,10 +45,10 @@ def _reason(error: Exception) -> str:
     return "it has no pages" if "PDFium: Success" in str(error) else str(error)
 
 
-def _page(page: pypdfium2.PdfPage, *, with_images: bool) -> Page:
+def _page(page: pypdfium2.PdfPage, *, with_images: bool) -> DocumentPage:
     text = page.get_textpage().get_text_bounded().replace("\r\n", "\n").strip()
     if not with_images:
-        return Page(text)
+        return DocumentPage(text)
     scale = min(PAGE_SIDE / max(*page.get_size(), 1.0), MAX_SCALE)
     image = page.render(scale=scale).to_pil().convert("RGB")
-    return Page(text, described(image, as_png(image)))
+    return DocumentPage(text, described(image, as_png(image)))

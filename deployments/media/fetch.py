@@ -25,7 +25,7 @@ Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Sequence[str]]
 
 
-class FetchError(Exception):
+class MediaFetchError(Exception):
     """The URL is refused, or can't be fetched; the message says why."""
 
 
@@ -36,7 +36,7 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FetchTarget:
     """A URL that was checked, with the address that its host has."""
 
     url: SplitResult
@@ -57,11 +57,11 @@ class Fetcher:
         self._resolve = resolve
 
     def check(self, url: str) -> None:
-        """Whether the URL may be fetched, as far as it says itself. Raises FetchError."""
+        """Whether the URL may be fetched, as far as it says itself. Raises MediaFetchError."""
         self._host_of(_split(url))
 
     def fetch(self, url: str) -> bytes:
-        """Blocks for the timeout at most, but for the name server. Raises FetchError."""
+        """Blocks for the timeout at most, but for the name server. Raises MediaFetchError."""
         with _deadline(self._timeout_s) as on_late:
             for _ in range(MAX_REDIRECTS + 1):
                 target = self._target(url)
@@ -69,38 +69,38 @@ class Fetcher:
                 if isinstance(found, bytes):
                     return found
                 url = urljoin(url, found)
-        raise FetchError(f"is redirected more than {MAX_REDIRECTS} times")
+        raise MediaFetchError(f"is redirected more than {MAX_REDIRECTS} times")
 
-    def _target(self, url: str) -> Target:
+    def _target(self, url: str) -> FetchTarget:
         split = _split(url)
         host, port = self._host_of(split)
         try:
             addresses = self._resolve(host, port)
         except (OSError, UnicodeError):
-            raise FetchError(f"is at {host!r}, a name that can't be resolved") from None
+            raise MediaFetchError(f"is at {host!r}, a name that can't be resolved") from None
         if not addresses:
-            raise FetchError(f"is at {host!r}, a name without an address")
+            raise MediaFetchError(f"is at {host!r}, a name without an address")
         if not self._is_listed_address(host, port) and not all(map(is_public, addresses)):
-            raise FetchError(f"is at {host!r}, which has an address that is not public")
-        return Target(split, host, port, addresses[0])
+            raise MediaFetchError(f"is at {host!r}, which has an address that is not public")
+        return FetchTarget(split, host, port, addresses[0])
 
     def _host_of(self, url: SplitResult) -> tuple[str, int]:
         try:
             host, port = (url.hostname or "").lower(), url.port or PORTS[url.scheme]
         except ValueError:
-            raise FetchError("has a port that is no number") from None
+            raise MediaFetchError("has a port that is no number") from None
         if not host:
-            raise FetchError("names no host")
+            raise MediaFetchError("names no host")
         allowed = self._hosts & _names(host, port, ANY_HOST)
         if not allowed:
-            raise FetchError(f"is at {host}:{port}, and this server may not fetch from there")
+            raise MediaFetchError(f"is at {host}:{port}, and this server may not fetch from there")
         return host, port
 
     def _is_listed_address(self, host: str, port: int) -> bool:
         """Whether the operator wrote this very address."""
         return _address(host) is not None and bool(self._hosts & _names(host, port))
 
-    def _get(self, target: Target, on_late: "Aborts") -> bytes | str:
+    def _get(self, target: FetchTarget, on_late: "Aborts") -> bytes | str:
         """The body, or where the answer redirects to."""
         connection = _Connection(target, self._timeout_s)
         try:
@@ -113,8 +113,8 @@ class Fetcher:
                 return found
         except (OSError, HTTPException, ValueError) as error:
             if on_late.is_late:
-                raise FetchError(f"takes more than {self._timeout_s:g} seconds") from None
-            raise FetchError(f"can't be fetched: {type(error).__name__}") from None
+                raise MediaFetchError(f"takes more than {self._timeout_s:g} seconds") from None
+            raise MediaFetchError(f"can't be fetched: {type(error).__name__}") from None
         finally:
             connection.close()
 
@@ -123,7 +123,7 @@ class Fetcher:
         if response.status in REDIRECTS and location:
             return location
         if response.status != 200:
-            raise FetchError(f"is answered with the status {response.status}")
+            raise MediaFetchError(f"is answered with the status {response.status}")
         declared, data = response.length or 0, bytearray()
         if declared > self._max_bytes:
             raise self._too_large()
@@ -132,11 +132,11 @@ class Fetcher:
             if len(data) > self._max_bytes:
                 raise self._too_large()
         if len(data) < declared:  # read1 ends without an error where the connection does
-            raise FetchError("is cut off")
+            raise MediaFetchError("is cut off")
         return bytes(data)
 
-    def _too_large(self) -> FetchError:
-        return FetchError(f"has more than {self._max_bytes:,} bytes, the most that is allowed")
+    def _too_large(self) -> MediaFetchError:
+        return MediaFetchError(f"has more than {self._max_bytes:,} bytes, the most that is allowed")
 
 
 def _names(host: str, port: int, *others: str) -> set[str]:
@@ -148,17 +148,17 @@ def _names(host: str, port: int, *others: str) -> set[str]:
 
 def _split(url: str) -> SplitResult:
     if len(url) > MAX_URL_LENGTH:
-        raise FetchError(f"is longer than {MAX_URL_LENGTH} characters")
+        raise MediaFetchError(f"is longer than {MAX_URL_LENGTH} characters")
     if not url.isascii() or not url.isprintable() or " " in url:
-        raise FetchError("has characters that no URL has")
+        raise MediaFetchError("has characters that no URL has")
     try:
         split = urlsplit(url)
     except ValueError:
-        raise FetchError("is no URL") from None
+        raise MediaFetchError("is no URL") from None
     if split.scheme not in PORTS:
-        raise FetchError("is neither a data: URL nor a web address")
+        raise MediaFetchError("is neither a data: URL nor a web address")
     if split.username is not None or split.password is not None:
-        raise FetchError("must have no user name or password")
+        raise MediaFetchError("must have no user name or password")
     return split
 
 
@@ -188,7 +188,7 @@ def _path(url: SplitResult) -> str:
     return (url.path or "/") + query
 
 
-def _headers(target: Target) -> dict[str, str]:
+def _headers(target: FetchTarget) -> dict[str, str]:
     return {
         "Host": target.url.netloc,
         "Accept": "*/*",
@@ -200,7 +200,7 @@ def _headers(target: Target) -> dict[str, str]:
 class _Connection(HTTPConnection):
     """A connection to the address of a target. With https the certificate has to be its host's."""
 
-    def __init__(self, target: Target, timeout_s: float) -> None:
+    def __init__(self, target: FetchTarget, timeout_s: float) -> None:
         super().__init__(target.host, target.port, timeout=timeout_s)
         self._target = target
         self._socket: socket.socket | None = None  # which `sock` forgets once an answer begins

@@ -6,7 +6,7 @@ from enum import StrEnum
 from deployments.media_rules import MediaKind
 
 
-class Wanted(StrEnum):
+class WantedForm(StrEnum):
     """The form that the data of a medium are to have."""
 
     FILE = "file"  # as it came, or as PNG where its pixels were changed

@@ -16,7 +16,7 @@ TAG_BYTES = 64
 MAX_PADDING = 3  # frames that the encoder added, and a decoder leaves out
 
 
-class Frame(NamedTuple):
+class MpegFrame(NamedTuple):
     n_bytes: int
     n_samples: int
     rate: int
@@ -65,7 +65,7 @@ def declared_s(data: bytes) -> float:
     return max(0, n_frames) * frame.n_samples / frame.rate
 
 
-def _frame(data: bytes, at: int) -> Frame | None:
+def _frame(data: bytes, at: int) -> MpegFrame | None:
     """Reads the head of a frame; None for what is no frame of layer III."""
     head = data[at : at + HEAD]
     if len(head) < HEAD or not is_frame(head) or not is_layer_3(head):
@@ -76,4 +76,4 @@ def _frame(data: bytes, at: int) -> Frame | None:
     n_samples = 1152 if version == 3 else 576
     hertz, kbits = RATES[version][rate], KBITS[1 if version == 3 else 2][bits]
     n_bytes = n_samples // 8 * kbits * 1000 // hertz + (head[2] >> 1 & 1)
-    return Frame(n_bytes, n_samples, hertz)
+    return MpegFrame(n_bytes, n_samples, hertz)

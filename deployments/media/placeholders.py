@@ -19,7 +19,7 @@ from deployments.media_rules import (
     MediaSizeError,
 )
 from deployments.wire import refused
-from kv.content import Medium as MediumPlace
+from kv.content import PlaceholderRange
 
 NAMES = {MediaKind.IMAGE: "images", MediaKind.AUDIO: "sounds"}
 
@@ -33,34 +33,34 @@ class ExpandedText:
     _expansions: tuple[Expansion, ...] = field(default=(), repr=False)
     _rules: MediaRules = field(default=MediaRules(), repr=False)
 
-    def place(
+    def insert_placeholders(
         self, ids: Sequence[int], param: str
-    ) -> tuple[Sequence[int], tuple[MediumPlace, ...]]:
-        """The final ids of the text that `ids` encode, and the place of each medium in them. Raises
+    ) -> tuple[Sequence[int], tuple[PlaceholderRange, ...]]:
+        """The final ids of the text that `ids` encode, and the range of each medium in them. Raises
         Refused, where a text has placeholders of its own.
         """
         if not self.media:
             return ids, ()
-        placed: list[int] = []
+        inserted: list[int] = []
         runs = deque(self._runs())
-        places: list[MediumPlace] = []
+        ranges: list[PlaceholderRange] = []
         placeholders = set(self._placeholders())
         for token_id in ids:
             if token_id not in placeholders:
-                placed.append(token_id)
+                inserted.append(token_id)
                 continue
             if not runs or runs[0].token_id != token_id:
                 raise _stray(param)
             run = runs.popleft()
-            end = len(placed) + run.length
+            end = len(inserted) + run.length
             if run.is_first:
-                places.append(MediumPlace(run.medium.digest, len(placed), end, run.columns))
+                ranges.append(PlaceholderRange(run.medium.digest, len(inserted), end, run.columns))
             else:
-                places[-1] = replace(places[-1], end=end)
-            placed += [token_id] * run.length
+                ranges[-1] = replace(ranges[-1], end=end)
+            inserted += [token_id] * run.length
         if runs:
             raise _stray(param)
-        return placed, tuple(places)
+        return inserted, tuple(ranges)
 
     def _runs(self) -> "Iterator[_Run]":
         for medium, expansion in zip(self.media, self._expansions, strict=True):
@@ -74,7 +74,7 @@ class ExpandedText:
 
     @property
     def n_more(self) -> int:
-        """Ids that `place` adds to those of the text."""
+        """Ids that `insert_placeholders` adds to those of the text."""
         return sum(sum(expansion.runs) - len(expansion.runs) for expansion in self._expansions)
 
 
@@ -111,9 +111,9 @@ def _check_counts(
         if found[kind] != given[kind]:
             marker = _rules_of(kind, rules).marker
             raise refused(
-                f"`{param}`: the prompt has {found[kind]} places for {NAMES[kind]} and the request "
-                f"{given[kind]} of these. The text {marker!r} makes such a place in the prompts of "
-                "this model",
+                f"`{param}`: the prompt has {found[kind]} placeholders for {NAMES[kind]} and the "
+                f"request {given[kind]} of these. The text {marker!r} makes such a placeholder in "
+                "the prompts of this model",
                 param,
             )
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
-from deployments.media.decoder_process import Piece
+from deployments.media.decoder_process import DecodedPiece
 from deployments.media.medium import Medium
 from deployments.media.source import Source
 
-EMPTY: Mapping[Source, Sequence[Piece]] = MappingProxyType({})
+EMPTY: Mapping[Source, Sequence[DecodedPiece]] = MappingProxyType({})
 
 
 class PromptMedia:
@@ -24,7 +24,7 @@ class PromptMedia:
     """
 
     def __init__(
-        self, pieces: Mapping[Source, Sequence[Piece]] = EMPTY, unseen: Sequence[str] = ()
+        self, pieces: Mapping[Source, Sequence[DecodedPiece]] = EMPTY, unseen: Sequence[str] = ()
     ) -> None:
         self.warnings = tuple(f"{path} is described, and not shown" for path in unseen)
         self._secret = secrets.token_hex(8)
@@ -38,11 +38,11 @@ class PromptMedia:
         """Returns the text that stands for the source in a message."""
         return self._texts[source]
 
-    def _text(self, source: Source, pieces: Sequence[Piece]) -> str:
+    def _text(self, source: Source, pieces: Sequence[DecodedPiece]) -> str:
         parts = [source.title, *(self._piece(piece) for piece in pieces)]
         return "\n\n".join(filter(None, parts))
 
-    def _piece(self, piece: Piece) -> str:
+    def _piece(self, piece: DecodedPiece) -> str:
         if piece.medium is None:
             return piece.text
         reference = f"<media-{self._secret}-{len(self._media)}>"

@@ -127,17 +127,17 @@ def _blocks(data: bytes) -> Iterator[_Block]:
 def _frames_of_blocks(data: bytes) -> Iterator[list[AudioFrame]]:
     """Frames of one form, together at least one block but for the last ones."""
     demuxer, sounds = parts_of(data)
-    held: list[AudioFrame] = []
-    n_held = 0
+    block: list[AudioFrame] = []
+    n_samples = 0
     for sound in sounds:
         for frame in _frames(sound, demuxer):
-            if held and (n_held >= BLOCK_FRAMES or _form(frame) != _form(held[0])):
-                yield held
-                held, n_held = [], 0
-            held.append(frame)
-            n_held += frame.samples
-    if held:
-        yield held
+            if block and (n_samples >= BLOCK_FRAMES or _form(frame) != _form(block[0])):
+                yield block
+                block, n_samples = [], 0
+            block.append(frame)
+            n_samples += frame.samples
+    if block:
+        yield block
 
 
 def _form(frame: AudioFrame) -> tuple[int, int]:

@@ -19,9 +19,9 @@ from deployments.channel_protocol import (
     HEARTBEAT_S,
     PICKLE_PROTOCOL,
     Burst,
+    FilePiece,
     Join,
     Leave,
-    Piece,
     count_fitting,
     decode_update,
     event_weight,
@@ -62,7 +62,7 @@ class ChannelServer:
         self._taken = asyncio.Event()  # set when all pending events are sent
         self.last_update = time.monotonic()
 
-    def receive(self, pieces: Sequence[Piece]) -> None:
+    def receive(self, pieces: Sequence[FilePiece]) -> None:
         for number, file, data in pieces:
             self._files.setdefault(number, {}).setdefault(file, bytearray()).extend(data)
         self._changed.set()
@@ -108,13 +108,13 @@ class ChannelServer:
         await self._until(lambda: not self._is_idle, self._idle_s)
         return not self._is_idle
 
-    async def _until(self, holds: Callable[[], bool], within_s: float) -> None:
-        """Waits until `holds()`, and no longer than `within_s`."""
-        if holds():
+    async def _until(self, condition: Callable[[], bool], within_s: float) -> None:
+        """Waits until `condition()`, and no longer than `within_s`."""
+        if condition():
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while not holds():
+                while not condition():
                     self._changed.clear()
                     await self._changed.wait()
 

@@ -36,7 +36,7 @@ class Autoscaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adapter:
+class MergedAdapter:
     """A LoRA adapter in PEFT's form, merged into the weights `scale` times."""
 
     path: str
@@ -105,7 +105,7 @@ class ModelSettings:
     unseen_media: Literal["refuse", "describe"] | None = None
     task: ModelTask | None = None
     pooling: Pooling | None = None
-    adapters: tuple[Adapter, ...] = ()
+    adapters: tuple[MergedAdapter, ...] = ()
     sampling: SamplingDefaults = SamplingDefaults()
     sleep_idle_s: float | None = None
     sleep_weights: Literal["host", "drop"] | None = None

@@ -150,9 +150,9 @@ class Sleeper:
             self._on_change(None)
             before = self._past_stats
             self._past_stats = _ended(core.stats(), before)
-            held = [core]
+            cores = [core]
             del core
-            self._past_stats = _ended(await asyncio.to_thread(_shut_down, held), before)
+            self._past_stats = _ended(await asyncio.to_thread(_shut_down, cores), before)
             await asyncio.to_thread(self._source.release)
         log.info("asleep: weights and pages are gone until the next request")
         return True
@@ -209,11 +209,11 @@ class Sleeper:
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
 
-def _shut_down(held: list[EngineCore]) -> EngineStats:
+def _shut_down(cores: list[EngineCore]) -> EngineStats:
     """The last of its counters. What nobody else holds is gone then: what a thread is still about
     to free would not be given back with the rest.
     """
-    core = held.pop()
+    core = cores.pop()
     core.shutdown()
     return core.stats()
 

@@ -45,14 +45,16 @@ CHAT = Operation(
     path="/v1/chat/completions",
     body=ChatRequest,
     parse=parse_chat,
-    builder=lambda sender: OpenAIResponseBuilder(sender.headers, sender.read_media, sender.hold),
+    builder=lambda context: OpenAIResponseBuilder(
+        context.headers, context.read_media, context.reserve
+    ),
 )
 COMPLETIONS = Operation(
     name="completions",
     path="/v1/completions",
     body=CompletionRequest,
     parse=parse_completion,
-    builder=lambda sender: CompletionsResponseBuilder(sender.headers, sender.hold),
+    builder=lambda context: CompletionsResponseBuilder(context.headers, context.reserve),
 )
 
 UNSUPPORTED = {
@@ -80,7 +82,7 @@ def routes(
         service.route(CHAT),
         service.route(COMPLETIONS),
         reasoning_control_route(cluster, settings),
-        service.question(chat_input_tokens()),
+        service.unary_route(chat_input_tokens()),
         *responses_routes(service, store or MemoryStore()),
         *conversation_routes(service, store),
         *stream_routes(streams, settings),

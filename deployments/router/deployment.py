@@ -74,10 +74,10 @@ class Router:
         self._work = asyncio.create_task(self._lifecycle.watch())
         self._mirror = asyncio.create_task(export_to_ray(self.samples))
 
-    async def choose(self, questions: Sequence[RoutingQuery]) -> list[RoutingDecision]:
+    async def choose(self, queries: Sequence[RoutingQuery]) -> list[RoutingDecision]:
         """A replica for each; the request counts there at once."""
         now = time.monotonic()
-        return [self._choose(question, now) for question in questions]
+        return [self._choose(query, now) for query in queries]
 
     async def ensure_loaded(
         self, model: str | None, lessee: str, wait_s: float, unloads: int | None = None
@@ -103,12 +103,12 @@ class Router:
     async def models(self) -> list[ModelStatus]:
         """All models, the default one first, and those that are downloaded now last."""
         listed = [entry.status for entry in self._lifecycle.registry]
-        return listed + self._coming({status.name for status in listed})
+        return listed + self._unlisted_downloads({status.name for status in listed})
 
     async def fleet(self) -> FleetStatus:
         models = [(entry.status, entry.replica_statuses) for entry in self._lifecycle.registry]
-        coming = self._coming({status.name for status, _ in models})
-        models += [(status, ()) for status in coming]
+        unlisted = self._unlisted_downloads({status.name for status, _ in models})
+        models += [(status, ()) for status in unlisted]
         return FleetStatus(
             started_at=self._started_at,
             can_download=self._downloads is not None,
@@ -203,15 +203,15 @@ class Router:
         if self._work.done() and (error := self._work.exception()):
             raise error
 
-    def _coming(self, listed: Set[str]) -> list[ModelStatus]:
+    def _unlisted_downloads(self, listed: Set[str]) -> list[ModelStatus]:
         found = [] if self._downloads is None else self._downloads.statuses
         return [status for status in found if status.name not in listed]
 
     def _missing(self, model: str | None) -> RequestError:
-        coming = None if self._downloads is None or not model else self._downloads.get(model)
-        if coming is None:
+        download = None if self._downloads is None or not model else self._downloads.get(model)
+        if download is None:
             return unknown_model(model)
-        why = coming.message or "it is being downloaded"
+        why = download.message or "it is being downloaded"
         message = f"The model {model!r} is not here: {why}"
         return RequestError(ErrorKind.UNAVAILABLE, message, "model")
 
@@ -226,13 +226,13 @@ class Router:
         message = f"{model!r} is an adapter of the model {found[0].name!r}: name that"
         return RequestError(ErrorKind.INVALID_REQUEST, message, "model")
 
-    def _choose(self, question: RoutingQuery, now: float) -> RoutingDecision:
-        entry = self._lifecycle.registry.get(question.model)
+    def _choose(self, query: RoutingQuery, now: float) -> RoutingDecision:
+        entry = self._lifecycle.registry.get(query.model)
         if entry is None:
             return RoutingDecision(None, False)
-        choice = entry.choose(*question[1:-1], now)
+        choice = entry.choose(*query[1:-1], now)
         table = entry.adapters.table
-        return choice if question.adapters == table.version else replace(choice, adapters=table)
+        return choice if query.adapters == table.version else replace(choice, adapters=table)
 
     async def _wait(
         self, entry: ModelEntry, lessee: str, until: float, unloads: int | None

@@ -20,14 +20,14 @@ from deployments.store.tables import CONVERSATION, ITEM
 from deployments.wire import ErrorKind, Refused, refused
 
 
-class Params(NamedTuple):
+class ConversationParams(NamedTuple):
     """The fields of a request that has items for a conversation, as errors name them."""
 
     conversation: str
     items: str
 
 
-CONVERSATIONS_OWN = Params("id", "items")  # of the endpoints of conversations
+CONVERSATIONS_OWN = ConversationParams("id", "items")  # of the endpoints of conversations
 
 
 class Conversations:
@@ -130,7 +130,7 @@ async def admit_items(
     conversation_id: str,
     items: Sequence[StoredItem],
     limits: KeptLimits,
-    params: Params,
+    params: ConversationParams,
 ) -> None:
     """Counts what a conversation is about to get. Raises Refused."""
     found = await find_conversation(write.connection, write.owner, conversation_id)

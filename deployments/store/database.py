@@ -186,7 +186,7 @@ class Database:
     async def reading(self, owner: str | None = None) -> AsyncIterator[AsyncConnection]:
         """`owner`: who waits for it; None for this server itself. Raises Refused as `told`."""
         async with (
-            self._place_of(owner),
+            self._read_slot(owner),
             told() as attempt,
             self.engine.connect() as connection,
         ):
@@ -208,7 +208,7 @@ class Database:
             attempt.is_connected = True
             yield connection
 
-    def _place_of(self, owner: str | None) -> AbstractAsyncContextManager[None]:
+    def _read_slot(self, owner: str | None) -> AbstractAsyncContextManager[None]:
         """One of those that leave connections to others."""
         if owner is None:
             return nullcontext()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deployments.store.items import Choose, Hold, StoredItem
+from deployments.store.items import Choose, Reserve, StoredItem
 from deployments.store.rows import Row
 from deployments.store.tables import CONVERSATION, ITEM, RESPONSE
 
@@ -19,12 +19,12 @@ class Listed(NamedTuple):
     size: int  # bytes
 
 
-async def held_items(
-    connection: AsyncConnection, where: ColumnElement[bool], hold: Hold
+async def reserved_items(
+    connection: AsyncConnection, where: ColumnElement[bool], reserve: Reserve
 ) -> Sequence[Row]:
-    """Rows of items, in their order, after `hold` knows how many bytes they have."""
+    """Rows of items, in their order, after `reserve` took their bytes of the budget."""
     total = select(func.coalesce(func.sum(ITEM.c.size), 0)).where(where)
-    hold(int((await connection.execute(total)).scalar_one()))
+    reserve(int((await connection.execute(total)).scalar_one()))
     return await _rows(connection, select(ITEM).where(where))
 
 
@@ -45,7 +45,7 @@ async def chosen_items(
 
 
 async def known_items(
-    connection: AsyncConnection, owner: str, ids: Sequence[str], hold: Hold
+    connection: AsyncConnection, owner: str, ids: Sequence[str], reserve: Reserve
 ) -> dict[str, StoredItem]:
     """Reads the items that may be referred to, by their ids: of several copies the newest."""
     found: dict[str, StoredItem] = {}
@@ -56,7 +56,7 @@ async def known_items(
         newest = select(func.max(ITEM.c.number)).where(where).group_by(ITEM.c.id)
         numbers = (await connection.execute(newest)).scalars().all()
         copies = and_(ITEM.c.owner == owner, ITEM.c.number.in_(numbers))
-        rows = await held_items(connection, copies, hold)
+        rows = await reserved_items(connection, copies, reserve)
         found.update((row["id"], item_of(row)) for row in rows)
     return found
 

@@ -11,7 +11,7 @@ CONVERSATION_PARAM = "conversation"
 # order.
 Choose = Callable[[Sequence[tuple[str, int]]], Sequence[int]]
 # Is told of bytes before they are read. Raises Refused for too many.
-Hold = Callable[[int], None]
+Reserve = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

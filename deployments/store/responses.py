@@ -5,24 +5,29 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import CTE, ColumnElement, and_, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deployments.store.conversations import Params, admit_items, find_conversation, in_conversation
+from deployments.store.conversations import (
+    ConversationParams,
+    admit_items,
+    find_conversation,
+    in_conversation,
+)
 from deployments.store.database import Database
 from deployments.store.item_rows import (
     Listed,
     chosen_items,
-    held_items,
     item_of,
     known_items,
     listed_items,
+    reserved_items,
     text_of,
 )
 from deployments.store.items import (
     CONVERSATION_PARAM,
     PREVIOUS,
     Choose,
-    Hold,
     NewResponse,
     Recalled,
+    Reserve,
     StoredItem,
     Wanted,
     no_conversation,
@@ -33,7 +38,7 @@ from deployments.store.limits import ROW_BYTES, KeptLimits
 from deployments.store.rows import Row
 from deployments.store.tables import ITEM, RESPONSE
 
-PARAMS = Params(CONVERSATION_PARAM, "input")
+PARAMS = ConversationParams(CONVERSATION_PARAM, "input")
 
 
 class Responses:
@@ -107,7 +112,7 @@ class Responses:
             await write.drop_response(response_id)
             return True
 
-    async def recall(self, owner: str, wanted: Wanted, hold: Hold) -> Recalled:
+    async def recall(self, owner: str, wanted: Wanted, reserve: Reserve) -> Recalled:
         """Raises Refused for a response or a conversation that is not there."""
         async with self._database.reading(owner) as connection:
             earlier: list[StoredItem] = []
@@ -117,7 +122,7 @@ class Responses:
                 if found is None:
                     raise no_conversation(wanted.conversation, CONVERSATION_PARAM)
                 mine = in_conversation(owner, wanted.conversation)
-                rows = await held_items(connection, mine, hold)
+                rows = await reserved_items(connection, mine, reserve)
                 earlier = [item_of(row) for row in rows]
                 until = rows[-1]["number"] if rows else 0
             elif wanted.previous is not None:
@@ -126,14 +131,14 @@ class Responses:
                 if not links:
                     raise no_response(wanted.previous, PREVIOUS)
                 for where in _where(owner, chain, links):
-                    rows = await held_items(connection, where, hold)
+                    rows = await reserved_items(connection, where, reserve)
                     earlier += [item_of(row) for row in rows]
             return Recalled(
                 previous=wanted.previous,
                 conversation=wanted.conversation,
                 until=until,
                 earlier=tuple(earlier),
-                known=await known_items(connection, owner, wanted.ids, hold),
+                known=await known_items(connection, owner, wanted.ids, reserve),
             )
 
     async def input_items(

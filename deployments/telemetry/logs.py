@@ -21,7 +21,7 @@ def join_serve_log() -> None:
     """Our loggers write to Serve's, which adds replica, route and request id.
 
     Without Serve's access log: it names each ingress and none of its endpoints, and most calls of
-    others are questions about a state. Ingresses have a line of their own for each request.
+    others ask for a state. Ingresses have a line of their own for each request.
     """
     OWN_LOG.parent = SERVE_LOG
     SERVE_LOG.addFilter(_is_no_access)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
-    Content,
+    ContentPiece,
     Piece,
     Thought,
 )
@@ -60,7 +60,7 @@ def fold_reply(pieces: Iterable[Piece]) -> Reply:
     calls: list[tuple[CallStart, list[str]]] = []
     for piece in pieces:
         match piece:
-            case Content(text):
+            case ContentPiece(text):
                 content.append(text)
             case Thought(text):
                 thought.append(text)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from deployments.text.dialects.parsing.pieces import CallArguments, Content, Piece
+from deployments.text.dialects.parsing.pieces import CallArguments, ContentPiece, Piece
 
 
 class StopMatcher:
@@ -39,14 +39,14 @@ class StopMatcher:
         return bool(self._stops)
 
     @property
-    def n_held(self) -> int:
+    def n_held_back(self) -> int:
         """Characters that are held back."""
         return 0 if self._include else len(self._tail)
 
     def flush(self) -> str:
         """The text that was held back, at the end of the stream."""
-        held, self._tail = self._tail, ""
-        return "" if self._include or self.matched is not None else held
+        held_back, self._tail = self._tail, ""
+        return "" if self._include or self.matched is not None else held_back
 
     def _first_match(self, window: str) -> tuple[int, int, str] | None:
         found = ((window.find(stop), stop) for stop in self._stops)
@@ -61,7 +61,7 @@ class AnswerMatcher:
 
     def __init__(self, matcher: StopMatcher) -> None:
         self._matcher = matcher
-        self._searched: Content | CallArguments | None = None  # the last piece
+        self._searched: ContentPiece | CallArguments | None = None  # the last piece
         self.n_cut = 0
 
     def push(self, pieces: Iterable[Piece]) -> list[Piece]:
@@ -70,14 +70,14 @@ class AnswerMatcher:
     def _read(self, piece: Piece) -> Iterator[Piece]:
         if not _goes_on(self._searched, piece):
             yield from self.flush()
-        if not isinstance(piece, Content | CallArguments):
+        if not isinstance(piece, ContentPiece | CallArguments):
             if self._matcher.matched is None:
                 yield piece
             return
-        held, self._searched = self._matcher.n_held, piece
+        held_back, self._searched = self._matcher.n_held_back, piece
         text = self._matcher.push(piece.text)
         if self._matcher.matched is not None:
-            self.n_cut += held + len(piece.text) - len(text)
+            self.n_cut += held_back + len(piece.text) - len(text)
         if text:
             yield replace(piece, text=text)
 

@@ -88,7 +88,7 @@ class TextStream:
         self._tokens_since_piece = 0  # their text is held back, or belongs to the next piece
         self._thought_tokens = 0
         self._token_ids: list[int] = []
-        self._held_logprobs: deque[LogprobAtOffset] = deque()
+        self._held_back_logprobs: deque[LogprobAtOffset] = deque()
         self._returned = 0  # characters
         self._output_tokens = 0
         self._cached_tokens = 0
@@ -140,7 +140,7 @@ class TextStream:
         for index, token_id in enumerate(event.token_ids[:-1] if ended else event.token_ids):
             if event.logprobs is not None:
                 logprob = LogprobAtOffset(self._detokenizer.offset, event.logprobs[index])
-                self._held_logprobs.append(logprob)
+                self._held_back_logprobs.append(logprob)
             texts.append(self._read_token(token_id))
             if self._matcher.matched is not None:
                 self._finish_parsing(is_cut=True)
@@ -152,7 +152,7 @@ class TextStream:
             texts.append(self._parse(self._search(self._detokenizer.flush())))
             if ended and self._scores_end and event.logprobs is not None:
                 logprob = LogprobAtOffset(self._detokenizer.offset, event.logprobs[-1])
-                self._held_logprobs.append(logprob)
+                self._held_back_logprobs.append(logprob)
             if self._answer is None:
                 texts.append(self._parse(self._matcher.flush()))
             self._finish_parsing(is_cut=event.finish_reason is not FinishReason.STOP)
@@ -199,17 +199,17 @@ class TextStream:
         whole = self._unreturned + text
         n_cut = self._answer.n_cut
         if self._matcher.matched is None:
-            n_cut = 0 if is_last else self._matcher.n_held
+            n_cut = 0 if is_last else self._matcher.n_held_back
         end = max(len(whole) - n_cut, 0)
         self._unreturned = whole[end:]
         return whole[:end]
 
     def _take_logprobs(self, *, everything: bool) -> tuple[LogprobAtOffset, ...]:
         taken: list[LogprobAtOffset] = []
-        while self._held_logprobs and (
-            everything or self._held_logprobs[0].offset < self._returned
+        while self._held_back_logprobs and (
+            everything or self._held_back_logprobs[0].offset < self._returned
         ):
-            taken.append(self._held_logprobs.popleft())
+            taken.append(self._held_back_logprobs.popleft())
         return tuple(taken)
 
 

@@ -20,8 +20,8 @@ def check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             # Connections that have just ended keep a port, too, and hinder no proxy.
-            if error.errno == errno.EADDRINUSE and (holders := _listeners(port)):
-                message = f"port {port} is taken: {', '.join(holders)} listens on it"
+            if error.errno == errno.EADDRINUSE and (listeners := _listeners(port)):
+                message = f"port {port} is taken: {', '.join(listeners)} listens on it"
                 raise PortTaken(f"{message}. Another `http_options.port` is needed") from error
 
 

@@ -68,9 +68,9 @@ def nodes_take_a_middleware() -> bool:
     A proxy can't start with a middleware that it can't import, and has one at most.
     """
     living = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    places = [NodeAffinitySchedulingStrategy(node, soft=True) for node in living]
+    strategies = [NodeAffinitySchedulingStrategy(node, soft=True) for node in living]
     ask = ray.remote(num_cpus=0, max_retries=0)(_takes_a_middleware)
-    asked = [ask.options(scheduling_strategy=place).remote() for place in places]
+    asked = [ask.options(scheduling_strategy=strategy).remote() for strategy in strategies]
     try:
         return all(ray.get(asked, timeout=NODES_S))
     except RayError as error:  # this module can't be imported there, or the node has no time for it

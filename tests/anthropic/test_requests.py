@@ -18,7 +18,7 @@ from tests.anthropic.serving import (
 )
 from tests.ingress.engines import says
 from tests.text.cards import card
-from tests.text.held import may_say
+from tests.text.constrained import may_say
 
 TOKENIZER = TextTokenizer(thinker())
 FORCED = {"tools": [WEATHER], "tool_choice": {"type": "any"}}
@@ -284,17 +284,17 @@ ROME = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_
 
 def test_a_client_that_takes_one_call_gets_one_at_most() -> None:
     one = {"type": "auto", "disable_parallel_tool_use": True}
-    held = asked({"tools": [WEATHER], "tool_choice": one})
+    request = asked({"tools": [WEATHER], "tool_choice": one})
     for text in ("Hm.", "<think>\nHm.\n</think>\n\nSo.", f"Let me look.\n{ROME}"):
-        assert may_say(held, text), text
-    assert not may_say(held, f"{ROME}\n{ROME}")
+        assert may_say(request, text), text
+    assert not may_say(request, f"{ROME}\n{ROME}")
 
 
 def test_calls_of_a_strict_tool_fit() -> None:
-    held = asked({"tools": [{**WEATHER, "strict": True}]})
-    assert may_say(held, f"{ROME}\n{ROME}")
-    assert not may_say(held, ROME.replace('"Rome"', "5"))
-    assert not may_say(held, f"<think>\n</think>{ROME.replace('city', 'town')}")
+    request = asked({"tools": [{**WEATHER, "strict": True}]})
+    assert may_say(request, f"{ROME}\n{ROME}")
+    assert not may_say(request, ROME.replace('"Rome"', "5"))
+    assert not may_say(request, f"<think>\n</think>{ROME.replace('city', 'town')}")
 
 
 def test_a_named_tool_is_the_only_one_to_call() -> None:
@@ -305,7 +305,7 @@ def test_a_named_tool_is_the_only_one_to_call() -> None:
     assert "weather" not in grammar
 
 
-def test_an_answer_can_be_held_to_a_schema() -> None:
+def test_an_answer_can_be_constrained_by_a_schema() -> None:
     grammar = asked({"output_config": {"format": JSON}}).grammar
     assert "lines" in grammar
     assert asked({"output_format": JSON}).grammar == grammar

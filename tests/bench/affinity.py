@@ -60,11 +60,11 @@ async def converse(client: httpx.AsyncClient, tally: Tally, rng: random.Random, 
 
 
 async def play(server: Server, trace: Trace, progress: Progress, seed: str) -> Tally:
-    tally, places = Tally(), asyncio.Semaphore(trace.at_once)
+    tally, slots = Tally(), asyncio.Semaphore(trace.at_once)
     task = progress.add_task(seed, total=trace.conversations)
 
     async def one(client: httpx.AsyncClient, number: int) -> None:
-        async with places:
+        async with slots:
             await converse(client, tally, random.Random(f"{seed} {number}"), trace.turns)
             progress.advance(task)
 

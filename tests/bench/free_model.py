@@ -103,8 +103,8 @@ class FreeRouter:
         self._replicas = ReplicaSet(SETTINGS.name, RoutingSettings())
         self._replicas.report(REPORT)
 
-    async def choose(self, questions: Sequence[RoutingQuery]) -> list[RoutingDecision]:
-        return [RoutingDecision(self._replicas.choose(*query[1:-1]), True) for query in questions]
+    async def choose(self, queries: Sequence[RoutingQuery]) -> list[RoutingDecision]:
+        return [RoutingDecision(self._replicas.choose(*query[1:-1]), True) for query in queries]
 
     async def ensure_loaded(
         self, model: str | None, who: str, wait_s: float, unloads: int | None

@@ -39,7 +39,7 @@ N_LENGTHY = 20_000
 PART = 1000  # tokens of it, whose cost is compared
 N_CHATS = 10_000
 PARAGRAPH = (
-    "The page table maps each **page** of a sequence to its place in the cache, so that `n` tokens "
+    "The page table maps each **page** of a sequence to its slot in the cache, so that `n` tokens "
     "take as many pages as they need: *no more*, and [none is copied](https://example.com).\n\n"
 )
 LIST = "".join(f"- point {point} with a few words of its own\n" for point in range(8))

@@ -297,18 +297,18 @@ def plot(outcomes: dict[str, dict[str, list[Outcome]]], path: str) -> None:
 def time_choices(
     n_replicas: int = 64, prompt_pages: int = 500, n_prompts: int = 2000
 ) -> list[float]:
-    """CPU seconds of choices for held, half held and new prompts, a million pages in the index."""
+    """CPU seconds of choices for stored, half stored and new prompts, with a million pages."""
     rng, now = random.Random(0), 0.0
-    held = [pages(rng, prompt_pages) for _ in range(n_prompts)]
+    stored_prompts = [pages(rng, prompt_pages) for _ in range(n_prompts)]
     replicas = ReplicaSet("m", RoutingSettings(), lambda: now, seed=0)
     for at in range(n_replicas):
-        stored = [b"".join(prompt) for prompt in held[at::n_replicas]]
+        stored = [b"".join(prompt) for prompt in stored_prompts[at::n_replicas]]
         replicas.report(reports.report(str(at), stored=b"".join(stored), page_size=PAGE_SIZE))
     spent = []
     for number in range(n_prompts):
         now += 0.001
         known = (prompt_pages, prompt_pages // 2, 0)[number % 3]
-        prompt = rng.choice(held)[:known] + pages(rng, prompt_pages - known)
+        prompt = rng.choice(stored_prompts)[:known] + pages(rng, prompt_pages - known)
         began = time.process_time()
         replicas.choose(prompt, str(number))
         spent.append(time.process_time() - began)

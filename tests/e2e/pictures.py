@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from deployments.text.reply import Reply
 from serve_app.demo.evaluation.scoring import fits
-from serve_app.demo.training.vision.corpus import Case, cases
+from serve_app.demo.training.vision.corpus import VisionCase, cases
 from serve_app.demo.training.vision.network import TOWER
 
 MODEL = "manta-demo-vision"
@@ -34,17 +34,17 @@ class Answer:
 Ask = Callable[[str, bytes, str], Answer]  # a server's address, a PNG, a question
 
 
-def some_cases() -> Sequence[Case]:
+def some_cases() -> Sequence[VisionCase]:
     return [case for kind in KINDS for case in islice(cases(kind, SEED), 5)]
 
 
-def png(case: Case) -> bytes:
+def png(case: VisionCase) -> bytes:
     file = BytesIO()
     case.picture().save(file, "PNG")
     return file.getvalue()
 
 
-def is_right(case: Case, answer: Answer) -> bool:
+def is_right(case: VisionCase, answer: Answer) -> bool:
     return fits(case.expect, Reply(answer.text, "", ()))
 
 

@@ -171,10 +171,10 @@ class Server:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
 
-    def eventually(self, holds: Callable[[], bool], seconds: float = 120) -> None:
+    def eventually(self, condition: Callable[[], bool], seconds: float = 120) -> None:
         """Returns as soon as the condition holds; fails with the server's log if it never does."""
         deadline, pause = time.monotonic() + seconds, FIRST_PAUSE_S
-        while not holds():
+        while not condition():
             if time.monotonic() > deadline or self._process.poll() is not None:
                 raise AssertionError(f"not within {seconds} s:\n{self.log.read_text()[-8000:]}")
             time.sleep(pause)

@@ -31,9 +31,9 @@ def two_nodes(
     says where the ingress for `/v1` is.
     """
     router = {"model": str(checkpoint), **SETTINGS}
-    places = {"Router": ON_HEAD, "openai": openai}
-    places |= dict.fromkeys(("anthropic", "llama", "web"), ON_HEAD)
-    config = {"applications": applications(router, places)}
+    placements = {"Router": ON_HEAD, "openai": openai}
+    placements |= dict.fromkeys(("anthropic", "llama", "web"), ON_HEAD)
+    config = {"applications": applications(router, placements)}
     with head_node(monkeypatch, folder / "data", num_cpus=1, resources={"head": 1}) as cluster:
         cluster.add_node(num_cpus=1)
         environment = {**OPEN, "RAY_ADDRESS": cluster.address}
@@ -44,11 +44,11 @@ def two_nodes(
             yield cluster, running
 
 
-def applications(router: dict[str, Any], places: dict[str, Any]) -> list[dict[str, Any]]:
+def applications(router: dict[str, Any], placements: dict[str, Any]) -> list[dict[str, Any]]:
     served = yaml.safe_load((REPOSITORY / "serve_app" / "serve.yaml").read_text())
-    found: list[dict[str, Any]] = served["applications"]  # in the order of `places`
-    for application, (deployment, place) in zip(found, places.items(), strict=True):
-        application["deployments"] = [{"name": deployment, **place}]
+    found: list[dict[str, Any]] = served["applications"]  # in the order of `placements`
+    for application, (deployment, placement) in zip(found, placements.items(), strict=True):
+        application["deployments"] = [{"name": deployment, **placement}]
     found[0]["args"] = router
     return found
 

@@ -16,7 +16,7 @@ from deployments.engine.cache_sizing import (
     largest_step,
     with_room_for_states,
 )
-from deployments.engine.forward.hearing import sound_bytes
+from deployments.engine.forward.cross_attention import cross_attention_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.speech import as_decoder
 from kv.cache import CacheShape
@@ -111,7 +111,7 @@ def test_no_more_pages_are_made_than_could_ever_be_used() -> None:
 def test_sounds_have_their_memory_beside_the_pages() -> None:
     model, limits = as_decoder(tiny_whisper()), EngineLimits(max_running=64)
     one = 2 * 2 * (WINDOW // 320) * 32 * 4  # keys and values of 2 layers
-    assert sound_bytes(model) == one
+    assert cross_attention_bytes(model) == one
     page = Storage.page_bytes(alike(2, 4, 8), limits.page_size, model.dtype)
     each = 2 * one + MAX_TOKENS // limits.page_size * page
     few = cache_shape(model, replace(limits, kv_gib=(3 * each + 1) / GIB))

@@ -89,10 +89,10 @@ def test_a_request_that_waits_for_pages_costs_a_step_nothing_a_page() -> None:
     def cost(n: int) -> int:
         shared = random_ids(n)
         pages = n // 4
-        holder = request("holder", shared + (1,), max_tokens=60)
+        first = request("first", shared + (1,), max_tokens=60)
         waiting = request("waiting", shared + random_ids(64, seed=2), max_tokens=4)
         # Too few pages for the second one's own part beside the first one.
         limits = roomy(n_pages=pages + 17, max_running=2)
-        return calls_of_some_steps(limits, holder, waiting)
+        return calls_of_some_steps(limits, first, waiting)
 
     assert abs(cost(400) - cost(40)) < 20

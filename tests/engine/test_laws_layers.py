@@ -154,8 +154,8 @@ def test_failed_over_is_undisturbed(architecture: str) -> None:
 
 @every_kind
 def test_drafted_is_plain(architecture: str) -> None:
-    """Drafts that are wrong were written to pages that a window lets go of soon, and a state can't
-    be cut back: what was right before them is computed again."""
+    """Drafts that are wrong were written to pages that are soon freed out of a window, and a state
+    can't be cut back: what was right before them is computed again."""
     repeating = [
         request(f"r{n}", random_ids(n) * 9, SamplingParams(temperature=heat, seed=n), max_tokens=40)
         for n, heat in ((5, 0), (6, 0.3), (7, 0.5))

@@ -176,7 +176,7 @@ TestEngineMachine.settings = settings(
 )
 
 
-def held(running: Engine) -> int:
+def pages_used(running: Engine) -> int:
     return running.core.stats().pages_used
 
 
@@ -224,7 +224,7 @@ def test_pages_are_free_within_two_steps_of_leaving(leave: str) -> None:
         running.gate.step()
         running.gate.step()
         await first
-        assert held(running) > 8
+        assert pages_used(running) > 8
         if leave == "abort":
             running.core.abort("long")
         elif leave == "cancel":
@@ -234,7 +234,7 @@ def test_pages_are_free_within_two_steps_of_leaving(leave: str) -> None:
         steps = running.core.stats().steps
         running.gate.step()
         assert running.core.stats().steps - steps <= 2
-        assert held(running) == 1  # the keeper's
+        assert pages_used(running) == 1  # the keeper's
         assert running.core.stats().aborted_requests == (leave != "complete")
         running.core.abort("keeper")
         running.gate.open()
@@ -252,7 +252,7 @@ def test_leaving_the_loop_over_a_plain_generator_ends_its_requests() -> None:
             assert event.finish_reason is None
             break
         running.run(request("after", (1, 2, 3)))  # the aborts have been received by then
-        assert held(running) == 0
+        assert pages_used(running) == 0
 
 
 def test_a_request_that_waits_can_be_aborted() -> None:

@@ -26,7 +26,7 @@ def run(one: GenerationRequest, eos: frozenset[int] = frozenset(), **limits: flo
 
 
 def first_seen_late(tokens: tuple[int, ...]) -> tuple[int, int]:
-    """A token that has not been drawn before, and its place, which is not among the first."""
+    """A token that has not been drawn before, and its index, which is not among the first."""
     return next((token, i) for i, token in enumerate(tokens) if i > 3 and token not in tokens[:i])
 
 
@@ -154,28 +154,28 @@ def test_a_generation_ends_at_the_end_of_the_context(max_tokens: int | None) -> 
 @pytest.mark.parametrize("kind", ["eos", "stop"])
 def test_an_end_token_ends_and_is_the_last_of_the_output(kind: str) -> None:
     tokens = greedy()
-    token, place = first_seen_late(tokens)
+    token, index = first_seen_late(tokens)
     if kind == "eos":
         outcome = run(request("r", PROMPT, max_tokens=30), eos=frozenset({token}))
     else:
         outcome = run(request("r", PROMPT, max_tokens=30, stop_token_ids=[token]))
-    assert outcome.token_ids == tokens[: place + 1]
+    assert outcome.token_ids == tokens[: index + 1]
     assert (outcome.finish_reason, outcome.stop_token_id) == (FinishReason.STOP, token)
 
 
 def test_an_end_token_at_the_limit_is_a_stop() -> None:
-    token, place = first_seen_late(greedy())
-    outcome = run(request("r", PROMPT, max_tokens=place + 1), eos=frozenset({token}))
+    token, index = first_seen_late(greedy())
+    outcome = run(request("r", PROMPT, max_tokens=index + 1), eos=frozenset({token}))
     assert (outcome.finish_reason, outcome.stop_token_id) == (FinishReason.STOP, token)
 
 
 def test_an_end_token_can_be_ignored_and_a_stop_token_can_not() -> None:
     tokens = greedy()
-    token, place = first_seen_late(tokens)
+    token, index = first_seen_late(tokens)
     ignoring = request("r", PROMPT, max_tokens=30, ignore_eos=True)
     assert run(ignoring, eos=frozenset({token})).token_ids == tokens
     stopped = run(replace(ignoring, stop_token_ids=(token,)), eos=frozenset({token}))
-    assert stopped.token_ids == tokens[: place + 1]
+    assert stopped.token_ids == tokens[: index + 1]
 
 
 def test_an_end_token_that_ends_the_prompt_ends_nothing() -> None:
@@ -192,22 +192,22 @@ def test_an_end_token_beyond_the_vocabulary_is_of_no_account() -> None:
 @pytest.mark.parametrize("extra", [1, 5])
 def test_no_end_token_is_drawn_before_min_tokens(extra: int) -> None:
     tokens = greedy()
-    token, place = first_seen_late(tokens)
+    token, index = first_seen_late(tokens)
     with engine(eos=frozenset({token})) as running:
-        early = request("r", PROMPT, max_tokens=30, min_tokens=place)
-        assert running.run(early)[0].token_ids == tokens[: place + 1]
-        late = replace(early, min_tokens=place + extra)
+        early = request("r", PROMPT, max_tokens=30, min_tokens=index)
+        assert running.run(early)[0].token_ids == tokens[: index + 1]
+        late = replace(early, min_tokens=index + extra)
         (outcome,) = running.run(late)
-    assert outcome.token_ids[:place] == tokens[:place]
-    assert token not in outcome.token_ids[: place + extra]
-    assert len(outcome.token_ids) >= place + extra
+    assert outcome.token_ids[:index] == tokens[:index]
+    assert token not in outcome.token_ids[: index + extra]
+    assert len(outcome.token_ids) >= index + extra
 
 
 def test_min_tokens_count_what_an_earlier_replica_produced() -> None:
     tokens = greedy()
-    token, place = first_seen_late(tokens)
-    one = request("r", PROMPT, max_tokens=30, min_tokens=place, produced_ids=tokens[: place - 1])
-    assert run(one, eos=frozenset({token})).token_ids == tokens[place - 1 : place + 1]
+    token, index = first_seen_late(tokens)
+    one = request("r", PROMPT, max_tokens=30, min_tokens=index, produced_ids=tokens[: index - 1])
+    assert run(one, eos=frozenset({token})).token_ids == tokens[index - 1 : index + 1]
 
 
 @pytest.mark.parametrize("n_produced", [6, 7])
@@ -227,8 +227,8 @@ def test_a_failover_onto_a_shorter_context_ends_at_once() -> None:
 def test_a_failover_of_a_request_that_had_drawn_its_end_ends_at_once(kind: str) -> None:
     """The replica died between drawing the end token and saying that it was one."""
     tokens = greedy()
-    token, place = first_seen_late(tokens)
-    one = request("r", PROMPT, max_tokens=30, produced_ids=tokens[: place + 1])
+    token, index = first_seen_late(tokens)
+    one = request("r", PROMPT, max_tokens=30, produced_ids=tokens[: index + 1])
     if kind == "stop":
         one = replace(one, stop_token_ids=(token,))
     outcome = run(one, eos=frozenset({token} if kind == "eos" else ()))
@@ -237,9 +237,9 @@ def test_a_failover_of_a_request_that_had_drawn_its_end_ends_at_once(kind: str) 
 
 def test_a_failover_that_ignores_the_end_goes_on_behind_it() -> None:
     tokens = greedy()
-    token, place = first_seen_late(tokens)
-    one = request("r", PROMPT, max_tokens=30, produced_ids=tokens[: place + 1], ignore_eos=True)
-    assert run(one, eos=frozenset({token})).token_ids == tokens[place + 1 :]
+    token, index = first_seen_late(tokens)
+    one = request("r", PROMPT, max_tokens=30, produced_ids=tokens[: index + 1], ignore_eos=True)
+    assert run(one, eos=frozenset({token})).token_ids == tokens[index + 1 :]
 
 
 def test_cached_tokens_of_a_failover_are_tokens_of_the_prompt() -> None:

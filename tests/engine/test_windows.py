@@ -1,4 +1,4 @@
-"""Pages that left all windows are given back: long contexts take less memory, more run at once."""
+"""Pages out of the window are freed: long contexts take less memory, more run at once."""
 
 from dataclasses import replace
 
@@ -35,12 +35,12 @@ def run(cache: KVCache, task_id: str) -> bool:
         return False
     for end in range(CHUNK, CONTEXT + 1, CHUNK):
         assert cache.extend(task_id, end)
-        cache.let_go(task_id, end)
+        cache.free_out_of_window(task_id, end)
     cache.check()
     return True
 
 
-def numbers_held(layout: Layout) -> int:
+def numbers_stored(layout: Layout) -> int:
     cache = cache_of(layout, 2 * CONTEXT)
     assert run(cache, "one")
     page_numbers = PAGE * max(group.numbers(layout) for group in cache.groups)
@@ -48,7 +48,7 @@ def numbers_held(layout: Layout) -> int:
 
 
 def test_a_long_sequence_holds_three_tenths_of_the_pages_at_most() -> None:
-    assert numbers_held(GEMMA) <= 0.3 * numbers_held(FULL)
+    assert numbers_stored(GEMMA) <= 0.3 * numbers_stored(FULL)
 
 
 @pytest.mark.parametrize(("layout", "n_running"), [(FULL, 4), (GEMMA, 16)])

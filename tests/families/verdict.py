@@ -24,7 +24,7 @@ BY_PASSES = "as by passes over all tokens; `generate` gives others with its cach
 ROW_BY_ROW = "row by row"
 PAGE_SIZE = 4
 # Pages that are too few for two of the prompts and what follows them, as parts of those of the
-# longest one: where tokens stay, and where windows let go of them.
+# longest one: where tokens stay, and where they are freed out of a window.
 FEW_PAGES = (1.87, 1.27, 1.12)
 
 
@@ -152,7 +152,7 @@ def _ways(model: PreTrainedModel) -> Iterator[tuple[str, list[Outcome]]]:
         _check_hits(again)
     with engine(model=model, limits=roomy(page_size=PAGE_SIZE)) as running:
         yield "alone", [outcome for req in alone for outcome in running.run(req)]
-        longest = running.core.cache.shape.pages_held(len(LONG) + N_NEW)
+        longest = running.core.cache.shape.max_pages_of(len(LONG) + N_NEW)
     for part in FEW_PAGES:
         limits = roomy(page_size=PAGE_SIZE, n_pages=int(part * longest))
         with engine(model=model, limits=limits) as running:

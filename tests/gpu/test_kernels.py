@@ -16,8 +16,8 @@ from tests.engine.kernels.gpu.paged import (
     error,
     lay_out,
     output,
-    places_written,
     rows_that_differ_alone,
+    slots_written,
     whole_and_chunked,
 )
 from tests.engine.kernels.gpu.test_attention_kernels import MIXED, VARIANTS
@@ -92,7 +92,7 @@ def test_chunked_equals_whole_to_the_last_bit(shape: str, dtype: str, window: in
 
 
 def test_only_the_new_tokens_are_written() -> None:
-    changed, new = places_written(Case(MIXED), "cuda")
+    changed, new = slots_written(Case(MIXED), "cuda")
     assert changed == new
 
 

@@ -59,12 +59,12 @@ class KVCacheMachine(RuleBasedStateMachine):
         self.cache = small_cache(n * len(kind[0]), page_size, *kind, max_new_tokens=MAX_NEW)
         self.page_size = page_size
         self.groups = [*enumerate(self.cache.groups)]
-        self.slots: dict[tuple[int, int], object] = {}  # by page and place in it
+        self.slots: dict[tuple[int, int], object] = {}  # by page and offset in it
         self.states: dict[int, object] = {}  # by slot of a state
         self.tasks: dict[str, Running] = {}
         self.chains: list[list[bytes]] = []  # hashes of all sequences that there were
-        self.told: set[bytes] = set()
-        self.has_forgotten = False  # what was is seldom told of when it can be hit again
+        self.published: set[bytes] = set()
+        self.has_forgotten = False  # what was is seldom published when it can be hit again
         self.n_started = 0
 
     def _pick(self, data: st.DataObject) -> tuple[str, Running]:
@@ -134,7 +134,7 @@ class KVCacheMachine(RuleBasedStateMachine):
         self._move_state(task_id, task, end)
         first, last = task.n_computed // self.page_size, end // self.page_size
         self.cache.record(task_id, first, task.hashes[first:last])
-        self.cache.let_go(task_id, end)
+        self.cache.free_out_of_window(task_id, end)
         task.n_computed = end
 
     def _write(self, task_id: str, task: Running, position: int, group: int) -> None:
@@ -231,34 +231,36 @@ class KVCacheMachine(RuleBasedStateMachine):
                     assert self.slots[page, offset] == (number, *task.slot(position))
 
     @invariant()
-    def what_no_token_attends_to_is_let_go(self) -> None:
+    def what_no_token_attends_to_is_freed(self) -> None:
         for task_id, task in self.tasks.items():
             n = self.cache.shape.pages_for(task.n_computed)
             needed = [
                 group.first_needed(task.n_computed) // self.page_size for _, group in self.groups
             ]
-            held = len(self.cache.table.pages(task_id))
-            assert held == sum(n - first for first in needed if first < n or not n)
+            n_pages = len(self.cache.table.pages(task_id))
+            assert n_pages == sum(n - first for first in needed if first < n or not n)
 
     @invariant()
-    def others_are_told_of_what_can_be_hit(self) -> None:
+    def what_can_be_hit_is_published(self) -> None:
         """And of all pages before it, so that its end is found by bisection."""
         self._hear()
         can_be_hit = [chain[: self._n_hit(chain)] for chain in self.chains]
         hits = {page_hash for hashes in can_be_hit for page_hash in hashes}
-        assert hits <= self.told or self.has_forgotten
+        assert hits <= self.published or self.has_forgotten
         if self.cache.states is None and any(group.window is not None for _, group in self.groups):
-            held = {page_hash for task in self.tasks.values() for page_hash in self._recorded(task)}
-            assert self.told <= hits | held
+            recorded = {
+                page_hash for task in self.tasks.values() for page_hash in self._recorded(task)
+            }
+            assert self.published <= hits | recorded
 
     def _hear(self) -> None:
         stored, evicted = (
             {hashes[at : at + DIGEST_BYTES] for at in range(0, len(hashes), DIGEST_BYTES)}
             for hashes in self.cache.journal.drain()
         )
-        assert self.told.isdisjoint(stored)
-        assert self.told >= evicted
-        self.told = (self.told | stored) - evicted
+        assert self.published.isdisjoint(stored)
+        assert self.published >= evicted
+        self.published = (self.published | stored) - evicted
 
     def _n_hit(self, hashes: list[bytes]) -> int:
         """How many of these pages a sequence could be given."""
@@ -281,10 +283,10 @@ class KVCacheMachine(RuleBasedStateMachine):
     @invariant()
     def references_are_exact(self) -> None:
         self.cache.check()
-        held = Counter(self.cache.table.references())
+        references = Counter(self.cache.table.references())
         for page in range(self.cache.shape.n_pages):
-            assert self.cache.pool.allocator.references(page) == held[page]
-        assert self.cache.usage == len(held) / self.cache.shape.n_pages
+            assert self.cache.pool.allocator.references(page) == references[page]
+        assert self.cache.usage == len(references) / self.cache.shape.n_pages
 
     def teardown(self) -> None:
         for task_id in list(getattr(self, "tasks", ())):

@@ -7,7 +7,7 @@ from array import array
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kv.content import DIGEST_BYTES, Adapter, Content, Medium
+from kv.content import DIGEST_BYTES, Adapter, Content, PlaceholderRange
 from kv.hashing import page_hash, page_hashes
 
 digests = st.binary(max_size=3)
@@ -35,10 +35,10 @@ def test_one_changed_token_changes_its_page_and_all_that_follow(
     ids: list[int], page_size: int, data: st.DataObject
 ) -> None:
     assume(len(ids) >= page_size)
-    place = data.draw(st.integers(0, len(ids) // page_size * page_size - 1))
-    changed = [*ids[:place], ids[place] + 1, *ids[place + 1 :]]
+    position = data.draw(st.integers(0, len(ids) // page_size * page_size - 1))
+    changed = [*ids[:position], ids[position] + 1, *ids[position + 1 :]]
     before, after = page_hashes(ids, page_size), page_hashes(changed, page_size)
-    first = place // page_size
+    first = position // page_size
     assert before[:first] == after[:first]
     assert not set(before[first:]) & set(after[first:])
 
@@ -72,21 +72,24 @@ def test_only_equal_salts_and_adapters_have_one_root(
 def test_a_medium_changes_the_pages_from_its_first_on(first: int, n: int, moved: int) -> None:
     ids, size = [7] * 16, 4
     plain = page_hashes(ids, size)
-    content = Content(media=(Medium(b"picture", first, first + n),))
+    content = Content(media=(PlaceholderRange(b"picture", first, first + n),))
     found = page_hashes(ids, size, content)
     assert [a == b for a, b in zip(plain, found, strict=True)] == [
         page < first // size for page in range(4)
     ]
-    elsewhere = Content(media=(Medium(b"picture", first + moved, first + n),))
+    elsewhere = Content(media=(PlaceholderRange(b"picture", first + moved, first + n),))
     assert (page_hashes(ids, size, elsewhere) == found) == (moved == 0 or elsewhere == content)
-    assert page_hashes(ids, size, Content(media=(Medium(b"other", first, first + n),))) != found
+    assert (
+        page_hashes(ids, size, Content(media=(PlaceholderRange(b"other", first, first + n),)))
+        != found
+    )
 
 
 @given(tokens, page_sizes, st.text())
 def test_hashing_page_by_page_gives_the_same_as_at_once(
     ids: list[int], page_size: int, salt: str
 ) -> None:
-    content = Content(salt, media=(Medium(b"picture", 1, 7),))
+    content = Content(salt, media=(PlaceholderRange(b"picture", 1, 7),))
     parent, hashes = content.root(), []
     for start in range(0, len(ids) - page_size + 1, page_size):
         page = array("q", ids[start : start + page_size])

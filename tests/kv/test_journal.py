@@ -1,4 +1,4 @@
-"""The journal: what it tells is what can be found, however often it is asked."""
+"""The journal: what it publishes is what can be found, however often it is asked."""
 
 import threading
 
@@ -17,12 +17,12 @@ def split(hashes: bytes) -> list[bytes]:
 
 
 class JournalMachine(RuleBasedStateMachine):
-    """Sequences run through a small pool, and somebody who replays what the journal tells."""
+    """Sequences run through a small pool, and somebody who replays what the journal publishes."""
 
     @initialize(n_pages=st.integers(2, 8))
     def start(self, n_pages: int) -> None:
         self.pool = PagePool(n_pages)
-        self.told: set[bytes] = set()
+        self.published: set[bytes] = set()
         self.sequences: list[list[int]] = []
         self.hashes: list[list[bytes]] = []  # of all sequences that there were
 
@@ -52,26 +52,28 @@ class JournalMachine(RuleBasedStateMachine):
     @rule()
     def drain(self) -> None:
         stored, evicted = (split(part) for part in self.pool.journal.drain())
-        assert len({*stored, *evicted}) == len(stored) + len(evicted), "a hash is told twice"
-        assert self.told.isdisjoint(stored), "stored again what was not evicted"
-        assert self.told.issuperset(evicted), "evicted what was never stored"
+        assert len({*stored, *evicted}) == len(stored) + len(evicted), "a hash is published twice"
+        assert self.published.isdisjoint(stored), "stored again what was not evicted"
+        assert self.published.issuperset(evicted), "evicted what was never stored"
         assert len(stored) <= self.pool.n_pages
-        self.told = (self.told | set(stored)) - set(evicted)
-        assert all(self.pool.prefix_cache.lookup(page_hash) is not None for page_hash in self.told)
-        assert len(self.told) == len(self.pool.prefix_cache)
+        self.published = (self.published | set(stored)) - set(evicted)
+        assert all(
+            self.pool.prefix_cache.lookup(page_hash) is not None for page_hash in self.published
+        )
+        assert len(self.published) == len(self.pool.prefix_cache)
 
     @invariant()
     def the_snapshot_is_the_replay_of_all_drains(self) -> None:
         snapshot = split(self.pool.journal.snapshot())
-        assert len(snapshot) == len(self.told)
-        assert set(snapshot) == self.told
+        assert len(snapshot) == len(self.published)
+        assert set(snapshot) == self.published
 
 
 TestJournal = JournalMachine.TestCase
 TestJournal.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
-def test_a_page_that_came_and_went_between_two_drains_is_not_told() -> None:
+def test_a_page_that_came_and_went_between_two_drains_is_not_published() -> None:
     journal = Journal()
     journal.stored(b"a" * 16)
     journal.evicted(b"a" * 16)
@@ -91,17 +93,17 @@ def test_a_journal_that_nobody_drains_does_not_grow_past_the_pages() -> None:
     assert evicted == b""
 
 
-def test_what_two_threads_tell_and_drain_adds_up() -> None:
+def test_what_two_threads_record_and_drain_adds_up() -> None:
     journal = Journal()
     hashes = page_hashes(range(20_000), 1)
 
-    def tell() -> None:
+    def record() -> None:
         for page_hash in hashes:
             journal.stored(page_hash)
         for page_hash in hashes[::2]:
             journal.evicted(page_hash)
 
-    thread = threading.Thread(target=tell)
+    thread = threading.Thread(target=record)
     thread.start()
     known: set[bytes] = set()
     while thread.is_alive() or journal.changed:

@@ -27,11 +27,11 @@ class PagePoolMachine(RuleBasedStateMachine):
         self.sequences: list[tuple[Prefix, list[int]]] = []
         self.forgot = False  # a chain may have lost its beginning, and may get another one
 
-    def _held(self, page: int) -> int:
+    def _references(self, page: int) -> int:
         return sum(pages.count(page) for _, pages in self.sequences)
 
-    def _release(self, page: int, held: int) -> None:
-        if held == 0 and self.findable.get(self.content[page]) == page:
+    def _release(self, page: int, n_references: int) -> None:
+        if n_references == 0 and self.findable.get(self.content[page]) == page:
             self.kept.append(page)
 
     @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=5).map(tuple))
@@ -93,12 +93,12 @@ class PagePoolMachine(RuleBasedStateMachine):
     def _give_back(self, tokens: Prefix, pages: list[int]) -> None:
         self.pool.free(pages)
         for page in reversed(pages):
-            self._release(page, self._held(page))
+            self._release(page, self._references(page))
 
     @rule(data=st.data())
     @precondition(lambda self: self.sequences)
     def forget_a_sequence(self, data: st.DataObject) -> None:
-        """Its pages may be held by nobody any more, or another one was found by their content."""
+        """Its pages may be used by nobody any more, or another one was found by their content."""
         tokens = data.draw(
             st.sampled_from([*(sequence for sequence, _ in self.sequences), *self.findable])
         )
@@ -112,7 +112,7 @@ class PagePoolMachine(RuleBasedStateMachine):
     def references_are_exact(self) -> None:
         self.pool.check()
         for page in range(self.pool.n_pages):
-            assert self.pool.allocator.references(page) == self._held(page)
+            assert self.pool.allocator.references(page) == self._references(page)
 
     @invariant()
     def exactly_what_was_recorded_and_not_evicted_is_findable(self) -> None:
@@ -123,9 +123,9 @@ class PagePoolMachine(RuleBasedStateMachine):
 
     @invariant()
     def children_go_before_their_parents(self) -> None:
-        place = {self.content[page]: i for i, page in enumerate(self.kept)}
-        for prefix, i in place.items():
-            assert self.forgot or place.get(prefix[:-1], i + 1) > i
+        order = {self.content[page]: i for i, page in enumerate(self.kept)}
+        for prefix, i in order.items():
+            assert self.forgot or order.get(prefix[:-1], i + 1) > i
 
 
 TestPagePool = PagePoolMachine.TestCase
@@ -158,7 +158,7 @@ def test_a_prefix_used_again_outlives_one_that_was_not() -> None:
     assert len(pool.match(hashes_of((1, 2)))) == 2
 
 
-def test_a_page_computed_twice_is_held_once() -> None:
+def test_a_page_computed_twice_is_stored_once() -> None:
     pool = PagePool(4)
     first, second = filled(pool, (1, 2)), filled(pool, (1, 2))
     assert first == second

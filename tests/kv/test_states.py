@@ -67,7 +67,7 @@ def test_checkpoints_are_bounded_and_the_least_recently_used_goes_first() -> Non
     for number in range(3):
         slots.insert(f"{number}")
         slots.take([f"{number}"], np.array([4]), np.array([4]))
-        slots.reach_border(f"{number}", 4, 0, [b"root", bytes([number])])
+        slots.reach_boundary(f"{number}", 4, 0, [b"root", bytes([number])])
         slots.remove(f"{number}")
         if number == 1:
             slots.insert("again", [b"root", bytes([0])], 4)

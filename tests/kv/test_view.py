@@ -108,9 +108,9 @@ def test_a_selection_of_rows_gathers_what_the_batch_gathers_for_them(
     assert part.page_table.shape[1] == cache.shape.pages_for(longest)
     for layer in range(LAYERS):
         whole, some = view.gather(layer)[0], part.gather(layer)[0]
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             n = batch.new[row]
-            assert torch.equal(some[place, :n], whole[row, :n])
+            assert torch.equal(some[index, :n], whole[row, :n])
 
 
 @settings(deadline=None, max_examples=40)

@@ -107,10 +107,10 @@ class Fleet:
                 return answer
             assert time.monotonic() < deadline, answer
 
-    def until(self, holds: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
         """Asks after every change of the models."""
         deadline, version = time.monotonic() + seconds, 0
-        while not holds():
+        while not condition():
             assert time.monotonic() < deadline, f"never: {what}"
             with suppress(RayError):  # a router that is being replaced
                 version, _ = self.router.changes.remote(version, 0.5).result(timeout_s=CALL_S)

@@ -67,9 +67,9 @@ def deploy() -> Iterator[Deploy]:
     delete(*names)
 
 
-def eventually(holds: Callable[[], bool]) -> None:
+def eventually(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline, f"not within {PATIENCE_S} s"
         time.sleep(POLL_S)
 

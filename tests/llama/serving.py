@@ -44,9 +44,9 @@ class CountingCluster(ScriptedEngine):
         if deployment != MODEL_DEPLOYMENT:
             return []
         settings = ModelSettings(name="tiny", path="tiny", limits=self.limits)
-        samples = [({"replica": str(place)}, list(self.families)) for place, _ in enumerate("ab")]
+        samples = [({"replica": str(index)}, list(self.families)) for index, _ in enumerate("ab")]
         answers: dict[str, list[object]] = {
-            "stats": [(str(place), stats) for place, stats in enumerate(self.stats)],
+            "stats": [(str(index), stats) for index, stats in enumerate(self.stats)],
             "settings": [settings for _ in self.stats],
             "samples": list(samples),
             "end_thoughts": [False for _ in self.stats],

@@ -106,13 +106,13 @@ def pdf(n_pages: int = 1, text: str = "Hello page") -> bytes:
         )
         line = b"BT /F 12 Tf 20 50 Td (%b) Tj ET" % text.encode()
         objects.append(b"<< /Length %d >>\nstream\n%b\nendstream" % (len(line), line))
-    file, places = bytearray(b"%PDF-1.4\n"), []
+    file, offsets = bytearray(b"%PDF-1.4\n"), []
     for number, body in enumerate(objects, start=1):
-        places.append(len(file))
+        offsets.append(len(file))
         file += b"%d 0 obj\n%b\nendobj\n" % (number, body)
     start = len(file)
     file += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    file += b"".join(b"%010d 00000 n \n" % place for place in places)
+    file += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     file += b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (
         len(objects) + 1,
         start,

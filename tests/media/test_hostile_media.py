@@ -292,15 +292,15 @@ def test_only_files_of_the_media_folder_are_read(tmp_path: Path) -> None:
 
 def test_a_client_that_waits_for_its_file_delays_no_other_one() -> None:
     async def both(reader: MediaReader, host: str) -> None:
-        hold, mine = (lambda n_bytes: None), [sent(FileKind.IMAGE, image())]
+        reserve, mine = (lambda n_bytes: None), [sent(FileKind.IMAGE, image())]
         waiting = [
             asyncio.ensure_future(
-                reader.read([linked(f"http://{host}/silent")], seeing(), "other", hold)
+                reader.read([linked(f"http://{host}/silent")], seeing(), "other", reserve)
             )
             for _ in range(8)
         ]
         await asyncio.to_thread(Hostile.waiting.wait, 30)
-        assert await reader.read(mine, seeing(), "me", hold)
+        assert await reader.read(mine, seeing(), "me", reserve)
         assert not any(task.done() for task in waiting)
         Hostile.over.set()
         assert all(
@@ -334,13 +334,13 @@ def test_a_client_that_leaves_has_its_turn_until_its_thread_ends() -> None:
         asyncio.run(leave(MediaReader(MediaSettings(hosts=(host,), fetch_timeout_s=60)), host))
 
 
-def test_the_texts_of_a_document_count_among_what_is_held() -> None:
-    held: list[int] = []
+def test_the_texts_of_a_document_count_among_what_is_reserved() -> None:
+    reserved: list[int] = []
     reader = MediaReader(MediaSettings())
     source = sent(FileKind.DOCUMENT, pdf(3, "A page of text."))
-    asyncio.run(reader.read([source], blind(), "client", held.append))
+    asyncio.run(reader.read([source], blind(), "client", reserved.append))
     reader.close()
-    assert held[-1] > 3 * len("A page of text.")
+    assert reserved[-1] > 3 * len("A page of text.")
 
 
 def test_a_file_that_takes_too_long_is_refused_and_the_next_one_is_read() -> None:

@@ -54,9 +54,9 @@ def ours(processor: Processor, media: Sequence[Medium], marker: str) -> tuple[Se
     """The final ids, and how many are not the text's own."""
     text = marker.join(("", *BESIDE[: len(media)]))
     expanded: ExpandedText = expand(text, known(processor), media, "messages")
-    ids, places = expanded.place(encoded(processor, expanded.text), "messages")
+    ids, ranges = expanded.insert_placeholders(encoded(processor, expanded.text), "messages")
     assert len(ids) - len(encoded(processor, expanded.text)) == expanded.n_more
-    return [*ids], sum(place.end - place.first for place in places)
+    return [*ids], sum(found.end - found.first for found in ranges)
 
 
 def theirs(processor: Processor, sizes: Sequence[tuple[int, int]], marker: str) -> list[int]:
@@ -78,9 +78,9 @@ def test_an_image_has_the_ids_that_the_processor_gives_it(family: str) -> None:
     for size in SIZES:
         if "qwen" in family and max(size) > 200 * min(size):
             continue
-        found, n_placed = ours(processor, [image(*size)], rules.marker)
+        found, n_placeholders = ours(processor, [image(*size)], rules.marker)
         assert found == theirs(processor, [size], rules.marker), size
-        assert n_placed >= found.count(rules.placeholder_id) > 0
+        assert n_placeholders >= found.count(rules.placeholder_id) > 0
 
 
 def test_an_image_for_qwen_has_the_lines_of_its_grid() -> None:
@@ -119,7 +119,7 @@ def test_a_sound_for_qwen2_audio_has_the_ids_that_the_processor_gives_it(n_sampl
     text = f"{rules.framed}{BESIDE[0]}"
     made = processor(text=[text], audio=[np.zeros(n_samples, np.float32)], sampling_rate=RATE)
     expanded = expand(text, known(processor), [sound(n_samples)], "messages")
-    ids, _ = expanded.place(encoded(processor, expanded.text), "messages")
+    ids, _ = expanded.insert_placeholders(encoded(processor, expanded.text), "messages")
     assert ids == [int(token_id) for token_id in made["input_ids"][0]]
 
 
@@ -130,7 +130,7 @@ def test_a_sound_for_gemma_3n_has_the_ids_that_the_processor_gives_it() -> None:
     text = f"{rules.framed}{BESIDE[0]}"
     made = processor(text=[text], audio=[np.zeros(5000, np.float32)])
     expanded = expand(text, known(processor), [sound(5000)], "messages")
-    ids, _ = expanded.place(encoded(processor, expanded.text), "messages")
+    ids, _ = expanded.insert_placeholders(encoded(processor, expanded.text), "messages")
     assert ids == [int(token_id) for token_id in made["input_ids"][0]]
 
 
@@ -183,7 +183,7 @@ def test_a_text_that_is_written_like_an_image_is_refused(family: str, text: str)
 
     def prompt() -> None:
         expanded = expand(text, known(processor), [image(9, 9)], "messages")
-        expanded.place(encoded(processor, expanded.text), "messages")
+        expanded.insert_placeholders(encoded(processor, expanded.text), "messages")
 
     with pytest.raises(Refused, match="messages"):
         prompt()

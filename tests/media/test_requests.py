@@ -108,9 +108,9 @@ def test_an_image_is_in_the_prompt_where_it_was(protocol: str) -> None:
     assert response.status_code == 200, response.text
     request = only(requests)
     assert f"user\nA{SHOWN}B<|im_end|>" in shown(request)
-    [place] = request.content.media
+    [medium] = request.content.media
     placeholder = tokenizer().token_to_id(IMAGE)
-    assert request.prompt_ids[place.first : place.end] == (placeholder,) * 6
+    assert request.prompt_ids[medium.first : medium.end] == (placeholder,) * 6
     assert request.prompt_ids.count(placeholder) == 6
     assert request.media == (MediumFile(kind=MediaKind.IMAGE, data=PICTURE),)
     usage = response.json()["usage"]
@@ -284,7 +284,7 @@ def test_a_text_that_is_written_like_an_image_is_none() -> None:
     assert only(requests).prompt_ids.count(placeholder) == 6
     response, _ = ask(CHAT, body, replace(seeing(), parses_special=True))
     assert response.status_code == 400
-    assert "has 2 places for images and the request 1" in response.text
+    assert "has 2 placeholders for images and the request 1" in response.text
 
 
 def test_llama_servers_marker_stands_for_its_files() -> None:

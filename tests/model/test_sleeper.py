@@ -14,7 +14,7 @@ from deployments.engine.loading.loader import load_model
 from deployments.engine.stats import EngineStats
 from deployments.model.metrics import COUNTERS, GAUGES
 from deployments.model.model_source import ModelSource
-from deployments.model.settings import Adapter, ModelSettings
+from deployments.model.settings import MergedAdapter, ModelSettings
 from deployments.wire import ErrorKind, Refused
 from tests.checkpoints import save_checkpoint, save_large
 from tests.model.life import GREEDY, LIMITS, SAMPLED, Life, ask, ids, request
@@ -262,7 +262,7 @@ def test_a_load_says_how_far_it_is(checkpoint: Path) -> None:
         ({"sleep_weights": "host"}, "sleep_weights"),
         ({"sleep_idle_s": 0.0}, "sleep_idle_s"),
         ({"limits": EngineLimits(async_scheduling=True, draft_tokens=2)}, "async_scheduling"),
-        ({"adapters": (Adapter(path="nowhere"),)}, "nowhere"),
+        ({"adapters": (MergedAdapter(path="nowhere"),)}, "nowhere"),
     ],
 )
 def test_what_a_replica_can_not_do_is_refused_by_name(

@@ -11,7 +11,7 @@ import torch
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import load_model
 from deployments.model.model_source import ModelSource
-from deployments.model.settings import Adapter, ModelSettings
+from deployments.model.settings import MergedAdapter, ModelSettings
 from tests.adapters import lora_tensors, save_adapter
 from tests.checkpoints import save_checkpoint
 from tests.engine.loading.torchao import skip_without_torchao
@@ -24,7 +24,7 @@ def tuned(tmp_path: Path) -> ModelSettings:
     """A model with an adapter."""
     path = str(save_checkpoint(tmp_path / "model"))
     made = lora_tensors(load_model(path, dtype=torch.float32))
-    one = Adapter(path=save_adapter(tmp_path / "adapter", made))
+    one = MergedAdapter(path=save_adapter(tmp_path / "adapter", made))
     return ModelSettings(name="m", path=path, dtype="float32", limits=LIMITS, adapters=(one,))
 
 
@@ -81,7 +81,7 @@ def test_a_replica_that_restarts_has_the_same_version(tuned: ModelSettings) -> N
 def test_a_replica_elsewhere_has_the_same_version(tuned: ModelSettings, tmp_path: Path) -> None:
     copy = save_checkpoint(tmp_path / "copy")
     moved = folder(tuned).rename(tmp_path / "moved")
-    elsewhere = replace(tuned, path=str(copy), adapters=(Adapter(path=str(moved)),))
+    elsewhere = replace(tuned, path=str(copy), adapters=(MergedAdapter(path=str(moved)),))
     folder(tuned).symlink_to(moved)
     assert version(elsewhere) == version(tuned)
 

@@ -55,7 +55,7 @@ def known(answers: AnswerKinds, name: str = "tiny") -> ModelCard:
 def numbers_of(request: GenerationRequest) -> list[float]:
     """Four numbers that depend on all ids, none of which is a float32's short decimal."""
     ids = request.prompt_ids
-    weighted = sum(place * token_id for place, token_id in enumerate(ids, start=1))
+    weighted = sum(index * token_id for index, token_id in enumerate(ids, start=1))
     return [len(ids) / 3, ids[0] / 7, ids[-1] / 11, weighted / 13]
 
 

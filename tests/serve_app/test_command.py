@@ -61,12 +61,12 @@ def test_a_wrong_setting_ends_the_start_and_is_said_last(
 
 @contextmanager
 def listener(shares: bool) -> Iterator[int]:
-    with socket.socket() as held:
+    with socket.socket() as taken:
         if shares:  # as Serve's proxies and HAProxy do
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind(("127.0.0.1", 0))
-        held.listen()
-        yield held.getsockname()[1]
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
 
 
 @pytest.mark.parametrize("shares", [True, False])

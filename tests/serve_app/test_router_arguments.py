@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from deployments.engine.limits import EngineLimits
-from deployments.model.settings import Adapter, Autoscaling, ModelSettings, SamplingDefaults
+from deployments.model.settings import Autoscaling, MergedAdapter, ModelSettings, SamplingDefaults
 from deployments.outputs import ModelTask, Pooling
 from deployments.router.presets.ini_file import PresetError
 from deployments.router.presets.option_types import ServedAdapterOptions
@@ -155,7 +155,7 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[s
         dialect="hermes",
         parse_special_in_messages=True,
         unseen_media="describe",
-        adapters=(Adapter(path=adapters[0]), Adapter(path=adapters[1], scale=0.5)),
+        adapters=(MergedAdapter(path=adapters[0]), MergedAdapter(path=adapters[1], scale=0.5)),
         sampling=SamplingDefaults(**SAMPLING),
         sleep_idle_s=4.0,
         stop_timeout_s=3.0,

@@ -39,7 +39,7 @@ def item(name: str, n_bytes: int = 10) -> StoredItem:
     return StoredItem(name, b'"%b"' % (b"x" * n_bytes))
 
 
-def hold_all(n_bytes: int) -> None:
+def reserve_nothing(n_bytes: int) -> None:
     """No budget."""
 
 
@@ -56,7 +56,7 @@ async def put(
     wanted = Wanted(previous=previous, conversation=conversation)
     recalled = Recalled()
     if previous or conversation:
-        recalled = await store.responses.recall(owner, wanted, hold_all)
+        recalled = await store.responses.recall(owner, wanted, reserve_nothing)
     given, output = (item(f"in_{name}", n_bytes),), (item(f"out_{name}", n_bytes),)
     new = NewResponse(id=name, body=b"{}", recalled=recalled, given=given, output=output)
     return await store.responses.put(owner, new)
@@ -69,7 +69,7 @@ async def earlier(
     owner: str = OWNER,
 ) -> list[str]:
     wanted = Wanted(previous=previous, conversation=conversation)
-    recalled = await store.responses.recall(owner, wanted, hold_all)
+    recalled = await store.responses.recall(owner, wanted, reserve_nothing)
     return [entry.id for entry in recalled.earlier]
 
 
@@ -84,7 +84,7 @@ async def items(store: KeptStore, name: str, owner: str = OWNER) -> list[str] | 
 
 
 async def known(store: KeptStore, *ids: str, owner: str = OWNER) -> set[str]:
-    recalled = await store.responses.recall(owner, Wanted(ids=ids), hold_all)
+    recalled = await store.responses.recall(owner, Wanted(ids=ids), reserve_nothing)
     return set(recalled.known)
 
 

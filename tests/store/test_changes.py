@@ -154,10 +154,10 @@ def test_an_export_has_all_that_lives(url: str) -> None:
 
 def test_an_owner_at_work_leaves_connections_to_others(url: str) -> None:
     async def work(store: Store) -> None:
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as connections:
             for _ in range(READERS):
-                await held.enter_async_context(store.database.reading(OWNER))
-            await held.enter_async_context(store.owners.writing(OWNER))
+                await connections.enter_async_context(store.database.reading(OWNER))
+            await connections.enter_async_context(store.owners.writing(OWNER))
             more: list[asyncio.Task[Any]] = []
             more += [asyncio.create_task(with_chat(store)) for _ in range(9)]
             more += [asyncio.create_task(everything(store)) for _ in range(9)]

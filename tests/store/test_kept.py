@@ -13,7 +13,6 @@ from tests.store.keeping import (
     counted,
     create,
     earlier,
-    hold_all,
     inputs,
     item,
     items,
@@ -21,6 +20,7 @@ from tests.store.keeping import (
     known,
     put,
     refusal,
+    reserve_nothing,
     rows,
     run,
 )
@@ -110,7 +110,7 @@ def test_responses_are_bounded_in_bytes(url: str) -> None:
 def test_what_continues_a_response_that_went_meanwhile_is_not_kept(url: str) -> None:
     async def work(store: KeptStore) -> None:
         await put(store, "a")
-        recalled = await store.responses.recall(OWNER, Wanted(previous="a"), hold_all)
+        recalled = await store.responses.recall(OWNER, Wanted(previous="a"), reserve_nothing)
         await store.responses.delete(OWNER, "a")
         new = NewResponse(id="b", body=b"{}", recalled=recalled, given=(item("x"),), output=())
         assert not await store.responses.put(OWNER, new)
@@ -151,7 +151,7 @@ def test_a_conversation_has_what_its_responses_add(url: str) -> None:
 def test_of_a_response_that_is_not_stored_its_conversation_has_the_items(url: str) -> None:
     async def work(store: KeptStore) -> None:
         await create(store, "c")
-        recalled = await store.responses.recall(OWNER, Wanted(conversation="c"), hold_all)
+        recalled = await store.responses.recall(OWNER, Wanted(conversation="c"), reserve_nothing)
         new = NewResponse(id="a", body=None, recalled=recalled, given=(item("x"),), output=())
         assert not await store.responses.put(OWNER, new)
         assert await store.responses.body(OWNER, "a") is None
@@ -201,18 +201,18 @@ def test_what_responses_have_of_deleted_conversations_counts_as_theirs(url: str)
     run(url, work, max_response_bytes=4500, max_conversation_bytes=3000)
 
 
-def test_what_is_recalled_is_held_before_it_is_read(url: str) -> None:
+def test_what_is_recalled_is_reserved_before_it_is_read(url: str) -> None:
     async def work(store: KeptStore) -> None:
         await put(store, "a", n_bytes=1000)
         await put(store, "b", "a", n_bytes=1000)
         copies = (item("in_a", 1000),)
         new = NewResponse(id="c", body=b"{}", recalled=Recalled(), given=copies, output=())
         await store.responses.put(OWNER, new)
-        held: list[int] = []
+        reserved: list[int] = []
         wanted = Wanted(previous="b", ids=["in_a"])
-        await store.responses.recall(OWNER, wanted, held.append)
-        assert held[0] > 4000
-        assert 1000 < held[1] < 2000
+        await store.responses.recall(OWNER, wanted, reserved.append)
+        assert reserved[0] > 4000
+        assert 1000 < reserved[1] < 2000
 
         def refuse(n_bytes: int) -> None:
             raise Refused.of_kind(ErrorKind.OVERLOADED, "too many")

@@ -32,8 +32,8 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SPECIALS = ["<|im_start|>", "<|im_end|>"]
-WORDS = [f"w{place}" for place in range(40)]
-VOCABULARY = {word: place for place, word in enumerate(["[CLS]", "[SEP]", "[UNK]", *WORDS])}
+WORDS = [f"w{index}" for index in range(40)]
+VOCABULARY = {word: index for index, word in enumerate(["[CLS]", "[SEP]", "[UNK]", *WORDS])}
 
 
 @cache

@@ -106,7 +106,7 @@ def test_what_spells_a_mark_is_text() -> None:
 
 def test_what_is_too_much_is_left_out_from_the_farthest_on() -> None:
     tokenizer = speaking(*FIM, "<|file_sep|>")
-    files = [(f"{place}.py", f"{place}" * 20) for place in range(4)]
+    files = [(f"{index}.py", f"{index}" * 20) for index in range(4)]
 
     def fitted(room: int) -> tuple[int, str]:
         ids = fitted_ids(tokenizer, "abcdefgh" * 9, "stuvwxyz" * 9, files, room)

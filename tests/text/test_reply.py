@@ -3,7 +3,7 @@
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
-    Content,
+    ContentPiece,
     Piece,
     Thought,
 )
@@ -13,14 +13,14 @@ from deployments.text.reply import Reply, ReplyCall, fold_reply
 def test_pieces_of_a_kind_join_and_arguments_go_to_their_call() -> None:
     pieces: list[Piece] = [
         Thought("a"),
-        Content("b"),
+        ContentPiece("b"),
         CallStart(0, "x", "f"),
         CallArguments(0, "{"),
         CallStart(1, "y", "g"),
         CallArguments(1, "[]"),
         CallArguments(0, "}"),
         Thought("c"),
-        Content("d"),
+        ContentPiece("d"),
     ]
     calls = (ReplyCall("x", "f", "{}"), ReplyCall("y", "g", "[]"))
     assert fold_reply(pieces) == Reply(content="bd", thought="ac", calls=calls)

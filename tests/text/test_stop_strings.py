@@ -28,18 +28,20 @@ def test_any_chunking_gives_what_a_search_gives(
 
 
 @given(chunks=st.lists(letters), stops=stop_lists)
-def test_nothing_is_held_that_could_not_begin_a_stop(chunks: list[str], stops: list[str]) -> None:
+def test_nothing_is_held_back_that_could_not_begin_a_stop(
+    chunks: list[str], stops: list[str]
+) -> None:
     matcher, text, out = StopMatcher(stops), "", ""
     for chunk in chunks:
         text, out = text + chunk, out + matcher.push(chunk)
         if matcher.matched is not None:
             return
-        held = text[len(out) :]
+        held_back = text[len(out) :]
         assert text.startswith(out)
-        assert not held or any(stop.startswith(held) for stop in stops)
+        assert not held_back or any(stop.startswith(held_back) for stop in stops)
 
 
-def test_with_include_nothing_is_held() -> None:
+def test_with_include_nothing_is_held_back() -> None:
     matcher = StopMatcher(["stop"], include=True)
     assert [matcher.push(part) for part in ("a st", "o", "p b")] == ["a st", "o", "p"]
     assert matcher.push("more") == matcher.flush() == ""

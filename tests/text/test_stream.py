@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.text.dialects.dialect import ReplyContext
-from deployments.text.dialects.parsing.pieces import CallArguments, Content, Piece, Thought
+from deployments.text.dialects.parsing.pieces import CallArguments, ContentPiece, Piece, Thought
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.stream import TextDelta, TextStream, fold, join_pieces
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -109,7 +109,7 @@ def test_a_stop_may_be_included() -> None:
     assert stream.push(TokenEvent(token_ids=ids)).text == "Hello w"
 
 
-def test_held_text_comes_at_the_end() -> None:
+def test_text_that_was_held_back_comes_at_the_end() -> None:
     ids = tuple(TOKENIZER.encode("Hel", False))
     stream = TextStream(TOKENIZER, stops=["lo"])
     assert stream.push(TokenEvent(token_ids=ids)).text == "He"
@@ -135,14 +135,14 @@ THOUGHTFUL: dict[str, tuple[str, list[str], tuple[str, str, str, str | None]]] =
     ),
     "in arguments": (f"a</think>b{CALL}", ["stop"], ("a", "b", '{"x": "', "stop")),
     "before a call": (f"a</think>b st{CALL}", ["stop"], ("a", "b st", '{"x": "', "stop")),
-    "held at the end": ("a</think>b st", ["stop"], ("a", "b st", "", None)),
+    "held back at the end": ("a</think>b st", ["stop"], ("a", "b st", "", None)),
     "what may be a mark": ("a</think>b <tool", ["<tool"], ("a", "b ", "", "<tool")),
     "no thought": ("</think>stop", ["stop"], ("", "", "", "stop")),
 }
 
 
 def told(pieces: tuple[Piece, ...]) -> tuple[str, str, str]:
-    kinds = (Thought, Content, CallArguments)
+    kinds = (Thought, ContentPiece, CallArguments)
     thought, answer, arguments = (
         "".join(piece.text for piece in pieces if isinstance(piece, kind)) for kind in kinds
     )

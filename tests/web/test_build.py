@@ -191,15 +191,15 @@ def test_what_is_shipped_has_a_licence_that_lets_us() -> None:
     found: dict[str, str] = {}
     while todo:
         name, above = todo.pop()
-        place = next(candidate for candidate in places(name, above) if candidate in lock)
-        if name not in NOT_SHIPPED and place not in found:
-            found[place] = READ_BY_HAND.get(name) or lock[place].get("license", "none said")
-            todo |= {(dependency, place) for dependency in lock[place].get("dependencies", {})}
+        path = next(candidate for candidate in paths_of(name, above) if candidate in lock)
+        if name not in NOT_SHIPPED and path not in found:
+            found[path] = READ_BY_HAND.get(name) or lock[path].get("license", "none said")
+            todo |= {(dependency, path) for dependency in lock[path].get("dependencies", {})}
     assert len(found) > 10
     assert set(found.values()) <= LICENCES, found
 
 
-def places(name: str, above: str) -> list[str]:
+def paths_of(name: str, above: str) -> list[str]:
     """Returns where npm looks for a package that another one needs, the nearest first."""
     parts = above.split("/node_modules/")
     inner = ["/node_modules/".join(parts[:end]) for end in range(len(parts), 0, -1) if above]

@@ -30,7 +30,7 @@ class CurrentStep:
         self.attention: StepAttention | None = None
 
     @contextmanager
-    def of(self, attention: StepAttention) -> Iterator[None]:
+    def running(self, attention: StepAttention) -> Iterator[None]:
         self.attention = attention
         try:
             yield

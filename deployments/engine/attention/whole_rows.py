@@ -75,7 +75,7 @@ class CurrentRows:
         self.rows: WholeRows | None = None
 
     @contextmanager
-    def of(self, rows: WholeRows) -> Iterator[None]:
+    def running(self, rows: WholeRows) -> Iterator[None]:
         self.rows = rows
         try:
             yield

@@ -38,7 +38,7 @@ class ByRows:
 
     layers: the layer of the storage for each entry.
     is_by_token: behind its cache the model computes no more than one token at a time.
-    held: names of the modules that hold states themselves, each with the attribute that does.
+    module_states: names of the modules that keep states themselves, and of their attributes.
     own_state: the argument that takes a model's own kind of state, in the place of a cache.
     state_bytes: bytes of all states of one sequence.
     """
@@ -46,7 +46,7 @@ class ByRows:
     layers: Mapping[Entry, int]
     has_states: bool
     is_by_token: bool = False
-    held: tuple[tuple[str, str], ...] = ()
+    module_states: tuple[tuple[str, str], ...] = ()
     own_state: str | None = None
     state_bytes: int = 0
 
@@ -237,10 +237,14 @@ class RowTokens(NamedTuple):
 class RowPass:
     """One forward pass of the whole model over new tokens of one row."""
 
-    def __init__(self, model: PreTrainedModel, held: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self, model: PreTrainedModel, module_states: Sequence[tuple[str, str]] = ()
+    ) -> None:
         """Raises UnsupportedModelError for a model that takes no cache of transformers."""
         self._model = model
-        self._held = [(model.get_submodule(name), attribute) for name, attribute in held]
+        self._module_states = [
+            (model.get_submodule(name), attribute) for name, attribute in module_states
+        ]
         self._cache_type = _cache_type(model)
         self._n_layers: int = model.config.get_text_config(decoder=True).num_hidden_layers
         arguments = inspect.signature(type(model).forward).parameters
@@ -259,19 +263,19 @@ class RowPass:
         arguments: dict[str, object] = {self._cache_name: cache}
         if self._computes_needed_alone:
             arguments["logits_to_keep"] = index
-        with self._holding(states):
+        with self._with_states(states):
             given = self._model(**tokens.inputs, use_cache=True, **arguments)
         logits: Tensor = given.logits[0]
         return logits if self._computes_needed_alone else logits.index_select(0, index)
 
     @contextmanager
-    def _holding(self, states: CacheOfRows) -> Iterator[None]:
-        """Gives modules the states of this row to hold, and takes what they hold afterwards."""
-        for nth, (module, attribute) in enumerate(self._held):
-            setattr(module, attribute, states.read.get(("held", nth, 0)))
+    def _with_states(self, states: CacheOfRows) -> Iterator[None]:
+        """Gives modules the states of this row, and takes what they have afterwards."""
+        for nth, (module, attribute) in enumerate(self._module_states):
+            setattr(module, attribute, states.read.get(("module", nth, 0)))
         yield
-        for nth, (module, attribute) in enumerate(self._held):
-            states.written["held", nth, 0] = getattr(module, attribute)
+        for nth, (module, attribute) in enumerate(self._module_states):
+            states.written["module", nth, 0] = getattr(module, attribute)
 
 
 class OwnStatePass:
@@ -295,7 +299,7 @@ class OwnStatePass:
 def _row_pass(model: PreTrainedModel, how: ByRows) -> RowPass | OwnStatePass:
     if how.own_state is not None:
         return OwnStatePass(model, how.own_state)
-    return RowPass(model, how.held)
+    return RowPass(model, how.module_states)
 
 
 class RowByRow:

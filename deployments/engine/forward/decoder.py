@@ -62,8 +62,8 @@ class PlainDecoder:
         self._embed: Module = model.get_input_embeddings()
         self._current = current_step(model)
         self._first_position = first_position(model)
-        # Gemma's: embeddings that each layer has of its own. Gemma 4 has those of padding in the
-        # places of vectors.
+        # Gemma's: embeddings that each layer has of its own. Gemma 4 has those of padding at
+        # the positions of vectors.
         self._has_inputs_by_layer = hasattr(self._base, "embed_tokens_per_layer")
         self._pads_vectors = self._has_inputs_by_layer and takes_embeddings(self._base)
         self._pad_id: int = getattr(model.config, "pad_token_id", None) or 0
@@ -78,7 +78,7 @@ class PlainDecoder:
     ) -> Tensor:
         if self._first_position:
             positions = positions + self._first_position
-        with self._current.of(step), self._hooked():
+        with self._current.running(step), self._hooked():
             hidden: Tensor = self._base(
                 **self._inputs(token_ids, vectors),
                 position_ids=positions.unsqueeze(-2),

@@ -1,7 +1,7 @@
-"""Runs encoders: whole texts in, the hidden states of their tokens out, without pages.
+"""Runs encoders: whole prompts in, the hidden states of their tokens out, without pages.
 
-All texts of a step are one flat batch where the model's attention can be replaced. Else texts of
-the same length are a batch of the model's own. Nothing is ever padded.
+All prompts of a step are one flat batch where the model's attention can be replaced. Else prompts
+of the same length are a batch of the model's own. Nothing is ever padded.
 """
 
 import inspect
@@ -28,7 +28,7 @@ POSITIONS, TYPES = "position_ids", "token_type_ids"  # arguments of models
 
 @dataclass(frozen=True, slots=True)
 class EncoderWay:
-    """How a model is run. first_position: that of a text's first token."""
+    """How a model is run. first_position: that of a prompt's first token."""
 
     is_flat: bool
     first_position: int = 0
@@ -71,7 +71,7 @@ class Encoder:
         }
         if self._way.takes_types:
             arguments[TYPES] = self._tensor(_types(step))[None]
-        with self._current.of(WholeRows(step.new_len, self._device)):
+        with self._current.running(WholeRows(step.new_len, self._device)):
             states: Tensor = self._model(**arguments).last_hidden_state[0]
         return states
 
@@ -109,7 +109,7 @@ def _tokens_by_length(lengths: IntArray) -> Iterator[tuple[int, IntArray]]:
 
 
 def whole_step(rows: list[IntArray], second_at: list[int]) -> StepInputs:
-    """A step of whole texts, that asks for the hidden states of all of their tokens."""
+    """A step of whole prompts, that asks for the hidden states of all of their tokens."""
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     n_tokens = int(lengths.sum())
     return StepInputs(
@@ -126,7 +126,7 @@ def whole_step(rows: list[IntArray], second_at: list[int]) -> StepInputs:
 
 
 def alone(model: PreTrainedModel, row: IntArray, second_at: int, *, takes_types: bool) -> Tensor:
-    """Returns the output of transformers' layers for one text [tokens, hidden]."""
+    """Returns the output of transformers' layers for one prompt [tokens, hidden]."""
     arguments = {"input_ids": torch.from_numpy(row)[None].to(model.device)}
     if takes_types:
         types = (np.arange(len(row)) >= (second_at or len(row))).astype(np.int64)

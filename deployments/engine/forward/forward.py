@@ -17,11 +17,11 @@ from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.by_rows import RowByRow, by_rows
+from deployments.engine.forward.cross_attention import is_encoder_decoder
 from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
 from deployments.engine.forward.decoder import Decoder, decoder
 from deployments.engine.forward.encoder import encoder
 from deployments.engine.forward.head import head
-from deployments.engine.forward.hearing import hears
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import RecurrentLayers, find_mixers
@@ -50,7 +50,7 @@ class Forward:
         self._is_on_gpu = self._device.type == "cuda"
         self._graphs: StepGraphs | None = None
         self._no_states = torch.empty(0, 0, device=self._device)
-        self._hears = hears(model)
+        self._is_encoder_decoder = is_encoder_decoder(model)
         self._encoder = encoder(model)
         if self._encoder is not None:
             return
@@ -84,7 +84,7 @@ class Forward:
         )
 
     def _can_be_captured(self) -> bool:
-        if self._encoder is not None or self._hears or self.reads_host_table:
+        if self._encoder is not None or self._is_encoder_decoder or self.reads_host_table:
             return False
         return self._recurrent is None or self._recurrent.can_batch
 

@@ -1,4 +1,4 @@
-"""Vectors of media in the places of a step's tokens."""
+"""Vectors of media at the positions of a step's tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

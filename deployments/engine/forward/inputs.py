@@ -84,7 +84,7 @@ class StepInputs:
         return page_slots(storage, layer, self.new_pages[group], self.positions)
 
     def put_sampled(self, token_ids: Tensor) -> None:
-        """Writes the sampled ids to their places in `token_ids` [tokens]."""
+        """Writes the sampled ids to their indices in `token_ids` [tokens]."""
         if self.sampled_ids is None:
             return
         if len(self.sampled_at) == len(token_ids):

@@ -27,9 +27,9 @@ from kv.arrays import IntArray
 
 log = logging.getLogger(__name__)
 
-N_TOKENS, N_SHORT = 24, 7  # of the texts that are tried
+N_TOKENS, N_SHORT = 24, 7  # of the prompts that are tried
 MAX_TRIED_TOKENS = 2048
-# Differences of a text's hidden states, relative, that are put down to rounding.
+# Differences of a prompt's hidden states, relative, that are put down to rounding.
 MAX_ROUNDING, MAX_ROUNDING_HALF = 1e-3, 0.1
 
 
@@ -60,7 +60,7 @@ def find_encoder_way(model: PreTrainedModel) -> EncoderWay:
             continue
         setattr(model, ENCODER, way)
         if not way.is_flat:
-            log.warning("texts of different lengths are run one after the other: %s", reasons[0])
+            log.warning("prompts of different lengths are run one after the other: %s", reasons[0])
         return way
     raise UnsupportedModelError(f"{model.config.model_type} can't be computed: {reasons[-1]}")
 
@@ -81,25 +81,25 @@ def first_positions(model: PreTrainedModel) -> list[int]:
     return [0, padding + 1] if is_possible and padding is not None else [0]
 
 
-def max_text_tokens(model: PreTrainedModel) -> int:
-    """Tokens of the longest text, by a model's files and by how it counts its positions.
+def longest_prompt(model: PreTrainedModel) -> int:
+    """Tokens of the longest prompt, by a model's files and by how it counts its positions.
 
     Raises UnsupportedModelError where its files do not say it.
     """
     config = model.config
     longest = longest_context(config)
     if longest is None:
-        raise UnsupportedModelError(f"{config.model_type} does not say how long its texts may be")
+        raise UnsupportedModelError(f"{config.model_type} does not say how long its prompts may be")
     embeddings = getattr(model.base_model, "embeddings", None)
     padding: int | None = getattr(embeddings, "padding_idx", None)
     return longest if padding is None else longest - padding - 1
 
 
 def _rows(model: PreTrainedModel) -> list[IntArray]:
-    """Two texts without padding; the first is longer than the model's window."""
+    """Two prompts without padding; the first is longer than the model's window."""
     config = model.config.get_text_config(decoder=True)
     window: int = getattr(config, "sliding_window", None) or 0
-    n_tokens = min(max_text_tokens(model), MAX_TRIED_TOKENS, window + N_TOKENS)
+    n_tokens = min(longest_prompt(model), MAX_TRIED_TOKENS, window + N_TOKENS)
     padding = getattr(config, "pad_token_id", None)
     step = max(1, config.vocab_size // (n_tokens + 2)) | 1
     ids = np.arange(1, 2 * n_tokens + 2, dtype=np.int64) * step % config.vocab_size

@@ -262,7 +262,7 @@ def _as_decoder(model: PreTrainedModel, kinds: AnswerKinds) -> PreTrainedModel:
 
 
 def _runner(model: PreTrainedModel, kinds: AnswerKinds) -> Callable[[IntArray], Tensor]:
-    """Returns a function that has transformers compute a text: the logits of its labels, or its
+    """Returns a function that has transformers compute a prompt: the logits of its labels, or its
     last hidden state."""
 
     def run(row: IntArray) -> Tensor:

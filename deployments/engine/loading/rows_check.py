@@ -49,22 +49,23 @@ def find_ways(model: PreTrainedModel, token_ids: IntArray) -> tuple[Sequence[ByR
     with unsupported_on_error(reason):
         run = RowPass(model)
         run(RowTokens(ids), noted, states, [0])
-        before = dict(_held(model))
+        before = dict(_attribute_tensors(model))
         run(RowTokens(ids), NotedRow(), CacheOfRows(NoStates(), 0), [0])
     if not noted.shapes and not states.written:
         raise UnsupportedModelError(f"{type(model).__name__} keeps nothing in its cache")
     layers = {entry: layer for layer, entry in enumerate(noted.shapes)}
-    held = {where: state for where, state in _held(model) if before.get(where) is not state}
+    after = _attribute_tensors(model)
+    module_states = {where: state for where, state in after if before.get(where) is not state}
     n_bytes = sum(state.nbytes for state in states.written.values())
     plain = ByRows(layers, has_states=bool(states.written), state_bytes=n_bytes)
     ways = [replace(plain, is_by_token=is_by_token) for is_by_token in (False, True)]
-    if held:
-        n_bytes += sum(state.nbytes for state in held.values())
-        ways.append(ByRows(layers, True, True, tuple(held), state_bytes=n_bytes))
+    if module_states:
+        n_bytes += sum(state.nbytes for state in module_states.values())
+        ways.append(ByRows(layers, True, True, tuple(module_states), state_bytes=n_bytes))
     return ways, (*noted.shapes.values(),) or (NOTHING,)
 
 
-def _held(model: PreTrainedModel) -> Iterator[tuple[tuple[str, str], Tensor]]:
+def _attribute_tensors(model: PreTrainedModel) -> Iterator[tuple[tuple[str, str], Tensor]]:
     """Tensors that modules hold in plain attributes, by the names of both."""
     for name, module in model.named_modules():
         for attribute, value in vars(module).items():

@@ -14,13 +14,13 @@ from transformers import (
 )
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
-from deployments.engine.forward.hearing import (
+from deployments.engine.forward.cross_attention import (
+    FRAMES_PER_STATE,
     SOUND_ENCODER,
-    TICK_FRAMES,
     CrossAttention,
     alignment_heads,
     extractor_of,
-    hears,
+    is_encoder_decoder,
 )
 from deployments.speech_rules import SpeechRules, TranscriptParams
 
@@ -59,7 +59,7 @@ def _share_config(module: nn.Module, config: PretrainedConfig) -> None:
 
 def speech_rules(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> SpeechRules | None:
     """Returns the rules of a model that transcribes; None for a model that reads text."""
-    if not hears(model):
+    if not is_encoder_decoder(model):
         return None
     config: Any = model.generation_config
     extractor, ids = extractor_of(model.config), tokenizer.get_vocab()
@@ -69,7 +69,7 @@ def speech_rules(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> 
     return SpeechRules(
         sampling_rate=extractor.sampling_rate,
         window=extractor.n_samples,
-        tick=extractor.hop_length * TICK_FRAMES,
+        tick=extractor.hop_length * FRAMES_PER_STATE,
         start=ids[START],
         before=ids[BEFORE],
         no_speech=next((ids[name] for name in NO_SPEECH if name in ids), no_times - 1),

@@ -1,4 +1,4 @@
-"""Makes vectors of images and sounds, which stand in the places of a prompt's placeholders.
+"""Makes vectors of images and sounds, which stand at the positions of a prompt's placeholders.
 
 The same file gives the same vectors: each is encoded alone.
 """
@@ -17,7 +17,7 @@ from deployments.engine.media.families.family import Inputs, MediaFamily, Module
 from deployments.media.decoder_process import DecoderProcess, DecodingError, Job
 from deployments.media.file_types import FileKind
 from deployments.media.images import UnreadableError
-from deployments.media.medium import Medium, Wanted
+from deployments.media.medium import Medium, WantedForm
 from deployments.media.settings import MediaSettings
 from deployments.media_rules import MediaKind, MediaRules
 from deployments.wire import MediumFile
@@ -66,7 +66,7 @@ class MediaEncoder:
         return [{SOUND_INPUTS: part} for part in torch.split(inputs[SOUND_INPUTS], window, -1)]
 
     def _read_image(self, data: bytes) -> Inputs:
-        seen = self._decoded(Job(kind=FileKind.IMAGE, wanted=Wanted.PIXELS), data)
+        seen = self._decoded(Job(kind=FileKind.IMAGE, wanted=WantedForm.PIXELS), data)
         return self._processed(Image.frombytes("RGB", (seen.width, seen.height), seen.data))
 
     def _processed(self, image: Image.Image) -> Inputs:
@@ -76,7 +76,7 @@ class MediaEncoder:
         return _tensors(inputs)
 
     def _read_sound(self, data: bytes) -> Inputs:
-        job = Job(kind=FileKind.AUDIO, wanted=Wanted.SAMPLES, rate=self._sampling_rate)
+        job = Job(kind=FileKind.AUDIO, wanted=WantedForm.SAMPLES, rate=self._sampling_rate)
         return self._features(np.frombuffer(self._decoded(job, data).data, dtype="<f4"))
 
     def _decoded(self, job: Job, data: bytes) -> Medium:
@@ -112,14 +112,14 @@ class MediaEncoder:
     def encode(self, inputs: Inputs) -> Tensor:
         """[ids of the part, hidden], on the model's device. Raises whatever the model raises."""
         weight = next(self._base.parameters())
-        placed = {
+        moved = {
             name: tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else None)
             for name, tensor in inputs.items()
         }
         is_sound = SOUND_INPUTS in inputs
         vectors = self._family.sound_vectors if is_sound else self._family.image_vectors
         assert vectors is not None, "its rules have no such media"
-        return vectors(self._base, placed)
+        return vectors(self._base, moved)
 
     def encode_largest(self) -> Tensor:
         """Encodes an image so large that processors shrink it to what their model takes at most.

@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-MEDIAN_WIDTH = 7  # ticks, of all Whispers
+MEDIAN_WIDTH = 7  # encoder states, of all Whispers
 
 Floats = NDArray[np.float32]
 
 
 def attention_map(weights: Tensor) -> Tensor:
-    """weights [heads, tokens, ticks]. Returns [tokens, ticks]: how much more than others a token
-    attends to a tick, the mean of its heads."""
+    """weights [heads, tokens, states]. Returns [tokens, states]: how much more than others a token
+    attends to an encoder state, the mean of its heads."""
     return torch.stack([_standardized(head) for head in weights]).mean(0)
 
 
@@ -31,28 +31,28 @@ def _standardized(weights: Tensor) -> Tensor:
     return padded.unfold(1, MEDIAN_WIDTH, 1).sort().values[..., pad]
 
 
-def heard_at(scores: Floats) -> Floats:
-    """scores [tokens, ticks]. The first tick of each token, where all take their turns so that the
-    sum of their scores is largest."""
+def first_states(scores: Floats) -> Floats:
+    """scores [tokens, states]. The first state of each token, where all take their turns so that
+    the sum of their scores is largest. A state takes one tick of `SpeechRules`."""
     best = _best_sums(-scores.astype(np.float64))
-    row, tick = scores.shape
+    row, state = scores.shape
     first = np.zeros(row, dtype=np.float32)
     while row:
-        first[row - 1] = tick - 1
-        diagonal, above, left = best[row - 1, tick - 1], best[row - 1, tick], best[row, tick - 1]
+        first[row - 1] = state - 1
+        diagonal, above, left = best[row - 1, state - 1], best[row - 1, state], best[row, state - 1]
         if diagonal < min(above, left):
-            row, tick = row - 1, tick - 1
+            row, state = row - 1, state - 1
         elif above < min(diagonal, left):
             row -= 1
         else:
-            tick -= 1
+            state -= 1
     return first
 
 
 def _best_sums(costs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """costs [tokens, ticks]. Returns [tokens + 1, ticks + 1]: the least sum of a path to each."""
-    n_tokens, n_ticks = costs.shape
-    best = np.full((n_tokens + 1, n_ticks + 1), np.inf)
+    """costs [tokens, states]. Returns [tokens + 1, states + 1]: the least sum of a path to each."""
+    n_tokens, n_states = costs.shape
+    best = np.full((n_tokens + 1, n_states + 1), np.inf)
     best[0, 0] = 0
     for row, cost in enumerate(costs):
         # best[j] = cost[j] + min(entered[j], best[j - 1]) is a running minimum without the sums.

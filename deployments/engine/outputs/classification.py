@@ -17,13 +17,13 @@ MAX_DIFFERENCE = 1e-3  # of logits, relative, that is rounding
 
 
 class LabelHead:
-    """A copy of the model shares all modules but its layers. In their place it is given a text of
-    one token, whose hidden states are the pooled ones."""
+    """A copy of the model shares all modules but its layers. In their place it is given a prompt
+    of one token, whose hidden states are the pooled ones."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         name = model.base_model_prefix
         self._model = copy.copy(model)
-        self._model._modules = {**model._modules, name: _GivenStates(getattr(model, name))}
+        self._model._modules = {**model._modules, name: _PooledStates(getattr(model, name))}
 
     def __call__(self, pooled: Tensor) -> Tensor:
         """pooled [n, hidden]. Returns [n, labels]."""
@@ -32,21 +32,21 @@ class LabelHead:
         return logits
 
 
-class _GivenStates:
+class _PooledStates:
     """A stand-in for the layers: it returns its inputs, and what is pooled of these."""
 
     def __init__(self, base: object) -> None:
         self._base = base
 
-    def __call__(self, *_: object, inputs_embeds: Tensor, **__: object) -> "_Output":
+    def __call__(self, *_: object, inputs_embeds: Tensor, **__: object) -> "_PooledOutput":
         pooler = getattr(self._base, "pooler", None)
-        return _Output(inputs_embeds, None if pooler is None else pooler(inputs_embeds))
+        return _PooledOutput(inputs_embeds, None if pooler is None else pooler(inputs_embeds))
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._base, name)
 
 
-class _Output(SimpleNamespace):
+class _PooledOutput(SimpleNamespace):
     def __init__(self, states: Tensor, pooled: Tensor | None) -> None:
         super().__init__(last_hidden_state=states, pooler_output=pooled)
 
@@ -60,7 +60,7 @@ class _Output(SimpleNamespace):
 
 @torch.inference_mode()
 def find_label_head(model: PreTrainedModel, row: IntArray) -> tuple[LabelHead, Pooling]:
-    """The head, and the pooling that makes the logits that transformers has for a text.
+    """The head, and the pooling that makes the logits that transformers has for a prompt.
 
     Raises UnsupportedModelError where no pooling does.
     """

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.forward.by_rows import by_rows
-from deployments.engine.forward.hearing import alignment_heads, hears
+from deployments.engine.forward.cross_attention import alignment_heads, is_encoder_decoder
 from deployments.outputs import AnswerKinds, ModelTask, Pooling
 
 OUTPUTS = "paged_outputs"  # attribute of a model: its `ModelOutputs`
@@ -21,9 +21,9 @@ OUTPUTS = "paged_outputs"  # attribute of a model: its `ModelOutputs`
 class ModelOutputs:
     """dense: behind the model's own pooling, one after the other.
     head: makes the logits of labels [n, labels] of pooled hidden states [n, hidden]; None: the
-        logits behind a text's last token are those of its labels, if it has any.
+        logits behind a prompt's last token are those of its labels, if it has any.
     head_pooling: what the head reads.
-    is_encoder: tokens attend to those behind them, too, so that a text is computed at once.
+    is_encoder: tokens attend to those behind them, too, so that a prompt is computed at once.
     can_align: it tells when the tokens of a transcript are heard.
     """
 
@@ -50,7 +50,7 @@ def outputs_of(model: PreTrainedModel) -> ModelOutputs:
     kinds = found.kinds
     if kinds.task is ModelTask.GENERATE or kinds.can_generate:
         hidden: int = getattr(model.config.get_text_config(decoder=True), "hidden_size", 0)
-        can_embed = bool(hidden) and by_rows(model) is None and not hears(model)
+        can_embed = bool(hidden) and by_rows(model) is None and not is_encoder_decoder(model)
         size = kinds.embedding_size or hidden
         found = replace(
             found,

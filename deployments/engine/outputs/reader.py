@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deployments.engine.forward.cross_attention import AlignmentWeights
 from deployments.engine.forward.inputs import NO_TOKENS, StepInputs
-from deployments.engine.outputs.alignment import attention_map, heard_at
+from deployments.engine.outputs.alignment import attention_map, first_states
 from deployments.engine.outputs.model_outputs import ModelOutputs
 from deployments.engine.outputs.vectors import finish_vectors, pack
 from deployments.engine.tasks.batch import Batch
@@ -23,7 +24,7 @@ from kv.arrays import IntArray
 
 @dataclass(frozen=True, slots=True)
 class OutputRow:
-    """A row of a batch whose task asks for vectors.
+    """The row of a pooling task in a batch.
 
     first, n: the positions whose hidden states are needed. logit_position: of the token whose
     logits are; -1: none are.
@@ -40,7 +41,7 @@ class OutputRow:
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
-    """The rows of a batch whose tasks ask for vectors, in its order."""
+    """The rows of pooling tasks in a batch, in its order."""
 
     rows: Sequence[OutputRow]
 
@@ -134,7 +135,7 @@ class PendingOutputs:
         is_finite = is_finite and bool(np.isfinite(numbers).all())
         params = self.params[row]
         if isinstance(params, AlignParams):
-            numbers = heard_at(numbers)[None]
+            numbers = first_states(numbers)[None]
         elif isinstance(params, PoolParams):
             is_of_tokens = params.pooling is Pooling.TOKEN
             normalizes = self.normalizes_tokens if is_of_tokens else self.normalizes
@@ -153,10 +154,10 @@ class OutputReader:
         rows: OutputRows,
         logits: Tensor,
         hidden: Tensor,
-        heard: Mapping[int, Sequence[Tensor]],
+        alignment_weights: AlignmentWeights,
     ) -> PendingOutputs:
-        """logits [rows that need some, vocab], hidden [tokens that are needed, hidden]; `heard` is
-        what the rows to align attend to, in parts [heads, tokens, ticks]."""
+        """logits [rows that need some, vocab], hidden [tokens that are needed, hidden];
+        `alignment_weights` are of the rows to align, in parts [heads, tokens, states]."""
         carried: dict[int, Tensor] = {}
         vectors: dict[int, Tensor] = {}
         pooled: dict[int, Tensor] = {}
@@ -167,7 +168,8 @@ class OutputReader:
                 vectors[entry.row] = _of_logits(entry.task, logits[n_logits])
                 n_logits += 1
             elif entry.pooled.aligns:
-                weights = _attended(entry, torch.cat([*heard[entry.row]]))
+                new = torch.cat([*alignment_weights[entry.row]])
+                weights = _behind_carried(entry, new)
                 if entry.is_last:
                     vectors[entry.row] = attention_map(weights[:, _n_before(entry.task) :])
                 else:
@@ -183,7 +185,7 @@ class OutputReader:
                 elif found is not None:
                     carried[entry.row] = found
         if pooled:
-            vectors |= self._of_texts(rows, pooled)
+            vectors |= self._of_pooled(rows, pooled)
         params = {entry.row: entry.task.request.output for entry in rows.rows}
         kinds = self._outputs.kinds
         return PendingOutputs(
@@ -201,8 +203,8 @@ class OutputReader:
             return states
         return _through(dense, states)
 
-    def _of_texts(self, rows: OutputRows, pooled: dict[int, Tensor]) -> dict[int, Tensor]:
-        """pooled: by row, [hidden]. Texts that go through the same modules do so together."""
+    def _of_pooled(self, rows: OutputRows, pooled: dict[int, Tensor]) -> dict[int, Tensor]:
+        """pooled: by row, [hidden]. Rows that go through the same modules do so together."""
         outputs, found = self._outputs, dict[int, Tensor]()
         headed, dense, bare = list[int](), list[int](), list[int]()
         for entry in rows.rows:
@@ -245,16 +247,16 @@ def _n_before(task: Task) -> int:
     return task.request.output.n_before
 
 
-def _attended(one: OutputRow, weights: Tensor) -> Tensor:
-    """weights [heads, new tokens, ticks]. Returns them behind those of earlier chunks."""
+def _behind_carried(one: OutputRow, weights: Tensor) -> Tensor:
+    """weights [heads, new tokens, states]. Returns them behind those of earlier chunks."""
     before = one.pooled.carried if one.task.n_computed else None
     return weights if before is None else torch.cat([before, weights], dim=1)
 
 
 def _carried(one: OutputRow, states: Tensor) -> Tensor | None:
-    """[hidden] in float32: the sum of a text's hidden states so far, or the one that it is about.
+    """[hidden] in float32: the sum of a task's hidden states so far, or the one that it is about.
 
-    What an earlier chunk has carried counts unless the text was begun anew."""
+    What an earlier chunk has carried counts unless the task was begun anew."""
     before = one.pooled.carried if one.task.n_computed else None
     if one.pooled.pooling is not Pooling.MEAN:
         return states[0].float() if one.n else before

@@ -1,4 +1,4 @@
-"""Refuses requests for vectors that their model has not, or not so."""
+"""Refuses pooling requests that their model can't answer, or not so."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from deployments.wire import ErrorKind, GenerationRequest, RequestError
 
 MAX_NORM = 64  # a higher power is the largest number, but for rounding
 MAX_LABELS = 4096  # tokens whose log-probabilities one request asks for
-MAX_ANSWER_BYTES = 32 << 20  # of the vectors of one text
+MAX_ANSWER_BYTES = 32 << 20  # of the vectors of one pooling request
 
 Problems = Iterator[RequestError]
 
@@ -25,7 +25,7 @@ Problems = Iterator[RequestError]
 def find_invalid_output(
     request: GenerationRequest, outputs: ModelOutputs, max_tokens: int
 ) -> RequestError | None:
-    """The first error. None: the model can answer. `max_tokens` are of the longest text."""
+    """The first error. None: the model can answer. `max_tokens` are of the longest prompt."""
     if request.output is None:
         if outputs.kinds.can_generate:
             return None
@@ -55,9 +55,9 @@ def _problems(
         message = f"the text has {n} tokens; this model takes {max_tokens} at most"
         yield RequestError(ErrorKind.CONTEXT_LENGTH, message)
     if request.max_tokens != 0 or request.produced_ids or request.grammar:
-        yield _invalid("max_tokens", "a request for vectors generates no tokens")
+        yield _invalid("max_tokens", "a pooling request generates no tokens")
     if request.prompt_logprobs is not None:
-        yield _invalid("prompt_logprobs", "a request for vectors has no log-probabilities")
+        yield _invalid("prompt_logprobs", "a pooling request has no log-probabilities")
     if not 0 <= request.second_at < n:
         yield _invalid("second_at", "the second text must begin within the prompt")
     if request.second_at and not outputs.kinds.takes_pairs:

@@ -180,7 +180,7 @@ class AdapterGate:
         """False if that failed, of which `take_loaded` tells when the task is parked."""
         assert self._slots is not None
         loads = self._ready.pop(key).loads
-        for before in [held for held, place in self._installed.items() if place == slot]:
+        for before in [other for other, its_slot in self._installed.items() if its_slot == slot]:
             del self._installed[before]
         adapters = zip(loads, key, strict=True)
         try:
@@ -202,8 +202,8 @@ class AdapterGate:
         if slot not in in_use or len(in_use) < self._n_slots:
             return True
         n_waiting = sum(parked.is_loaded for parked in self._parked.values())
-        held = [place for place in self._installed.values() if place in in_use]
-        return slot not in held[:n_waiting]
+        busy = [installed for installed in self._installed.values() if installed in in_use]
+        return slot not in busy[:n_waiting]
 
     def _in_use(self, running: Sequence[Task]) -> set[int]:
         self._preempted = {task for task in self._preempted if not task.has_ended}

@@ -34,8 +34,8 @@ class Admission:
             if self._shares.is_full:
                 raise _refused(f"{len(self._waiting)} requests are waiting already")
             if self._shares.is_used_up(client):
-                held = self._shares.held_by(client)
-                raise _refused(f"{held} requests of this client are waiting already")
+                n_own = self._shares.acquired_by(client)
+                raise _refused(f"{n_own} requests of this client are waiting already")
             self._enter(task)
 
     def enter(self, task: Task) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.runner import PendingStep, Runner
+from deployments.engine.scheduler.pooling_planner import StepPlanner
 from deployments.engine.scheduler.recovery import Recovery
-from deployments.engine.scheduler.whole_text_planner import StepPlanner
 from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
@@ -84,5 +84,5 @@ class AsyncLauncher:
                 return False
             return task.n_uncomputed > 1 or (task.n_uncomputed == 1 and task.is_ready)
         grammar = task.grammar
-        is_held = grammar is not None and (grammar.is_slow or grammar.is_busy)
-        return task.n_expected < task.n_limit and not is_held
+        is_deferred = grammar is not None and (grammar.is_slow or grammar.is_busy)
+        return task.n_expected < task.n_limit and not is_deferred

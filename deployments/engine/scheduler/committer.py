@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from deployments.engine.sampling.sampler import Sample
-from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
+from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.events import (
     FAILED,
     NOT_FINITE,
@@ -34,17 +34,17 @@ class Committer:
         running: list[Task],
         outbox: Outbox,
         stats: EngineStats,
-        borders: CheckpointBorders,
+        boundaries: CheckpointBoundaries,
     ) -> None:
         self._cache = cache
-        self._borders = borders
+        self._boundaries = boundaries
         # A call for each row of each step is not free.
-        self._lets_go = any(group.window is not None for group in cache.groups)
+        self._has_windows = any(group.window is not None for group in cache.groups)
         self._keeps_states = cache.checkpoints is not None
         self._running = running
         self._outbox = outbox
         self._stats = stats
-        self._held: dict[Task, Sample] = {}  # that the tasks' grammars have to read first
+        self._deferred: dict[Task, Sample] = {}  # that the tasks' grammars have to read first
 
     def commit(self, batch: Batch, result: StepResult) -> None:
         """Takes in the result of a batch, row by row."""
@@ -75,15 +75,15 @@ class Committer:
         where its grammar has read that meanwhile. May end the task."""
         if task.grammar is None:
             return True
-        if task in self._held:
-            return not task.grammar.is_busy and self._append_held(task)
+        if task in self._deferred:
+            return not task.grammar.is_busy and self._append_deferred(task)
         is_prepared = task.grammar.prepare()
         return is_prepared or task.n_uncomputed > 1
 
     def finish(self, task: Task, event: TokenEvent) -> None:
         """Ends a running task and frees its pages."""
         task.has_ended = True
-        self._held.pop(task, None)
+        self._deferred.pop(task, None)
         self._running.remove(task)
         self._outbox.post(task, event)
         self._cache.free(task.id)
@@ -91,7 +91,7 @@ class Committer:
 
     def forget(self, task: Task) -> None:
         """Forgets a task that has ended while it waited, after it was preempted."""
-        self._held.pop(task, None)
+        self._deferred.pop(task, None)
 
     def _finish_not_finite(self, task: Task) -> None:
         # The pages that it was computed from may be broken too: nobody may find them.
@@ -125,10 +125,10 @@ class Committer:
         if full_pages := task.filled_by(n, page_size):
             self._cache.record(task.id, task.n_computed // page_size, full_pages)
         task.n_computed += n
-        if self._lets_go:
-            self._cache.let_go(task.id, task.n_computed)
+        if self._has_windows:
+            self._cache.free_out_of_window(task.id, task.n_computed)
         if self._keeps_states:
-            self._borders.commit(task)
+            self._boundaries.commit(task)
         task.last_step = self._stats.steps
         task.prompt_logprobs.extend(prompt_logprobs)
 
@@ -141,7 +141,7 @@ class Committer:
         n_before = task.n_tokens
         for sample in samples:
             # What no token is left for, or what a grammar reads for long, is for the next step.
-            if task.has_ended or task in self._held or sample.token_id is None:
+            if task.has_ended or task in self._deferred or sample.token_id is None:
                 break
             if task.refuses(sample.token_id):
                 break
@@ -164,14 +164,14 @@ class Committer:
             self._append_now(task, sample)
         elif grammar is not None and grammar.is_slow:
             grammar.begin_advance(token_id)
-            self._held[task] = sample
+            self._deferred[task] = sample
         else:
             self._append_now(task, sample)
 
-    def _append_held(self, task: Task) -> bool:
+    def _append_deferred(self, task: Task) -> bool:
         """Whether the task goes on."""
         try:
-            self._append_now(task, self._held.pop(task))
+            self._append_now(task, self._deferred.pop(task))
         except Exception:  # whatever its grammar raised is this task's alone, as in a step
             log.exception("a grammar failed, of %s", task.request.request_id)
             self.finish(task, FAILED)

@@ -36,7 +36,7 @@ class SecondsBySize:
     def observe(self, size: int, seconds: float) -> None:
         self._observed.setdefault(size, deque(maxlen=MAX_OBSERVED)).append(seconds)
 
-    def of(self, size: int) -> float | None:
+    def estimate(self, size: int) -> float | None:
         """Returns seconds of the largest known size up to this: what was never tried shall be."""
         known = [tried for tried in self._observed if tried <= size and self.knows(tried)]
         if not known:
@@ -91,9 +91,9 @@ class DraftPolicy:
         by now. How many are to come nobody knows: it is taken to say as many again."""
         if self._is_forced:
             return True
-        plain, gain = self._steps.of(n_rows) or 0.0, self._gains([rate], n_rows, n_max).max()
+        plain, gain = self._steps.estimate(n_rows) or 0.0, self._gains([rate], n_rows, n_max).max()
         saved = n_said * plain / n_rows * (1 - 1 / gain)
-        return bool(n_unread * (self._reads.of(1) or 0.0) <= saved)
+        return bool(n_unread * (self._reads.estimate(1) or 0.0) <= saved)
 
     def observe_rates(self, rates: Sequence[float]) -> None:
         self.rate = MEMORY * self.rate + (1 - MEMORY) * sum(rates) / len(rates)
@@ -141,8 +141,8 @@ class DraftPolicy:
         return gains
 
     def _new_costs(self, n_rows: int, n_max: int) -> "_Costs":
-        plain, one_pass = self._steps.of(n_rows) or 1e-9, self._passes.of(n_rows) or 0.0
-        steps = [self._steps.of(n_rows * (1 + k)) or plain for k in range(1, n_max + 1)]
+        plain, one_pass = self._steps.estimate(n_rows) or 1e-9, self._passes.estimate(n_rows) or 0.0
+        steps = [self._steps.estimate(n_rows * (1 + k)) or plain for k in range(1, n_max + 1)]
         seconds = np.array(steps) + np.arange(1, n_max + 1) * one_pass
         return _Costs(self._n_steps, seconds / plain)
 

@@ -25,7 +25,7 @@ from deployments.engine.tasks.task import Task
 from deployments.media.images import UnreadableError
 from deployments.media_rules import MediaKind
 from deployments.wire import ErrorKind, MediumFile, TokenEvent
-from kv.content import Medium
+from kv.content import PlaceholderRange
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class MediaStage:
         self._pool = ThreadPoolExecutor(
             THREADS, "media", initializer=lambda: torch.set_num_threads(1)
         )
-        self._held: dict[bytes, int] = {}  # vectors that running tasks have, by their media
+        self._in_use: dict[bytes, int] = {}  # vectors that running tasks have, by their media
         self._is_entitled = True
         self._n_left = 0
         self.n_encoded = self.n_hits = 0
@@ -74,10 +74,8 @@ class MediaStage:
         of tasks whose media can't be read."""
         self._n_left, self.is_behind = self._max_ids, False
         self._wanted = set()
-        self._held = {
-            placed.medium.digest: len(placed.vectors)
-            for task in running
-            for placed in task.media_vectors
+        self._in_use = {
+            own.medium.digest: len(own.vectors) for task in running for own in task.media_vectors
         }
         for nth, task in enumerate([task for task in running if _has_media_left(task)]):
             # The first one gets what it needs in any case, so that some task goes on.
@@ -91,7 +89,7 @@ class MediaStage:
     @staticmethod
     def take_back(task: Task) -> None:
         """The task begins anew, and needs its vectors again."""
-        if task.sound is not None:  # which its layers hear, and not the tower here
+        if task.sound is not None:  # its layers cross-attend to it, and need none
             return
         media = task.request.content.media
         task.media_vectors = ()
@@ -106,7 +104,7 @@ class MediaStage:
         self._encoder.close()
 
     def _advance(self, task: Task) -> None:
-        held: list[MediaVectors] = []
+        found: list[MediaVectors] = []
         task.n_readable = sys.maxsize
         for medium in task.request.content.media:
             if medium.end <= task.n_computed:
@@ -116,16 +114,16 @@ class MediaStage:
                 break
             if (vectors := self._vectors(task, medium)) is None:
                 break
-            held.append(vectors)
+            found.append(vectors)
             task.n_readable = sys.maxsize
-        task.media_vectors = tuple(held)
+        task.media_vectors = tuple(found)
 
-    def _vectors(self, task: Task, medium: Medium) -> MediaVectors | None:
-        for placed in task.media_vectors:
-            if placed.medium == medium:
-                return placed
-        has_room = sum(self._held.values()) < STEPS_AHEAD * self._max_ids
-        if not (has_room or self._is_entitled or medium.digest in self._held):
+    def _vectors(self, task: Task, medium: PlaceholderRange) -> MediaVectors | None:
+        for known in task.media_vectors:
+            if known.medium == medium:
+                return known
+        has_room = sum(self._in_use.values()) < STEPS_AHEAD * self._max_ids
+        if not (has_room or self._is_entitled or medium.digest in self._in_use):
             return None
         if (vectors := self._cache.get(medium.digest)) is not None:
             self.n_hits += 1
@@ -133,19 +131,19 @@ class MediaStage:
             vectors = self._encoded(task, medium.digest)
         if vectors is None:
             return None
-        self._held[medium.digest] = len(vectors)
-        return self._placed(task, medium, vectors)
+        self._in_use[medium.digest] = len(vectors)
+        return self._media_vectors(task, medium, vectors)
 
-    def _placed(self, task: Task, medium: Medium, vectors: Tensor) -> MediaVectors:
+    def _media_vectors(self, task: Task, medium: PlaceholderRange, vectors: Tensor) -> MediaVectors:
         ids = task.tokens[medium.first : medium.end]
-        places = np.isin(ids, [*self._encoder.placeholder_ids]).nonzero()[0] + medium.first
-        if len(places) != len(vectors):
-            log.error("a medium has %d vectors for %d places", len(vectors), len(places))
+        positions = np.isin(ids, [*self._encoder.placeholder_ids]).nonzero()[0] + medium.first
+        if len(positions) != len(vectors):
+            log.error("a medium has %d vectors for %d placeholders", len(vectors), len(positions))
             raise _MediumError(FAILED)
         where = self._encoder.bidirectional
-        spans = () if where is Bidirectional.NOWHERE else unbroken_spans(places)
+        spans = () if where is Bidirectional.NOWHERE else unbroken_spans(positions)
         in_windows = where is Bidirectional.IN_WINDOWS
-        return MediaVectors(medium, places, vectors, spans, in_windows)
+        return MediaVectors(medium, positions, vectors, spans, in_windows)
 
     def _encoded(self, task: Task, digest: bytes) -> Tensor | None:
         """Returns the vectors of a medium. None: they will be there later."""

@@ -263,7 +263,7 @@ class ReadPages:
                     n -= 1
                     break
             known = task.n_in_draft = n * size
-        return max(known, *(self._cache.first_held(task.id, group) for group in self._groups))
+        return max(known, *(self._cache.first_stored(task.id, group) for group in self._groups))
 
     def mark(self, task: Task, begin: int, end: int) -> None:
         """The draft model has read the tokens of a task from `begin` up to `end`, and those before

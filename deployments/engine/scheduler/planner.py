@@ -5,7 +5,7 @@ Decodes come first and are cheap to plan; prompts share the tokens that they lea
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
+from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.tasks.batch import Batch
@@ -28,10 +28,10 @@ class Planner:
         cache: KVCache,
         pacer: PrefillPacer,
         preempt_last: Callable[[], Task],
-        borders: CheckpointBorders,
+        boundaries: CheckpointBoundaries,
         drafter: Drafter | None = None,
     ) -> None:
-        self._borders = borders
+        self._boundaries = boundaries
         self._cache = cache
         self._drafter = drafter
         self._page_size = cache.shape.page_size
@@ -117,26 +117,27 @@ class Planner:
     def _plan_prompts(self, tasks: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
         n_decodes = len(rows)
         left = self._pacer.max_prompt_tokens(n_decodes, budget - n_decodes)
-        coming: dict[bytes, Task] = {}  # by hashes of pages that others should wait for: whose
+        # By hashes of pages that others should wait for: whose they are.
+        in_flight: dict[bytes, Task] = {}
         for task in tasks:
             if task in rows or task.n_in_step:
-                self._note_coming(coming, task, rows.get(task, 0))
+                self._note_in_flight(in_flight, task, rows.get(task, 0))
         prompts = [task for task in tasks if task.n_uncomputed > 1]
-        left_for_pooled = left
+        left_for_pooling = left
         if any(task.pooled is not None for task in prompts):
             has_prompts = any(task.pooled is None for task in prompts)
-            left_for_pooled = self._pacer.max_pooled_tokens(
+            left_for_pooling = self._pacer.max_pooling_tokens(
                 n_decodes, left, has_prompts=has_prompts
             )
         is_first = True
         for task, share in divide(prompts, left):
             if left <= 0:
                 break
-            room = left if task.pooled is None else min(left, left_for_pooled)
-            if room <= 0 or (task not in rows and self._has_to_wait(task, coming)):
+            room = left if task.pooled is None else min(left, left_for_pooling)
+            if room <= 0 or (task not in rows and self._has_to_wait(task, in_flight)):
                 continue
             before = rows.get(task, 0)
-            # Texts whose answers are vectors may have less than a page in all of many steps.
+            # Pooling tasks may have less than a page in all of many steps.
             has_pages = task.pooled is None or room >= self._page_size
             n = self._cut(task, before + min(share, room), to_pages=has_pages and not is_first)
             if task.media_vectors:
@@ -145,8 +146,8 @@ class Planner:
             if n > before and self._make_room(task, n, rows):
                 rows[task] = n
                 left -= n - before
-                left_for_pooled -= (n - before) * (task.pooled is not None)
-                self._note_coming(coming, task, n)
+                left_for_pooling -= (n - before) * (task.pooled is not None)
+                self._note_in_flight(in_flight, task, n)
                 is_first = False
 
     def _cut(self, task: Task, n: int, *, to_pages: bool) -> int:
@@ -158,29 +159,31 @@ class Planner:
         """
         before = task.n_scheduled
         n = min(n, task.n_readable - before)
-        if (border := self._borders.next_border(task, before)) is not None:
-            n = min(n, border - before)
+        if (boundary := self._boundaries.next_boundary(task, before)) is not None:
+            n = min(n, boundary - before)
         if n >= task.n_uncomputed:
             return task.n_uncomputed
         whole = (before + n) // self._page_size * self._page_size - before
         return whole if whole > 0 or to_pages else n
 
-    def _note_coming(self, coming: dict[bytes, Task], task: Task, n: int) -> None:
-        """Notes the pages that a task fills. What the first one of several tasks computes is not
-        computed by the others."""
-        for page_hash in self._coming(task, n):
-            coming.setdefault(page_hash, task)
+    def _note_in_flight(self, in_flight: dict[bytes, Task], task: Task, n: int) -> None:
+        """Notes that the pages which a task fills are in flight. What the first one of several
+        tasks computes is not computed by the others."""
+        for page_hash in self._in_flight_prefix(task, n):
+            in_flight.setdefault(page_hash, task)
 
-    def _coming(self, task: Task, n: int) -> Sequence[bytes]:
+    def _in_flight_prefix(self, task: Task, n: int) -> Sequence[bytes]:
         """Hashes of the pages that another task can go on behind, once the task has computed its
         next `n` tokens or, where layers keep a state, has come to its next checkpoints."""
         if self._cache.states is None:
             return task.filled_by(n, self._page_size)
-        reached = {self._borders.next_border(task, n) for n in (task.n_computed, task.n_scheduled)}
+        reached = {
+            self._boundaries.next_boundary(task, n) for n in (task.n_computed, task.n_scheduled)
+        }
         pages = task.hash_pages(self._page_size)
         return [pages[end // self._page_size - 1] for end in reached if end is not None]
 
-    def _has_to_wait(self, task: Task, coming: Mapping[bytes, Task]) -> bool:
+    def _has_to_wait(self, task: Task, in_flight: Mapping[bytes, Task]) -> bool:
         """Whether the task can't go on, or what it needs next is computed for another task.
 
         Adopts pages that were computed for others since the task was admitted.
@@ -198,7 +201,7 @@ class Planner:
         task.n_computed += adopted * page_size
         left = following[adopted:]
         needed = left if self._cache.states is not None else left[:1]
-        return any(coming.get(page_hash, task) is not task for page_hash in needed)
+        return any(in_flight.get(page_hash, task) is not task for page_hash in needed)
 
     def _make_room(self, task: Task, n: int, rows: dict[Task, int]) -> bool:
         """Gives the task pages for its next `n` tokens, taken from the last tasks if need be. False
@@ -214,11 +217,11 @@ class Planner:
 
 
 def one_to_encode(tasks: Sequence[Task]) -> Sequence[Task]:
-    """Leaves out tasks whose sounds the model has not heard yet, but for the first of these:
-    hearing takes as long as a large chunk of a prompt does."""
+    """Leaves out tasks whose sounds are not encoded yet, but for the first of these: encoding takes
+    as long as a large chunk of a prompt does."""
     if not tasks or tasks[0].sound is None:  # all have a sound, or none
         return tasks
-    new = [task for task in tasks if task.sound is not None and task.sound.states is None]
+    new = [task for task in tasks if task.sound is not None and task.sound.key_values is None]
     later = {*new[1:]}
     return [task for task in tasks if task not in later] if later else tasks
 

@@ -16,9 +16,9 @@ INITIAL_TOKENS = 64  # as long as no step had a prompt
 FIT_ITERATIONS = 6
 REFIT_STEPS = 8  # a fit takes as long as a small model's step
 
-MAX_SLOWDOWN = 1.7  # of a step of streams by texts whose answers are vectors
-MIN_POOLED_TOKENS = 1  # that even then are computed
-# The share of such texts grows by these, until a step took too long and later. Then it is halved.
+MAX_SLOWDOWN = 1.7  # of a step of streams by pooling tasks
+MIN_POOLING_TOKENS = 1  # that even then are computed
+# Their share grows by these, until a step took too long and later. Then it is halved.
 FIRST_GROWTH, GROWTH = 1.25, 1.05
 REFRESH_STEPS = 64  # after which a step has no prompt, to time it
 
@@ -33,15 +33,15 @@ class PrefillPacer:
         self._min_tokens = min_tokens
         self._alone: deque[tuple[int, int, float]] = deque(maxlen=MAX_OBSERVED)
         self._mixed: deque[tuple[int, int, float]] = deque(maxlen=MAX_OBSERVED)
-        self._texts = TextShare()
+        self._pooling_share = PoolingShare()
 
     def observe(self, n_decodes: int, n_tokens: int, seconds: float) -> None:
         """A step of `n_decodes` decoding rows, each drafted token counted as one, and `n_tokens`
         tokens of prompts took so long."""
         if n_tokens and n_decodes:
-            self._texts.observe(n_decodes, n_tokens, seconds)
+            self._pooling_share.observe(n_decodes, n_tokens, seconds)
         elif n_decodes:
-            self._texts.observe_alone(n_decodes, seconds)
+            self._pooling_share.observe_alone(n_decodes, seconds)
         (self._mixed if n_tokens else self._alone).append((n_decodes, n_tokens, seconds))
 
     def max_prompt_tokens(self, n_decodes: int, budget: int) -> int:
@@ -54,12 +54,12 @@ class PrefillPacer:
         left = self._target_s - constant - per_row * n_decodes
         return min(budget, max(self._min_tokens, int(left / per_token)))
 
-    def max_pooled_tokens(self, n_decodes: int, budget: int, *, has_prompts: bool) -> int:
-        """How many tokens of texts whose answers are vectors such a step may have: there may be
-        thousands of them, and no stream should notice. `has_prompts`: of others, too."""
+    def max_pooling_tokens(self, n_decodes: int, budget: int, *, has_prompts: bool) -> int:
+        """How many tokens of pooling tasks such a step may have: there may be thousands of these
+        tasks, and no stream should notice. `has_prompts`: of others, too."""
         if n_decodes == 0:
             return budget
-        return min(budget, self._texts.max_tokens(n_decodes, has_prompts=has_prompts))
+        return min(budget, self._pooling_share.max_tokens(n_decodes, has_prompts=has_prompts))
 
     def _fit(self) -> tuple[float, float, float]:
         """Seconds for a step, a row and a token; the last is above 0."""
@@ -69,8 +69,8 @@ class PrefillPacer:
         return constant, per_row, max(per_token, 1e-9)
 
 
-class TextShare:
-    """The share that texts whose answers are vectors get of steps with streams.
+class PoolingShare:
+    """The share that pooling tasks get of steps with streams.
 
     The first token of a chunk costs far more than the next ones, and steps with as many tokens each
     do not say how much. So the share grows until a step takes too long beside one without prompts.
@@ -81,18 +81,18 @@ class TextShare:
         self._alone: deque[tuple[int, float]] = deque(maxlen=MAX_OBSERVED)
         self._prices, self._n_new = (0.0, 0.0), 0  # steps alone since they were found
         self._since_alone = 0
-        self._offered = 0  # of the step that is planned; 0 where it has no such text
+        self._offered = 0  # of the step that is planned; 0 where it has no pooling task
         self._share, self._growth = 0.0, FIRST_GROWTH
 
     def max_tokens(self, n_decodes: int, *, has_prompts: bool) -> int:
-        """Returns how many tokens of such texts a step may have: 0 where a step without prompts is
-        to be timed, which one with prompts of others is not in any case."""
+        """Returns how many tokens of pooling tasks a step may have: 0 where a step without prompts
+        is to be timed, which one with prompts of others is not in any case."""
         if not self._alone:
-            return MIN_POOLED_TOKENS if has_prompts else 0
+            return MIN_POOLING_TOKENS if has_prompts else 0
         if self._since_alone >= REFRESH_STEPS and not has_prompts:
             return 0
         wanted = int(self._share * self._seconds_alone(n_decodes))
-        self._offered = max(MIN_POOLED_TOKENS, wanted)
+        self._offered = max(MIN_POOLING_TOKENS, wanted)
         return self._offered
 
     def observe_alone(self, n_decodes: int, seconds: float) -> None:
@@ -102,7 +102,7 @@ class TextShare:
         self._n_new += 1
 
     def observe(self, n_decodes: int, n_tokens: int, seconds: float) -> None:
-        """A step of so many rows and tokens of prompts, perhaps not of texts alone."""
+        """A step of so many rows and tokens of prompts, perhaps not of pooling tasks alone."""
         self._since_alone += 1
         offered, self._offered = self._offered, 0
         if not offered:

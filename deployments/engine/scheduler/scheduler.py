@@ -4,7 +4,7 @@ A step is rows of (task, n tokens) under one token budget; prompts' chunks and d
 With async scheduling a step is launched while the one before it is in progress.
 The waiting task that is first by `Task.order` runs first. When pages run out, the running task that
 is last by that order is preempted and computed again later; none is failed for it. So is one of a
-client with more than its share of the places that another client waits for.
+client with more than its share of the running slots that another client waits for.
 """
 
 import itertools
@@ -26,18 +26,18 @@ from deployments.engine.runner import Runner
 from deployments.engine.scheduler.adapter_gate import AdapterGate
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.async_launcher import AsyncLauncher
-from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
+from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.committer import Committer
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.events import ABORTED, FAILED, OUT_OF_MEMORY, STOPPED, Outbox
 from deployments.engine.scheduler.inbox import Ending, EndThinking, Inbox, Signal
 from deployments.engine.scheduler.media_stage import MediaStage
 from deployments.engine.scheduler.planner import Planner
+from deployments.engine.scheduler.pooling_planner import PoolingPlanner, StepPlanner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.scheduler.recovery import Recovery
 from deployments.engine.scheduler.throughput import Throughput
 from deployments.engine.scheduler.waiting_room import WaitingRoom
-from deployments.engine.scheduler.whole_text_planner import StepPlanner, WholeTextPlanner
 from deployments.engine.stats import EngineStats, count_tokens
 from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
@@ -68,7 +68,7 @@ class InferenceScheduler:
         is_async: bool = False,
         checkpoint_min_step: int = CHECKPOINT_STEP,
         drafter: Drafter | None = None,
-        computes_whole_texts: bool = False,
+        computes_whole_prompts: bool = False,
         adapters: AdapterSlots | None = None,
         adapter_loader: AdapterLoader | None = None,
         media_encoder: MediaEncoder | None = None,
@@ -81,7 +81,7 @@ class InferenceScheduler:
         target_itl_s: seconds between tokens of a stream that prompts should not exceed.
         is_async: a step is launched before the host knows the tokens of the last one.
         checkpoint_min_step: tokens between two checkpoints of a sequence, for layers with a state.
-        computes_whole_texts: each in one step, as encoders need it.
+        computes_whole_prompts: each in one step, as encoders need it.
         adapters, adapter_loader: where tasks may have adapters.
         media_encoder, media_cache_bytes: where tasks may have media.
 
@@ -95,10 +95,10 @@ class InferenceScheduler:
         self._recovery = Recovery(max_batch_tokens)
         min_prompt_tokens = max(cache.shape.page_size, max_batch_tokens // MIN_PROMPT_PART)
         self._pacer = PrefillPacer(target_itl_s, min_prompt_tokens)
-        self._borders = CheckpointBorders(cache, checkpoint_min_step)
-        self._planner: StepPlanner = WholeTextPlanner(cache)
-        if not computes_whole_texts:
-            self._planner = Planner(cache, self._pacer, self._preempt_last, self._borders, drafter)
+        boundaries = CheckpointBoundaries(cache, checkpoint_min_step)
+        self._planner: StepPlanner = PoolingPlanner(cache)
+        if not computes_whole_prompts:
+            self._planner = Planner(cache, self._pacer, self._preempt_last, boundaries, drafter)
         self._inbox = Inbox()
         self._media: MediaStage | None = None
         if media_encoder is not None:
@@ -107,7 +107,7 @@ class InferenceScheduler:
         self._arrivals = itertools.count()
         self._waiting = WaitingRoom(
             cache,
-            self._borders,
+            boundaries,
             AdapterGate(adapters, adapter_loader, self._inbox.wake),
             max_running=max_running,
             max_batch_tokens=max_batch_tokens,
@@ -116,12 +116,12 @@ class InferenceScheduler:
         self._outbox = Outbox()
         self._stats = EngineStats(max_running=max_running, pages_total=cache.pool.n_pages)
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
-        self._committer = Committer(cache, self._running, self._outbox, self._stats, self._borders)
+        self._committer = Committer(cache, self._running, self._outbox, self._stats, boundaries)
         self._launcher = AsyncLauncher(
             runner, self._planner, self._recovery, self._can_go_on, is_async
         )
         self._stopping = False
-        self._is_place_owed = False  # by a task of the step in progress to one that waits
+        self._is_slot_owed = False  # by a task of the step in progress to one that waits
         self._must_wait = False  # for a grammar: no running task can go on
         self._busy_since: float | None = None
         started: Future[None] = Future()
@@ -275,7 +275,7 @@ class InferenceScheduler:
             task, newest = owed
             self._preempt(newest)
             self._begin(self._waiting.admit_first(task, self._running))
-        self._is_place_owed = owed is not None
+        self._is_slot_owed = owed is not None
 
     def _begin(self, admitted: Iterable[Task]) -> None:
         for task in admitted:
@@ -329,7 +329,7 @@ class InferenceScheduler:
         failure = None
         with self._busy():
             try:
-                ahead = [] if self._is_place_owed else self._running  # that place is free first
+                ahead = [] if self._is_slot_owed else self._running  # that slot is free first
                 result = self._launcher.run(batch, ahead)
             except RanksLostError:
                 raise

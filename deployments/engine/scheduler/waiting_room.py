@@ -1,11 +1,11 @@
 """The tasks that do not run, and which of them run next.
 
-Where all places are taken, a client with more than its share of them gives one to a client with
-less: who asks for little waits for no long answer of another one.
+Where all running slots are taken, a client with more than its share of them gives one to a client
+with less: who asks for little waits for no long answer of another one.
 A task that has to wait for its adapters is parked beside the queue: what is behind it goes on.
-Texts for vectors have a queue of their own, because one request may have thousands, and no more of
-them run than a step can compute: each that runs holds a place and pages, and every step looks at
-it. Where both kinds wait, they have the places in turn.
+Pooling tasks have a queue of their own, because a client may send thousands at once, and no more of
+them run than a step can compute: each that runs has a slot and pages, and every step looks at
+it. Where both kinds wait, they have the slots in turn.
 """
 
 from bisect import insort
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from deployments.engine.scheduler.adapter_gate import AdapterGate
-from deployments.engine.scheduler.checkpoint_borders import CheckpointBorders
+from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue
 from deployments.engine.tasks.task import Task
 from deployments.wire import TokenEvent
@@ -35,32 +35,32 @@ class WaitingRoom:
     def __init__(
         self,
         cache: KVCache,
-        borders: CheckpointBorders,
+        boundaries: CheckpointBoundaries,
         gate: AdapterGate,
         *,
         max_running: int,
         max_batch_tokens: int,
     ) -> None:
         self._cache = cache
-        self._borders = borders
+        self._boundaries = boundaries
         self._gate = gate
         self._max_running = max_running
         self._max_batch_tokens = max_batch_tokens
-        self._queue, self._texts = WaitingQueue(), WaitingQueue()
-        self._is_texts_turn = False
+        self._queue, self._pooling_queue = WaitingQueue(), WaitingQueue()
+        self._is_pooling_turn = False
         self._blocked: BlockedHead | None = None
-        self._owed_blocked: BlockedHead | None = None  # for which even a given place was too few
+        self._owed_blocked: BlockedHead | None = None  # for which even a given slot was too few
 
     def __iter__(self) -> Iterator[Task]:
-        return iter((*self._queue, *self._texts, *self._gate))
+        return iter((*self._queue, *self._pooling_queue, *self._gate))
 
     def __bool__(self) -> bool:
-        return bool(self._queue or self._texts or self._gate)
+        return bool(self._queue or self._pooling_queue or self._gate)
 
     @property
     def has_next(self) -> bool:
         """Whether some task waits for nothing but its turn."""
-        return bool(self._queue or self._texts) or self._gate.has_loaded
+        return bool(self._queue or self._pooling_queue) or self._gate.has_loaded
 
     def push(self, task: Task) -> None:
         self._queue_of(task).push(task)
@@ -71,15 +71,15 @@ class WaitingRoom:
         self._queue_of(task).put_back(task)
 
     def owed(self, running: Sequence[Task]) -> tuple[Task, Task] | None:
-        """A waiting task, and the running one whose place it should have: the newest of the client
-        that has most places. None: nobody with less than a share waits for one with more."""
-        if len(running) < self._max_running or not (self._queue or self._texts):
+        """A waiting task, and the running one whose slot it should have: the newest of the client
+        that has most slots. None: nobody with less than a share waits for one with more."""
+        if len(running) < self._max_running or not (self._queue or self._pooling_queue):
             return None
-        held = Counter(task.request.client for task in running)
-        waiting = self._queue.clients() | self._texts.clients()
-        share = max(1, self._max_running // len(held.keys() | waiting))
-        client, n = held.most_common(1)[0]
-        if n <= share or (task := self._first(running, lambda one: held[one] < share)) is None:
+        n_running = Counter(task.request.client for task in running)
+        waiting = self._queue.clients() | self._pooling_queue.clients()
+        share = max(1, self._max_running // len(n_running.keys() | waiting))
+        client, n = n_running.most_common(1)[0]
+        if n <= share or (task := self._first(running, lambda one: n_running[one] < share)) is None:
             return None
         newest = next(other for other in reversed(running) if other.request.client == client)
         blocked, room = self._owed_blocked, self._room_beside(self._spare(running))
@@ -90,8 +90,8 @@ class WaitingRoom:
 
     def _first(self, running: Sequence[Task], clients: Callable[[str], bool]) -> Task | None:
         found = self._queue.first(clients)
-        if found is None and self._text_room(running) > 0:
-            found = self._texts.first(clients)
+        if found is None and self._pooling_room(running) > 0:
+            found = self._pooling_queue.first(clients)
         return found
 
     def admit_first(self, task: Task, running: list[Task]) -> Sequence[Task]:
@@ -105,17 +105,17 @@ class WaitingRoom:
 
     def remove(self, tasks: Iterable[Task]) -> None:
         queued = [task for task in tasks if not self._gate.remove(task)]
-        for queue in (self._queue, self._texts):
+        for queue in (self._queue, self._pooling_queue):
             queue.remove(task for task in queued if self._queue_of(task) is queue)
 
     def reset(self) -> None:
         """Forgets what clients were served. Nothing may be waiting or running."""
         self._queue.reset()
-        self._texts.reset()
+        self._pooling_queue.reset()
 
     def close(self) -> None:
         self._gate.stop()
-        self._queue, self._texts = WaitingQueue(), WaitingQueue()
+        self._queue, self._pooling_queue = WaitingQueue(), WaitingQueue()
 
     def refill(self, running: list[Task]) -> Refilled:
         """Admits tasks to those that run, in order, while their known tokens fit beside those of
@@ -125,37 +125,37 @@ class WaitingRoom:
             released, refilled.failed = self._gate.take_loaded(running)
             for task in released:
                 self._queue_of(task).put_back(task)
-        if (self._queue or self._texts) and len(running) < self._max_running:
+        if (self._queue or self._pooling_queue) and len(running) < self._max_running:
             self._admit_all(running, refilled.admitted)
         return refilled
 
     def _queue_of(self, task: Task) -> WaitingQueue:
-        return self._queue if task.pooled is None else self._texts
+        return self._queue if task.pooled is None else self._pooling_queue
 
-    def _text_room(self, running: Iterable[Task]) -> int:
-        """Tokens of texts that may run beside these."""
-        texts = (task for task in running if task.pooled is not None)
-        return self._max_batch_tokens - sum(task.n_uncomputed for task in texts)
+    def _pooling_room(self, running: Iterable[Task]) -> int:
+        """Tokens of pooling tasks that may run beside these."""
+        pooling = (task for task in running if task.pooled is not None)
+        return self._max_batch_tokens - sum(task.n_uncomputed for task in pooling)
 
-    def _next(self, n_text_tokens: int) -> WaitingQueue | None:
-        """The queue whose head is next, where `n_text_tokens` of texts may still run."""
-        if not self._texts or n_text_tokens <= 0:
+    def _next(self, n_pooling_tokens: int) -> WaitingQueue | None:
+        """The queue whose head is next, where `n_pooling_tokens` of pooling tasks may still run."""
+        if not self._pooling_queue or n_pooling_tokens <= 0:
             return self._queue or None
         if not self._queue:
-            return self._texts
-        own, texts = self._queue.head.request.priority, self._texts.head.request.priority
-        is_texts_turn = self._is_texts_turn if own == texts else texts < own
-        return self._texts if is_texts_turn else self._queue
+            return self._pooling_queue
+        own, pooling = self._queue.head.request.priority, self._pooling_queue.head.request.priority
+        is_pooling_turn = self._is_pooling_turn if own == pooling else pooling < own
+        return self._pooling_queue if is_pooling_turn else self._queue
 
     def _admit_all(self, running: list[Task], admitted: list[Task]) -> None:
-        spare, n_text_tokens = self._spare(running), self._text_room(running)
-        while len(running) < self._max_running and (queue := self._next(n_text_tokens)):
+        spare, n_pooling_tokens = self._spare(running), self._pooling_room(running)
+        while len(running) < self._max_running and (queue := self._next(n_pooling_tokens)):
             task = queue.head
             if not self._take_in(queue, task, running, admitted, spare):
                 return
             if admitted and admitted[-1] is task:
                 spare += self._cache.missing(task.id, task.n_tokens + 1)
-                n_text_tokens -= task.n_uncomputed * (queue is self._texts)
+                n_pooling_tokens -= task.n_uncomputed * (queue is self._pooling_queue)
 
     def _spare(self, running: Iterable[Task]) -> int:
         """Pages that those that run need for their next tokens."""
@@ -180,9 +180,9 @@ class WaitingRoom:
         if not self._admit(task, spare):
             return False
         task.n_computed = self._cache.cached_tokens(task.id)
-        self._borders.find_branch(task, running)
+        self._boundaries.find_branch(task, running)
         queue.pop(task)
-        self._is_texts_turn = queue is self._queue
+        self._is_pooling_turn = queue is self._queue
         self._gate.admit(task)
         insort(running, task, key=lambda task: task.order)
         admitted.append(task)

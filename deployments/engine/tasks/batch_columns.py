@@ -62,10 +62,10 @@ def media_vectors(batch: Batch, offsets: IntArray) -> tuple[list[IntArray], list
     for row, (task, n) in enumerate(zip(batch.tasks, batch.new_len, strict=True)):
         first = task.n_scheduled
         for medium in task.media_vectors:
-            places, of_places = medium.within(first, first + n)
-            if len(places):
-                indices.append(places - offsets[row])
-                vectors.append(of_places)
+            positions, of_positions = medium.within(first, first + n)
+            if len(positions):
+                indices.append(positions - offsets[row])
+                vectors.append(of_positions)
     return indices, vectors
 
 

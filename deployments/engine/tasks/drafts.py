@@ -8,7 +8,7 @@ spelled in other tokens by the model, so such a draft is a guess as well.
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from deployments.engine.tasks.grammar_matcher import Grammar
+from deployments.engine.tasks.grammar_matcher import GrammarMatcher
 from deployments.engine.tasks.ngram_drafts import NgramIndex, Trust
 from kv.arrays import IntArray
 
@@ -47,7 +47,7 @@ class Drafts:
     is_of_model: bool = False  # who guessed them
 
     def propose(
-        self, tokens: IntArray, n: int, n_max: int, grammar: Grammar | None, ends: Set[int]
+        self, tokens: IntArray, n: int, n_max: int, grammar: GrammarMatcher | None, ends: Set[int]
     ) -> list[int]:
         """Up to `n_max` tokens that may follow the first `n` of `tokens`, by its n-grams."""
         guess: list[int] = self.ngrams.propose(tokens, n, n_max).tolist()
@@ -55,14 +55,14 @@ class Drafts:
         return self._completed(guess, n, n_max, grammar, ends)
 
     def take_guess(
-        self, guess: list[int], n: int, n_max: int, grammar: Grammar | None, ends: Set[int]
+        self, guess: list[int], n: int, n_max: int, grammar: GrammarMatcher | None, ends: Set[int]
     ) -> list[int]:
         """The same of a draft model's guess."""
         self.is_of_model = True
         return self._completed(guess, n, n_max, grammar, ends)
 
     def _completed(
-        self, guess: list[int], n: int, n_max: int, grammar: Grammar | None, ends: Set[int]
+        self, guess: list[int], n: int, n_max: int, grammar: GrammarMatcher | None, ends: Set[int]
     ) -> list[int]:
         """A guess as far as a grammar allows it, and what it forces behind that. A grammar's draft
         holds none of the tokens that would end the sequence."""

@@ -1,5 +1,5 @@
 """Keeps sequences in their grammars: compiled and masked beside the engine's thread, which only
-says what was drawn. Whatever is held for it, and the work of one token, is bounded.
+says what was drawn. Whatever is kept for it, and the work of one token, is bounded.
 """
 
 import logging
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_COMPILED = 64  # kept after their last use
-MAX_HELD = 4 << 20  # bytes of all texts; a compiled grammar takes up to 210 bytes for each
+MAX_ALIVE_BYTES = 4 << 20  # of all texts; a compiled grammar takes up to 210 bytes for each
 SLOW_MASK_S = 0.005  # of a core, above which a step does not compute the next mask itself
 ALL = np.uint32(0xFFFFFFFF)
 
@@ -44,11 +44,11 @@ class CompiledGrammar:
 
     def __init__(self) -> None:
         self.matcher: Future[LLMatcher] = Future()
-        self.slow: WeakSet[Grammar] = WeakSet()
+        self.slow: WeakSet[GrammarMatcher] = WeakSet()
 
 
-class Grammar:
-    """The place of one sequence in its grammar.
+class GrammarMatcher:
+    """The state of one sequence in its grammar.
 
     What takes long is done on another thread, between steps that the sequence has no part in.
 
@@ -67,7 +67,7 @@ class Grammar:
         self._refused: set[int] = set()  # of what could come next while it is free
         self.matcher = source.matcher.result().deep_copy()
         self.worker = worker
-        self._source = source  # held: it shares its memory with the copy
+        self._source = source  # kept: it shares its memory with the copy
         self.is_over = False
         self.failure = ""
         self._banned_ends = (
@@ -277,15 +277,15 @@ class GrammarCompiler:
         self._eos_token_ids = eos_token_ids
         self._lock = threading.Lock()
         self._tools: tuple[LLTokenizer, MaskWorker, FreeTexts] | None = None
-        self._held: WeakValueDictionary[str, CompiledGrammar] = WeakValueDictionary()
+        self._alive: WeakValueDictionary[str, CompiledGrammar] = WeakValueDictionary()
         self._recent: OrderedDict[str, CompiledGrammar] = OrderedDict()
 
     def is_compiled(self, request: GenerationRequest) -> bool:
         """Whether `open` takes no time for this request."""
-        compiled = self._held.get(request.grammar)
+        compiled = self._alive.get(request.grammar)
         return compiled is not None and compiled.matcher.done() and not request.produced_ids
 
-    def open(self, request: GenerationRequest, end_token_ids: frozenset[int]) -> Grammar:
+    def open(self, request: GenerationRequest, end_token_ids: frozenset[int]) -> GrammarMatcher:
         """The request's grammar, behind what was produced already. Takes up to seconds where it is
         not compiled.
 
@@ -303,7 +303,9 @@ class GrammarCompiler:
         banned_ends = [
             token_id for token_id in tokenizer.eos_tokens if token_id not in end_token_ids
         ]
-        grammar = Grammar(self._compiled(request.grammar, tokenizer), worker, banned_ends, free)
+        grammar = GrammarMatcher(
+            self._compiled(request.grammar, tokenizer), worker, banned_ends, free
+        )
         if grammar.matcher.is_error():
             raise _refused(error_of(grammar.matcher))
         if request.produced_ids:
@@ -319,8 +321,8 @@ class GrammarCompiler:
     def _compiled(self, text: str, tokenizer: "LLTokenizer") -> CompiledGrammar:
         """Whoever asks for a grammar first compiles it for all."""
         with self._lock:
-            known = self._held.get(text)
-            compiled = known or self._hold(text)
+            known = self._alive.get(text)
+            compiled = known or self._add(text)
             self._recent[text] = compiled
             self._recent.move_to_end(text)
             if len(self._recent) > MAX_COMPILED:
@@ -336,20 +338,20 @@ class GrammarCompiler:
                 compiled.matcher.set_exception(_refused(FAILED))
         return compiled
 
-    def _hold(self, text: str) -> CompiledGrammar:
+    def _add(self, text: str) -> CompiledGrammar:
         """Room for one more grammar, taken from those that nobody uses. Raises Refused."""
-        while sum(map(len, self._held)) + len(text) > MAX_HELD:
+        while sum(map(len, self._alive)) + len(text) > MAX_ALIVE_BYTES:
             if not self._recent:
                 message = "the grammars of the requests in progress leave no room for another one"
                 raise Refused.of_kind(ErrorKind.OVERLOADED, message)
             self._recent.popitem(last=False)
-        compiled = self._held[text] = CompiledGrammar()
+        compiled = self._alive[text] = CompiledGrammar()
         return compiled
 
     def _forget(self, text: str) -> None:
         """Forgets a grammar, so that the next one tries again: it was no fault of the grammar."""
         with self._lock:
-            self._held.pop(text, None)
+            self._alive.pop(text, None)
             self._recent.pop(text, None)
 
     def _free_text(self, request: GenerationRequest, free_texts: FreeTexts) -> FreeText | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kv.arrays import IntArray
-from kv.content import Medium
+from kv.content import PlaceholderRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class GridPositions:
         return np.concatenate([self.table[:, first:end], np.tile(later, (3, 1))], axis=1)
 
 
-def grid_positions(media: Sequence[Medium]) -> GridPositions | None:
+def grid_positions(media: Sequence[PlaceholderRange]) -> GridPositions | None:
     """Returns the positions of a sequence with these media; None where no medium has lines."""
     parts: list[IntArray] = []
     at = shift = 0
     for medium in media:
         if not medium.columns:
             continue
-        start, places = medium.first + shift, np.arange(medium.end - medium.first)
-        lines, columns = places // medium.columns, places % medium.columns
+        start, indices = medium.first + shift, np.arange(medium.end - medium.first)
+        lines, columns = indices // medium.columns, indices % medium.columns
         parts.append(np.tile(np.arange(at, medium.first) + shift, (3, 1)))
-        parts.append(np.stack([np.zeros_like(places), lines, columns]) + start)
-        longer = max(len(places) // medium.columns, medium.columns)
-        at, shift = medium.end, shift + longer - len(places)
+        parts.append(np.stack([np.zeros_like(indices), lines, columns]) + start)
+        longer = max(len(indices) // medium.columns, medium.columns)
+        at, shift = medium.end, shift + longer - len(indices)
     return GridPositions(np.concatenate(parts, axis=1), shift) if parts else None

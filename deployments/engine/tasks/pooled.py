@@ -1,4 +1,4 @@
-"""The results so far of a text whose answer is a vector, chunk by chunk."""
+"""The results so far of a pooling task, whose answer is vectors and no tokens, chunk by chunk."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ NEED_ALL_TOKENS = frozenset({Pooling.CLS, Pooling.MEAN, Pooling.TOKEN})
 
 @dataclass(frozen=True, slots=True)
 class PooledChunk:
-    """The results that a step has added to a text.
+    """The results that a step has added to a pooling task.
 
-    carried: for the text's next chunk, [hidden]: the sum of its hidden states so far, or the first
-        one; of a transcript to align, what its tokens so far attend to [heads, tokens, ticks].
+    carried: for the task's next chunk, [hidden]: the sum of its hidden states so far, or the first
+        one; of a transcript to align, what its tokens so far attend to [heads, tokens, states].
     vectors: of its tokens, or its answer; None: there are none yet.
     """
 
@@ -27,7 +27,7 @@ class PooledChunk:
 
 @dataclass(slots=True)
 class Pooled:
-    """The results of one task so far.
+    """The results of one pooling task so far.
 
     pooling: None where the answer is made of logits, or of attention if it `aligns`.
     """

@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-CrossStates = Sequence[tuple[Tensor, Tensor]]  # by layer: keys and values [heads, frames, dim]
+# By layer, the keys and values [heads, states, dim] of a sound's encoder states.
+CrossKeyValues = Sequence[tuple[Tensor, Tensor]]
 
 
 @dataclass(slots=True, eq=False)
 class Sound:
-    """`features` [bands, frames] are for the encoder. `states` are what it has computed, while the
-    task runs; tasks with the same sound share them.
+    """`features` [bands, frames] are for the encoder. `key_values` are of what it has computed,
+    while the task runs; tasks with the same sound share them.
     """
 
     digest: bytes  # of its samples and of the salt of who sent it
     samples: bytes = field(repr=False)
     features: Tensor | None = None
-    states: CrossStates | None = None
+    key_values: CrossKeyValues | None = None

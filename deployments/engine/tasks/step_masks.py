@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
 
 from deployments.engine.tasks.batch import Batch
-from deployments.engine.tasks.grammar_matcher import Grammar
+from deployments.engine.tasks.grammar_matcher import GrammarMatcher
 
 MASK_GRACE_S = 0.01  # that a step waits for masks when all else is computed
 
 
-def begin_masks(drafted: Mapping[Grammar, Sequence[int]]) -> None:
+def begin_masks(drafted: Mapping[GrammarMatcher, Sequence[int]]) -> None:
     """Begins to compute, on other threads, which tokens may follow each grammar's known ones, and
     which may follow its drafted ones. All must be of one model."""
     looking = [grammar.look_ahead(tokens) for grammar, tokens in drafted.items() if tokens]
@@ -44,7 +44,7 @@ def find_late_rows(batch: Batch, sampled_rows: Sequence[int]) -> frozenset[int]:
     return frozenset(row for row, grammar in grammars.items() if grammar in late)
 
 
-def late_masks(grammars: Sequence[Grammar]) -> set[Grammar]:
+def late_masks(grammars: Sequence[GrammarMatcher]) -> set[GrammarMatcher]:
     """Returns the grammars whose masks are not there at the end of a short wait for all."""
     wait([future for grammar in grammars for future in grammar.begun], MASK_GRACE_S)
     late = {grammar for grammar in grammars if grammar.is_busy}

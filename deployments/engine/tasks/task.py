@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deployments.engine.tasks.drafts import Drafts
-from deployments.engine.tasks.grammar_matcher import Grammar
+from deployments.engine.tasks.grammar_matcher import GrammarMatcher
 from deployments.engine.tasks.grid_positions import GridPositions, grid_positions
 from deployments.engine.tasks.mailbox import Mailbox
 from deployments.engine.tasks.media_vectors import MediaVectors
@@ -24,7 +24,7 @@ from deployments.wire import (
 from kv.content import Adapter
 from kv.hashing import page_hash
 
-Order = tuple[int, bool, float, int]  # priority, whether it is a text, virtual start, arrival
+Order = tuple[int, bool, float, int]  # priority, whether it is pooling, virtual start, arrival
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class Task:
     n_tokens: int  # known tokens: prompt and output
     n_limit: int  # known tokens at which it ends
     newest: int  # the last known token
-    grammar: Grammar | None = None
+    grammar: GrammarMatcher | None = None
     is_stalled: bool = False
     has_ended: bool = False
     arrival: int = 0  # a number that grows from task to task
@@ -68,7 +68,7 @@ class Task:
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     sampling_state: SamplingState = field(default_factory=SamplingState)
-    pooled: Pooled | None = None  # where its answer is vectors
+    pooled: Pooled | None = None  # of a pooling task: its answer is vectors
     sound: Sound | None = None  # that it transcribes
 
     @property
@@ -107,8 +107,8 @@ class Task:
 
     @property
     def order(self) -> Order:
-        """The task with the lowest order runs first. A text for a vector is behind what is
-        streamed, and has its virtual start among texts alone.
+        """The task with the lowest order runs first. A pooling task is behind what is
+        streamed, and has its virtual start among its like alone.
         """
         return self.request.priority, self.pooled is not None, self.virtual_start, self.arrival
 
@@ -156,7 +156,7 @@ class Task:
         self.sampling_state.commit()
 
     @property
-    def active_grammar(self) -> Grammar | None:
+    def active_grammar(self) -> GrammarMatcher | None:
         """The grammar that masks the next token. None: it may be any."""
         grammar = self.grammar
         return grammar if grammar is not None and grammar.is_masking else None
@@ -182,7 +182,7 @@ class Task:
     def free_sound(self) -> None:
         """Frees what was computed of its sound: the task runs no more, or not now."""
         if self.sound is not None:
-            self.sound.states = None
+            self.sound.key_values = None
 
     def rewind(self) -> None:
         """Undoes the step in progress."""
@@ -225,8 +225,8 @@ class Task:
         # Log-probabilities need the logits behind every token before the ones they are of.
         return hashes[: len(self.prompt_logprobs) // page_size] if self.n_unscored else hashes
 
-    def hear(self, sound: Sound) -> None:
-        """All layers attend to the sound, whose place in the prompt holds no vectors."""
+    def set_sound(self, sound: Sound) -> None:
+        """All layers attend to the sound, whose placeholders in the prompt have no vectors."""
         self.sound = sound
         self.n_readable = sys.maxsize
 

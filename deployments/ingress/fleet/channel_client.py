@@ -18,9 +18,9 @@ from functools import partial
 from deployments.channel_protocol import (
     CHANNEL_IDLE_S,
     HEARTBEAT_S,
+    FilePiece,
     Join,
     Leave,
-    Piece,
     count_fitting,
     cut_files,
     decode_burst,
@@ -125,7 +125,7 @@ class ChannelClient:
         self._streams: dict[int, ChannelStream] = {}  # by number; the replica may know them
         self._joining: list[ChannelStream] = []
         # With what is left of their files. The replica knows those that have sent some.
-        self._uploading: deque[tuple[ChannelStream, Iterator[Piece]]] = deque()
+        self._uploading: deque[tuple[ChannelStream, Iterator[FilePiece]]] = deque()
         self._leaving: list[ChannelStream] = []
         self._updating: asyncio.Task[None] | None = None
         self.work = create_detached_task(self._run())
@@ -273,7 +273,7 @@ class ChannelClient:
         for stream in streams:
             self._reassign(stream)
 
-    def _next_joins(self, pieces: list[Piece]) -> list[ChannelStream]:
+    def _next_joins(self, pieces: list[FilePiece]) -> list[ChannelStream]:
         """The sequences that go with the next message, beside pieces."""
         weights = (request_weight(stream.message.request) for stream in self._joining)
         n = count_fitting(weights, pieces)
@@ -281,7 +281,7 @@ class ChannelClient:
         self._streams.update((stream.join.number, stream) for stream in joining)
         return joining
 
-    def _next_piece(self) -> list[Piece]:
+    def _next_piece(self) -> list[FilePiece]:
         """The one that goes with the next message, if there is any. Sequences take turns."""
         while self._uploading:
             stream, pieces = self._uploading.popleft()
@@ -308,7 +308,7 @@ class ChannelClient:
             self._updating = None
 
     async def _send_update(
-        self, joining: list[ChannelStream], leaving: list[ChannelStream], pieces: list[Piece]
+        self, joining: list[ChannelStream], leaving: list[ChannelStream], pieces: list[FilePiece]
     ) -> None:
         joins = [joiner.message for joiner in joining]
         leaves = [Leave(leaver.join.number, leaver.is_complete) for leaver in leaving]

@@ -125,7 +125,7 @@ class Fleet:
         output = PartialOutput(request)
         with self._as_running(output, card.name), self._suspects.trace(output, card.name) as trace:
             retries = Retries(self._patience_s)
-            hashes = await self._hashes.of(request, card.page_size)
+            hashes = await self._hashes.page_hashes(request, card.page_size)
             lost: set[str | None] = set()
             unloads: int | None = None  # before it began
             has_chosen = False

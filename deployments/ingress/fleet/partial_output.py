@@ -63,7 +63,7 @@ class PartialOutput:
             self._prompt_tokens = max(self._prompt_tokens, event.prompt_tokens)
             event = replace(event, prompt_tokens=self._prompt_tokens)
         if event.vectors is not None:
-            event = self._hold_vectors(event, event.vectors)
+            event = self._hold_back_vectors(event, event.vectors)
         self._ids += event.token_ids
         if event.prompt_logprobs is not None:
             self._prompt_logprobs = None
@@ -76,7 +76,7 @@ class PartialOutput:
             return event
         return replace(event, cached_tokens=self._cached_tokens)
 
-    def _hold_vectors(self, event: TokenEvent, vectors: Vectors) -> TokenEvent:
+    def _hold_back_vectors(self, event: TokenEvent, vectors: Vectors) -> TokenEvent:
         """The client sees all parts with the last event: a lost attempt leaves none behind."""
         self._vectors.append(vectors)
         is_last = event.finish_reason is not None

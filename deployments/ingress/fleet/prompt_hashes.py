@@ -18,7 +18,7 @@ class PromptHashes:
         self._kind: tuple[int, Content] = (0, PLAIN)
         self._hashes: asyncio.Task[tuple[bytes, ...]] | tuple[bytes, ...] = ()
 
-    async def of(self, request: GenerationRequest, page_size: int) -> tuple[bytes, ...]:
+    async def page_hashes(self, request: GenerationRequest, page_size: int) -> tuple[bytes, ...]:
         kind = page_size, request.content
         # The very same ids, not equal ones: comparing them would take as long as hashing.
         if self._prompt is not request.prompt_ids or self._kind != kind:

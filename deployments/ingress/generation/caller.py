@@ -3,21 +3,17 @@
 The same headers and fields give the same client and session in every process.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
 
 from deployments.ingress.http.clients import digest_of
-from deployments.media.prompt_media import NO_MEDIA, PromptMedia
-from deployments.media.source import Source
-from deployments.wire import ModelCard
 from kv.content import Content
 
 CONVERSATION_ID = "x-conversation-id"
 SESSION_HEADERS = ("x-session-id", "x-dynamo-session-id")
 USER_FIELDS = ("safety_identifier", "user")
-ReadMedia = Callable[[Sequence[Source], ModelCard], Awaitable[PromptMedia]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +33,6 @@ class Caller:
     def salt(self, own: str) -> str:
         """Returns the salt of the request's cached prefixes; `own` is the one that it asks for."""
         return digest_of("prefix", self.owner, own) if self.owner else own
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """The sender of a request. For a response builder `headers` have the request's id, too.
-
-    owner, client: as `owner_of` and `connection_of` say.
-    hold: is told of bytes before they are read from a store for the request. Raises Refused.
-    read_media: reads and decodes media of the request, for the model of the card. Raises Refused.
-    """
-
-    headers: Mapping[str, str]
-    owner: str
-    client: str
-    hold: Callable[[int], None]
-    read_media: ReadMedia
-
-
-async def reads_none(sources: Sequence[Source], card: ModelCard) -> PromptMedia:
-    return NO_MEDIA
 
 
 def caller_of(http: Request, body: object, connection: str, owner: str) -> Caller:

@@ -140,7 +140,7 @@ class ProtocolHandler(Generic[RequestT]):
     async def _prepare(self, card: ModelCard) -> Sequence[Generation]:
         self._builder.check_model(self._request, card)
         await self._builder.recall(self._request, card)
-        is_heavy = self._request.is_heavy or not self._tokenizers.holds(card)
+        is_heavy = self._request.is_heavy or not self._tokenizers.is_built(card)
         prepare = partial(self._prepare_now, card)
         generations = await self._body_work.run(prepare, is_heavy=is_heavy)
         self._builder.check_size(generations)

@@ -13,15 +13,15 @@ class InflightLimit:
 
     @property
     def inflight(self) -> int:
-        return self._shares.n_held
+        return self._shares.n_acquired
 
     def acquire(self, client: str) -> Callable[[], None]:
         """Returns the release, to be called once. Raises Refused."""
         if self._shares.is_full:
             raise _overloaded(f"This server is answering {self._limit} requests already")
         if self._shares.is_used_up(client):
-            held = self._shares.held_by(client)
-            raise _overloaded(f"This client has {held} requests in flight, and others wait")
+            n_own = self._shares.acquired_by(client)
+            raise _overloaded(f"This client has {n_own} requests in flight, and others wait")
         self._shares.acquire(client)
         return lambda: self._shares.release(client)
 

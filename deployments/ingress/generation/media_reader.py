@@ -14,11 +14,11 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 from deployments.ingress.off_loop import Turns
-from deployments.media.decoder_process import DecoderProcess, DecodingError, Job, Piece
-from deployments.media.fetch import Fetcher, FetchError
+from deployments.media.decoder_process import DecodedPiece, DecoderProcess, DecodingError, Job
+from deployments.media.fetch import Fetcher, MediaFetchError
 from deployments.media.file_types import FileKind, format_problem, kind_of
 from deployments.media.local_files import LocalFileError, read_local
-from deployments.media.medium import Wanted
+from deployments.media.medium import WantedForm
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.settings import MediaSettings
 from deployments.media.source import Source
@@ -31,7 +31,7 @@ IDLE_S = 60.0  # until decoders without work end
 NEEDED = {FileKind.IMAGE: MediaKind.IMAGE, FileKind.AUDIO: MediaKind.AUDIO}
 READ = {MediaKind.IMAGE: "images", MediaKind.AUDIO: "sounds"}
 PARTS = {MediaKind.IMAGE: "an image", MediaKind.AUDIO: "a sound"}
-Hold = Callable[[int], None]
+Reserve = Callable[[int], None]
 ValueT = TypeVar("ValueT")
 
 
@@ -56,18 +56,18 @@ class MediaReader:
         self.fetcher = Fetcher(settings.hosts, settings.fetch_timeout_s, settings.max_bytes)
 
     async def read(
-        self, sources: Sequence[Source], card: ModelCard, client: str, hold: Hold
+        self, sources: Sequence[Source], card: ModelCard, client: str, reserve: Reserve
     ) -> PromptMedia:
-        """`hold` is told of bytes before they are kept. Raises Refused."""
+        """`reserve` takes bytes of the budget before they are kept. Raises Refused."""
         if not sources:
             return NO_MEDIA
         unseen = [source for source in sources if _is_described(source, card)]
         sources = [source for source in sources if not _is_described(source, card)]
         self._check(sources, card)
         each = dict.fromkeys(sources)
-        files = [await self._file(source, client, hold) for source in each]
+        files = [await self._file(source, client, reserve) for source in each]
         pieces = [
-            await self._decoded(source, data, card, client, hold)
+            await self._decoded(source, data, card, client, reserve)
             for source, data in zip(each, files, strict=True)
         ]
         read = dict(zip(each, pieces, strict=True))
@@ -80,7 +80,7 @@ class MediaReader:
         return PromptMedia(read | described, [source.path for source in unseen])
 
     async def read_speech(
-        self, data: bytes, path: str, rate: int, client: str, hold: Hold
+        self, data: bytes, path: str, rate: int, client: str, reserve: Reserve
     ) -> bytes:
         """The samples of a sound: 16 bits, mono, little endian. `path` is the field that errors
         name. Raises Refused.
@@ -90,11 +90,11 @@ class MediaReader:
             self._refuse_large(source)
         if problem := format_problem(data, FileKind.AUDIO):
             _refuse(source, problem)
-        job = Job(kind=FileKind.AUDIO, wanted=Wanted.SPEECH, rate=rate)
+        job = Job(kind=FileKind.AUDIO, wanted=WantedForm.SPEECH, rate=rate)
         async with self._decoding.turn(client):
             [piece] = await self._run(partial(self._decode, source, job, data))
         assert piece.medium is not None
-        hold(len(piece.medium.data))
+        reserve(len(piece.medium.data))
         return piece.medium.data
 
     def _check(self, sources: Sequence[Source], card: ModelCard) -> None:
@@ -107,7 +107,7 @@ class MediaReader:
             elif source.file_path is None:
                 try:
                     self.fetcher.check(source.url)
-                except FetchError as error:
+                except MediaFetchError as error:
                     _refuse(source, str(error))
             elif self.settings.folder is None:
                 _refuse(source, "is a file's URL, and this server has no media folder")
@@ -124,16 +124,16 @@ class MediaReader:
                 path,
             )
 
-    async def _file(self, source: Source, client: str, hold: Hold) -> bytes:
+    async def _file(self, source: Source, client: str, reserve: Reserve) -> bytes:
         if source.file:
             data = source.file
         elif source.is_inline:
-            hold(_n_bytes(source))
+            reserve(_n_bytes(source))
             data = await asyncio.to_thread(_from_base64, source)
         else:
             async with self._fetches.turn(client):
                 data = await self._run(partial(self._fetch, source))
-            hold(len(data))
+            reserve(len(data))
         if len(data) > self.settings.max_bytes:
             self._refuse_large(source)
         if problem := format_problem(data, source.kind):
@@ -146,12 +146,12 @@ class MediaReader:
             if path is not None and folder is not None:
                 return read_local(folder, path, self.settings.max_bytes)
             return self.fetcher.fetch(source.url)
-        except (FetchError, LocalFileError) as error:
+        except (MediaFetchError, LocalFileError) as error:
             _refuse(source, str(error))
 
     async def _decoded(
-        self, source: Source, data: bytes, card: ModelCard, client: str, hold: Hold
-    ) -> list[Piece]:
+        self, source: Source, data: bytes, card: ModelCard, client: str, reserve: Reserve
+    ) -> list[DecodedPiece]:
         kind = source.kind or kind_of(data)
         assert kind is not None
         if not _can_read(kind, card) and _is_told(source, card):
@@ -165,15 +165,15 @@ class MediaReader:
         async with self._decoding.turn(client):
             pieces = await self._run(partial(self._decode, source, job, data))
         media = [piece.medium for piece in pieces if piece.medium is not None]
-        hold(sum(len(medium.data) for medium in media if medium.data != data))
-        hold(sum(sys.getsizeof(piece.text) for piece in pieces if piece.text))
+        reserve(sum(len(medium.data) for medium in media if medium.data != data))
+        reserve(sum(sys.getsizeof(piece.text) for piece in pieces if piece.text))
         if kind is FileKind.DOCUMENT and not any(piece.text or piece.medium for piece in pieces):
             if _is_told(source, card):
-                return [Piece("[Here is a document without text.]", None)]
+                return [DecodedPiece("[Here is a document without text.]", None)]
             _refuse(source, f"has no text, and the model {card.name!r} reads only text")
         return pieces
 
-    def _decode(self, source: Source, job: Job, data: bytes) -> list[Piece]:
+    def _decode(self, source: Source, job: Job, data: bytes) -> list[DecodedPiece]:
         process = self._idle.pop() if self._idle else DecoderProcess(self.settings)
         try:
             return process.decode(job, data)
@@ -213,7 +213,7 @@ class MediaReader:
         _refuse(source, f"has more than {most:,} bytes, the most that is allowed")
 
 
-def _n_media(pieces: Sequence[Piece]) -> int:
+def _n_media(pieces: Sequence[DecodedPiece]) -> int:
     return sum(piece.medium is not None for piece in pieces)
 
 
@@ -244,10 +244,10 @@ def _is_told(source: Source, card: ModelCard) -> bool:
     return (card.unseen_media or ("describe" if source.from_tool else "refuse")) == "describe"
 
 
-def _description(kind: FileKind, card: ModelCard) -> Piece:
+def _description(kind: FileKind, card: ModelCard) -> DecodedPiece:
     part = PARTS[NEEDED[kind]]
     text = f"[Here is {part} that can't be shown: the model {card.name} does not read such files.]"
-    return Piece(text, None)
+    return DecodedPiece(text, None)
 
 
 def check_can_read(source: Source, kind: FileKind | None, card: ModelCard) -> None:

@@ -98,7 +98,9 @@ class Plan:
             min_tokens=min(self.min_tokens, room),
             stop_token_ids=self.stop_token_ids,
             ignore_eos=self.ignore_eos,
-            content=replace(content, media=prompt.places) if prompt.places else content,
+            content=replace(content, media=prompt.placeholder_ranges)
+            if prompt.placeholder_ranges
+            else content,
             media=tuple(MediumFile(kind=medium.kind, data=medium.data) for medium in prompt.media),
             grammar=prompt.grammar,
             triggers=self._triggers(prompt),

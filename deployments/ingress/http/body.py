@@ -112,18 +112,18 @@ def _check_values(value: object, text: str) -> None:
             _check_strings(level)
         if depth == DEPTH_LIMIT and any(isinstance(item, (dict, list)) for item in level):
             raise _too_deep()
-        level, depth = _held_by(level), depth + 1
+        level, depth = _children_of(level), depth + 1
 
 
-def _held_by(values: Iterable[object]) -> list[object]:
+def _children_of(values: Iterable[object]) -> list[object]:
     """The items of lists and the values of objects among `values`."""
-    held: list[object] = []
+    children: list[object] = []
     for value in values:
         if isinstance(value, dict):
-            held += value.values()
+            children += value.values()
         elif isinstance(value, list):
-            held += value
-    return held
+            children += value
+    return children
 
 
 def _check_strings(values: Iterable[object]) -> None:

@@ -20,14 +20,14 @@ FREE_BYTES = 64 << 10
 
 
 class BodyAccount:
-    """The bytes of the budget that one request holds, until all that work on it have closed it."""
+    """The bytes of the budget that one request has, until all that work on it have closed it."""
 
     def __init__(self, shares: FairShare, client: Callable[[], str]) -> None:
         self._shares = shares
         self._find_client = client
         self._body = 0
-        self._recalled = 0
-        self._held = 0
+        self._reserved = 0
+        self._acquired = 0
         self._n_open = 1
 
     @property
@@ -43,34 +43,34 @@ class BodyAccount:
         self._body = n_bytes
         self._settle()
 
-    def recall(self, n_bytes: int) -> None:
+    def reserve(self, n_bytes: int) -> None:
         """So many more bytes are read from a store for it, or its answer will have them, at once.
         Raises Refused.
         """
         if self._is_closed:  # a store may still read for a client that has left
             return
-        whole = self._body + self._recalled + n_bytes - FREE_BYTES
+        whole = self._body + self._reserved + n_bytes - FREE_BYTES
         if whole > self._shares.most:
             raise _too_large(self._shares.most)
-        due = whole - self._held
+        due = whole - self._acquired
         if due > 0 and not self._shares.has_room(self._client, due):
             raise _overloaded(
                 f"There is no room now for {n_bytes} bytes more that this request needs"
             )
-        self._recalled += n_bytes
+        self._reserved += n_bytes
         self._settle()
 
     def _settle(self) -> None:
-        due = self._body + self._recalled - FREE_BYTES - self._held
+        due = self._body + self._reserved - FREE_BYTES - self._acquired
         if due <= 0 or self._is_closed:
             return
         if self._shares.is_full:
             raise _overloaded("The requests of this server hold all the bytes they may")
         if self._shares.is_used_up(self._client):
-            held = self._shares.held_by(self._client)
-            raise _overloaded(f"The requests of this client hold {held} bytes, and others wait")
+            n_own = self._shares.acquired_by(self._client)
+            raise _overloaded(f"The requests of this client hold {n_own} bytes, and others wait")
         self._shares.acquire(self._client, due)
-        self._held += due
+        self._acquired += due
 
     def share(self) -> None:
         """Another one works on the request, and closes it too."""
@@ -78,9 +78,9 @@ class BodyAccount:
 
     def close(self) -> None:
         self._n_open -= 1
-        if self._is_closed and self._held:
-            self._shares.release(self._client, self._held)
-            self._held = 0
+        if self._is_closed and self._acquired:
+            self._shares.release(self._client, self._acquired)
+            self._acquired = 0
 
 
 class BodyBudget:

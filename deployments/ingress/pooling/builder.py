@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn, Protocol, TypeVar
 
-from deployments.ingress.generation.caller import Sender
 from deployments.ingress.generation.chosen_adapters import LoraScales, chosen_adapters
+from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import (
     ApiRequest,
     Generation,
@@ -49,10 +49,10 @@ class PooledBuilder(ResponseBuilder[RequestT]):
     _card: ModelCard
     _body: bytes
 
-    def __init__(self, sender: Sender, tenant: str = "") -> None:
-        self._hold = sender.hold
+    def __init__(self, context: RequestContext, tenant: str = "") -> None:
+        self._reserve = context.reserve
         self._tenant = tenant
-        self._n_held = 0
+        self._n_reserved = 0
         self._id = f"{self.prefix}-{uuid.uuid4().hex}"
 
     @abstractmethod
@@ -65,12 +65,12 @@ class PooledBuilder(ResponseBuilder[RequestT]):
     def format_body(self, vectors: Sequence[Vectors], usage: Usage) -> bytes:
         """`vectors` are in the order of the texts. It may take long."""
 
-    def hold(self, n_numbers: int, bytes_per_number: int) -> None:
+    def reserve(self, n_numbers: int, bytes_per_number: int) -> None:
         """Counts an answer of so many numbers for the budget of its client. Raises Refused."""
         n_bytes = n_numbers * (VECTOR_ITEM_BYTES + bytes_per_number)
-        if n_bytes > self._n_held:
-            self._hold(n_bytes - self._n_held)
-            self._n_held = n_bytes
+        if n_bytes > self._n_reserved:
+            self._reserve(n_bytes - self._n_reserved)
+            self._n_reserved = n_bytes
 
     def prepare(
         self, request: RequestT, card: ModelCard, tokenizer: TextTokenizer

@@ -94,7 +94,7 @@ class TextEncoder:
     def _own_ids(self, parts: Sequence[int | str], param: str) -> tuple[int, ...]:
         """Special tokens are added only to a string that is the first part."""
         ids: Sequence[int] = [
-            token_id for place, part in enumerate(parts) for token_id in self._part(part, place)
+            token_id for index, part in enumerate(parts) for token_id in self._part(part, index)
         ]
         check_ids(ids, self._card, param)
         if self._cut is not None:
@@ -102,10 +102,10 @@ class TextEncoder:
         self._check_length(len(ids), param)
         return tuple(ids)
 
-    def _part(self, part: int | str, place: int) -> Sequence[int]:
+    def _part(self, part: int | str, index: int) -> Sequence[int]:
         if isinstance(part, int):
             return (part,)
-        is_framed = self._special_tokens and place == 0
+        is_framed = self._special_tokens and index == 0
         return self._tokenizer.encode_framed([part], self._limit, self._cut, is_framed).ids
 
     def _cut_ids(self, ids: Sequence[int], cut: Cut) -> Sequence[int]:

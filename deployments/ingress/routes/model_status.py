@@ -29,15 +29,15 @@ def status_object(status: ModelStatus) -> Mapping[str, object]:
 def status_events(before: Sequence[ModelStatus], now: Sequence[ModelStatus]) -> Iterator[bytes]:
     """Server-sent events for all that differs."""
     known = {status.name: status_object(status) for status in before}
-    coming = {model.name for model in before if model.state is ModelState.DOWNLOADING}
+    downloading = {model.name for model in before if model.state is ModelState.DOWNLOADING}
     for status in now:
         fields = status_object(status)
         if known.pop(status.name, None) != fields:
             rest = {name: value for name, value in fields.items() if name != "value"}
             yield _event(status.name, "status_change", {"status": fields["value"], **rest})
-        if status.name in coming and status.state is ModelState.FAILED:
+        if status.name in downloading and status.state is ModelState.FAILED:
             yield _event(status.name, "download_failed", {"message": status.message})
-        elif status.name in coming and status.state is not ModelState.DOWNLOADING:
+        elif status.name in downloading and status.state is not ModelState.DOWNLOADING:
             yield _event(status.name, "download_finished", {})
     for name in known:
         yield _event(name, "model_remove", {})

@@ -12,12 +12,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.ingress.generation.answer import Answer, while_connected
-from deployments.ingress.generation.caller import CONVERSATION_ID, Caller, Sender, caller_of
+from deployments.ingress.generation.caller import CONVERSATION_ID, Caller, caller_of
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.generation.handler import ProtocolHandler
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.generation.media_reader import MediaReader
+from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import ApiRequest, ResponseBuilder
 from deployments.ingress.http.app import REQUEST_ID, request_id_of
 from deployments.ingress.http.body import parse_json, read_body
@@ -50,12 +51,12 @@ class Operation(Generic[RequestT]):
     path: str
     body: type[BaseModel]
     parse: Callable[[object], RequestT]
-    builder: Callable[[Sender], ResponseBuilder[RequestT]]
+    builder: Callable[[RequestContext], ResponseBuilder[RequestT]]
     tag: str = "Generation"
     refusals: Collection[ErrorKind] = ()  # as a DocumentedRoute's
 
 
-class TokenizerRequest(Protocol):
+class UnaryRequest(Protocol):
     @property
     def model(self) -> str | None: ...
     @property
@@ -63,14 +64,14 @@ class TokenizerRequest(Protocol):
         """Whether it takes long to prepare, however short its body is."""
 
 
-BodyT = TypeVar("BodyT", bound=TokenizerRequest)
+BodyT = TypeVar("BodyT", bound=UnaryRequest)
 Answering = Callable[[BodyT, ModelCard, TextTokenizer], object]  # JSON; raises Refused
-Recalling = Callable[[Sender, BodyT, ModelCard], Awaitable[Answering[BodyT]]]
+Recalling = Callable[[RequestContext, BodyT, ModelCard], Awaitable[Answering[BodyT]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizerOperation(Generic[BodyT]):
-    """A request that needs a model's tokenizer and no generation.
+class UnaryOperation(Generic[BodyT]):
+    """A request with one answer and no stream. It needs a model's tokenizer and no generation.
 
     `answer` is awaited for each request: it recalls what the answer needs. Raises Refused.
     """
@@ -83,7 +84,7 @@ class TokenizerOperation(Generic[BodyT]):
 
 
 def recalls_nothing(answer: Answering[BodyT]) -> Recalling[BodyT]:
-    async def recalled(sender: Sender, asked: BodyT, card: ModelCard) -> Answering[BodyT]:
+    async def recalled(context: RequestContext, asked: BodyT, card: ModelCard) -> Answering[BodyT]:
         return answer
 
     return recalled
@@ -126,12 +127,12 @@ class Service:
             refusals=operation.refusals,
         )
 
-    def question(self, question: TokenizerOperation[BodyT]) -> Route:
+    def unary_route(self, operation: UnaryOperation[BodyT]) -> Route:
         async def endpoint(request: Request) -> ASGIApp:
-            guard = self.metrics.guard(question.name)
+            guard = self.metrics.guard(operation.name)
             try:
                 with guard.until_answered():
-                    answer = await self._ask(request, question, guard)
+                    answer = await self._answer_unary(request, operation, guard)
             except ClientDisconnect:
                 return nothing
             with guard:
@@ -139,12 +140,12 @@ class Service:
             return Response(encode(answer), media_type="application/json")
 
         return DocumentedRoute(
-            question.path,
+            operation.path,
             endpoint,
             methods=["POST"],
-            name=question.name,
+            name=operation.name,
             tag="Text and tokens",
-            body=question.body,
+            body=operation.body,
         )
 
     def _keeper(self, request: Request) -> Callable[[Answer | DelayedAnswer], ASGIApp] | None:
@@ -166,8 +167,8 @@ class Service:
                 connection,
                 lambda value: (operation.parse(value), caller_of(http, value, connection, owner)),
             )
-            sender = self.sender(http, _named(http), owner, connection, work)
-            builder = operation.builder(sender)
+            context = self.request_context(http, _named(http), owner, connection, work)
+            builder = operation.builder(context)
             return await self.begin(http, asked, builder, guard, caller, work)
 
     async def begin(
@@ -198,7 +199,7 @@ class Service:
     ) -> tuple[BodyWork, ValueT]:
         """Returns the work on the body, and what `parse` makes of its JSON.
 
-        Neither the body nor its JSON is held any longer.
+        Neither the body nor its JSON is kept any longer.
         """
         body = await read_body(http, self.settings)
         work = BodyWork(self.off_loop, len(body), connection)
@@ -213,52 +214,52 @@ class Service:
         guard.on_close(self.inflight_limit.acquire(connection))
         return connection
 
-    async def _ask(
-        self, http: Request, question: TokenizerOperation[BodyT], guard: InflightGuard
+    async def _answer_unary(
+        self, http: Request, operation: UnaryOperation[BodyT], guard: InflightGuard
     ) -> object:
         connection = self.enter(http, guard)
-        work, asked = await self._parsed(http, connection, question.parse)
+        work, asked = await self._parsed(http, connection, operation.parse)
 
         async def prepared() -> tuple[Answering[BodyT], ModelCard]:
             card = await self.engine.card(asked.model)
-            sender = self.sender(http, http.headers, owner_of(http), connection, work)
-            return await question.answer(sender, asked, card), card
+            context = self.request_context(http, http.headers, owner_of(http), connection, work)
+            return await operation.answer(context, asked, card), card
 
         answer, card = await while_connected(prepared(), http.receive)
         guard.serving(card.name, stream=False)
         return await work.run(
             lambda: answer(asked, card, self.tokenizers.get(card)),
-            is_heavy=asked.is_heavy or not self.tokenizers.holds(card),
+            is_heavy=asked.is_heavy or not self.tokenizers.is_built(card),
         )
 
-    def sender(
+    def request_context(
         self, http: Request, headers: Mapping[str, str], owner: str, client: str, work: BodyWork
-    ) -> Sender:
-        hold = hold_of(http, work)
+    ) -> RequestContext:
+        reserve = reserve_of(http, work)
 
         async def read_media(sources: Sequence[Source], card: ModelCard) -> PromptMedia:
-            return await self.media.read(sources, card, client, hold)
+            return await self.media.read(sources, card, client, reserve)
 
-        return Sender(headers, owner, client, hold, read_media)
+        return RequestContext(headers, owner, client, reserve, read_media)
 
 
 async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to a client that has left."""
 
 
-def hold_of(http: Request, work: BodyWork) -> Callable[[int], None]:
-    """Returns a Sender's `hold`.
+def reserve_of(http: Request, work: BodyWork) -> Callable[[int], None]:
+    """Returns a RequestContext's `reserve`.
 
     Bytes that are recalled count for the budget of bodies, and for the work on the request.
     """
     account = account_of(http)
 
-    def hold(n_bytes: int) -> None:
+    def reserve(n_bytes: int) -> None:
         if account is not None:
-            account.recall(n_bytes)
+            account.reserve(n_bytes)
         work.n_bytes += n_bytes
 
-    return hold
+    return reserve
 
 
 def _named(http: Request) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from starlette.types import Message, Receive, Scope, Send
 
 from deployments.ingress.generation.answer import EVENT_HEADERS, run_while_connected
-from deployments.ingress.streams.peers import HolderLostError, StreamKey, no_stream
+from deployments.ingress.streams.peers import StreamKey, StreamLostError, no_stream
 from deployments.ingress.streams.resumable_streams import ResumableStreams, StreamReader
 
 logger = logging.getLogger(__name__)
@@ -41,9 +41,9 @@ class FollowedStream:
         states = [] if peers is None else await peers.find(owner, [name])
         if peers is None or not states:
             raise no_stream()
-        holder = max(states, key=lambda state: state.began).holder
+        replica_id = max(states, key=lambda state: state.began).replica_id
         is_begun = False
-        async with aclosing(peers.read(holder, self._key, self._offset)) as parts:
+        async with aclosing(peers.read(replica_id, self._key, self._offset)) as parts:
             try:
                 async for part in parts:
                     if not is_begun and (part.is_begun or part.is_done):
@@ -51,7 +51,7 @@ class FollowedStream:
                         await send(_start())
                     if part.data:
                         await send(_body(part.data, more=True))
-            except HolderLostError as error:
+            except StreamLostError as error:
                 if is_begun:
                     raise  # breaks the connection: the answer must not look complete
                 logger.warning("a kept stream was lost: %s", error)

@@ -15,18 +15,18 @@ StreamKey = tuple[str, str]  # the owner, and its name of the conversation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState:
-    """holder: the id of the replica that keeps it, "" for this one.
+    """replica_id: the id of the replica that keeps it, "" for this one.
     began, completed_at: in seconds of Unix time; the latter is 0 while it runs.
     """
 
     name: str
-    holder: str
+    replica_id: str
     total: int
     began: float
     completed_at: int
 
 
-class HolderLostError(Exception):
+class StreamLostError(Exception):
     """The replica that keeps a stream does not answer any more."""
 
 
@@ -39,10 +39,12 @@ class StreamPeers(Protocol):
         """Stops what began before that, in seconds of Unix time."""
         ...
 
-    def read(self, holder: str, key: StreamKey, offset: int) -> AsyncGenerator[StreamPart, None]:
+    def read(
+        self, replica_id: str, key: StreamKey, offset: int
+    ) -> AsyncGenerator[StreamPart, None]:
         """Reads a stream from an offset to the end.
 
-        Raises HolderLostError, and Refused as a ReplayBuffer does.
+        Raises StreamLostError, and Refused as a ReplayBuffer does.
         """
         ...
 

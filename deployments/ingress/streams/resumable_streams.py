@@ -58,10 +58,10 @@ class KeptStream:
     timer: asyncio.TimerHandle | None = None
     readers: int = 0
 
-    def state(self, holder: str) -> StreamState:
+    def state(self, replica_id: str) -> StreamState:
         return StreamState(
             name=self.key[1],
-            holder=holder,
+            replica_id=replica_id,
             total=self.replay.total,
             began=self.began,
             completed_at=self.replay.completed_at,
@@ -100,10 +100,10 @@ class ResumableStreams:
     def find(self, key: StreamKey) -> KeptStream | None:
         return self._kept.get(key)
 
-    def states(self, owner: str, names: Sequence[str], holder: str = "") -> list[StreamState]:
+    def states(self, owner: str, names: Sequence[str], replica_id: str = "") -> list[StreamState]:
         """Returns the states of the streams that are kept here."""
         found = (self._kept.get((owner, name)) for name in dict.fromkeys(names))
-        return [kept.state(holder) for kept in found if kept is not None]
+        return [kept.state(replica_id) for kept in found if kept is not None]
 
     async def find_all(self, owner: str, names: Sequence[str]) -> list[StreamState]:
         """The newest stream of each name, wherever it is kept, in the names' order."""
@@ -142,8 +142,8 @@ class ResumableStreams:
     def admitted(self, client: str) -> Iterator[None]:
         """Counts a reader, also one of a stream that is not kept any more. Raises Refused."""
         if self._readers.is_used_up(client):
-            held = self._readers.held_by(client)
-            raise _overloaded(f"This client has {held} readers of resumable streams already")
+            n_own = self._readers.acquired_by(client)
+            raise _overloaded(f"This client has {n_own} readers of resumable streams already")
         self._readers.acquire(client)
         try:
             yield
@@ -208,12 +208,12 @@ class ResumableStreams:
         """
         if not self._shares.is_used_up(client):
             return
-        held = self._shares.held_by
+        acquired = self._shares.acquired_by
         unread = [kept for kept in self._kept.values() if not kept.readers]
-        spare = [kept for kept in unread if held(kept.client) >= held(client)]
+        spare = [kept for kept in unread if acquired(kept.client) >= acquired(client)]
         if not spare:
             raise _overloaded(f"All of the {self.limits.most} resumable streams are in use")
-        self.stop(max(spare, key=lambda kept: (held(kept.client), kept.replay.is_done)).key)
+        self.stop(max(spare, key=lambda kept: (acquired(kept.client), kept.replay.is_done)).key)
 
 
 def stream_key(owner: str, name: str, param: str) -> StreamKey:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from deployments.ingress.generation.caller import ReadMedia, reads_none
 from deployments.ingress.generation.plan import Plan
+from deployments.ingress.generation.request_context import ReadMedia, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.sse import data, encode, encode_text
 from deployments.ingress.llamacpp.field_types import ping_interval_s

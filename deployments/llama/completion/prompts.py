@@ -12,7 +12,7 @@ from deployments.llama.completion.schema import (
     PromptObject,
 )
 from deployments.media.prompt_media import PromptMedia
-from deployments.text.chat.media_parts import expand_text, placed_ids
+from deployments.text.chat.media_parts import expand_text, ids_with_placeholders
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, refused
@@ -34,8 +34,8 @@ def _prompt(
         return Prompt(ids=_ids(prompt, card, tokenizer))
     expanded = expand_text(_with_media(prompt, media), media, card.media)
     encode = partial(tokenizer.encode, add_special_tokens=True, limit=card.context_length)
-    ids, places = placed_ids(expanded, encode, card, "prompt")
-    return Prompt(ids=ids, media=expanded.media, places=places)
+    ids, ranges = ids_with_placeholders(expanded, encode, card, "prompt")
+    return Prompt(ids=ids, media=expanded.media, placeholder_ranges=ranges)
 
 
 def _with_media(prompt: PromptObject, media: PromptMedia) -> str:
@@ -71,6 +71,6 @@ def mixed_ids(
 ) -> list[int]:
     """Special tokens are added only to a text that is the first part."""
     ids: list[int] = []
-    for place, part in enumerate(parts):
-        ids += [part] if isinstance(part, int) else encode(part, add_special_tokens and place == 0)
+    for index, part in enumerate(parts):
+        ids += [part] if isinstance(part, int) else encode(part, add_special_tokens and index == 0)
     return ids

@@ -110,7 +110,7 @@ def _bias_pairs(fields: CompletionFields) -> list[tuple[int | str, float | bool]
     if isinstance(fields.logit_bias, dict):
         pairs = [(_key(key), bias) for key, bias in fields.logit_bias.items()]
     else:
-        pairs = [_pair(place, *pair) for place, pair in enumerate(fields.logit_bias)]
+        pairs = [_pair(index, *pair) for index, pair in enumerate(fields.logit_bias)]
     if any(bias is True for _, bias in pairs):
         raise refused(
             "`logit_bias`: a bias must be a number, or false to ban the token", "logit_bias"
@@ -119,11 +119,11 @@ def _bias_pairs(fields: CompletionFields) -> list[tuple[int | str, float | bool]
 
 
 def _pair(
-    place: int, key: int | float | str | bool, bias: int | float | str | bool
+    index: int, key: int | float | str | bool, bias: int | float | str | bool
 ) -> tuple[int | str, float | bool]:
     is_key = isinstance(key, str) or (type(key) is int and key >= 0)
     if not is_key or isinstance(key, float) or isinstance(bias, str):
-        param = f"logit_bias[{place}]"
+        param = f"logit_bias[{index}]"
         raise refused(f"`{param}` must be a token id or a text, and a number or false", param)
     return key, bias
 

@@ -101,12 +101,12 @@ class Indentation:
 
     def breach(self, text: str) -> int | None:
         """The position in the next piece at which the text of such a line begins, or None."""
-        for place, character in enumerate(text):
+        for index, character in enumerate(text):
             if character == "\n":
                 self._seen = 0
             elif self._seen is not None and character != "\r":
                 if character not in " \t":
-                    return place
+                    return index
                 self._seen = None if self._seen + 1 == self._least else self._seen + 1
         return None
 
@@ -117,14 +117,14 @@ def single_tokens(event: TokenEvent) -> Iterator[TokenEvent]:
         yield event
         return
     prompt_logprobs = event.prompt_logprobs
-    for place, token_id in enumerate(event.token_ids[:-1]):
-        logprobs = None if event.logprobs is None else (event.logprobs[place],)
+    for index, token_id in enumerate(event.token_ids[:-1]):
+        logprobs = None if event.logprobs is None else (event.logprobs[index],)
         yield TokenEvent(
             token_ids=(token_id,),
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
             cached_tokens=event.cached_tokens,
-            prompt_tokens=event.prompt_tokens if place == 0 else None,
+            prompt_tokens=event.prompt_tokens if index == 0 else None,
         )
         prompt_logprobs = None
     yield replace(

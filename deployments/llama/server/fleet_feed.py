@@ -20,13 +20,13 @@ from deployments.ingress.http.sse import EVENT_STREAM, data, encode
 from deployments.ingress.metrics import Latencies
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.error_body import envelope
-from deployments.llama.server.fleet_readings import Reading, Readings
+from deployments.llama.server.fleet_readings import FleetReading, Readings
 from deployments.wire import ErrorKind, Refused, RequestError
 
 logger = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 2.0
-MAX_READING_AGE_S = 1.0  # of what a single question is answered with
+MAX_READING_AGE_S = 1.0  # of what a single request is answered with
 MAX_WATCHERS = 256
 INGRESSES = ("openai", "anthropic", "llama")  # applications, and the deployments in them
 Waits = list[tuple[str, dict[str, Latencies]]]
@@ -108,7 +108,7 @@ class FleetFeed:
         }
         self._read_at = time.monotonic()
         self._readings.add(
-            Reading(at=self._read_at, time=time.time(), fleet=fleet, latencies=latencies)
+            FleetReading(at=self._read_at, time=time.time(), fleet=fleet, latencies=latencies)
         )
         self._latest = encode(self._readings.described())
         return self._latest

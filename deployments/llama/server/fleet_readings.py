@@ -27,7 +27,7 @@ Counts = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class FleetReading:
     """at: of a monotonic clock. time: in seconds of Unix time.
     latencies: by the id of an ingress replica, and by model.
     """
@@ -57,9 +57,9 @@ class Readings:
     """The readings of the last LATENCY_WINDOW_S, the newest one last."""
 
     def __init__(self) -> None:
-        self._readings: deque[Reading] = deque()
+        self._readings: deque[FleetReading] = deque()
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: FleetReading) -> None:
         self._readings.append(reading)
         while self._readings[0].at < reading.at - LATENCY_WINDOW_S:
             self._readings.popleft()

@@ -10,11 +10,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, RootModel, model_validator
 
-from deployments.ingress.generation.caller import Sender
 from deployments.ingress.generation.plan import check_ids
+from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.http.schema import LongItems, ModelName, Strict, TokenId
 from deployments.ingress.http.validation import parse
-from deployments.ingress.routes.service import Answering, TokenizerOperation, recalls_nothing
+from deployments.ingress.routes.service import Answering, UnaryOperation, recalls_nothing
 from deployments.llama.completion.prompts import mixed_ids
 from deployments.llama.completion.schema import MAX_TEXTS, given_fields, texts_in
 from deployments.llama.openai_chat import parse_chat
@@ -87,10 +87,10 @@ def parse_detokenize(body: object) -> DetokenizeRequest:
 
 
 async def tokenize_recalled(
-    sender: Sender, asked: AnyTokenize, card: ModelCard
+    context: RequestContext, asked: AnyTokenize, card: ModelCard
 ) -> Answering[AnyTokenize]:
     sources = asked.sources if isinstance(asked, TokenizeChat) else ()
-    return partial(tokenize, await sender.read_media(sources, card))
+    return partial(tokenize, await context.read_media(sources, card))
 
 
 def tokenize(
@@ -125,9 +125,9 @@ def detokenize(request: DetokenizeRequest, card: ModelCard, tokenizer: TextToken
 
 
 async def apply_template(
-    sender: Sender, asked: ChatRequest, card: ModelCard
+    context: RequestContext, asked: ChatRequest, card: ModelCard
 ) -> Answering[ChatRequest]:
-    media = await sender.read_media(asked.sources, card)
+    media = await context.read_media(asked.sources, card)
 
     def answer(request: ChatRequest, card: ModelCard, tokenizer: TextTokenizer) -> object:
         return {"prompt": unguarded(chat_prompt(request, card, tokenizer, media).text)}
@@ -135,21 +135,21 @@ async def apply_template(
     return answer
 
 
-TOKENIZE = TokenizerOperation(
+TOKENIZE = UnaryOperation(
     name="tokenize",
     path="/tokenize",
     body=TokenizeBody,
     parse=parse_tokenize,
     answer=tokenize_recalled,
 )
-DETOKENIZE = TokenizerOperation(
+DETOKENIZE = UnaryOperation(
     name="detokenize",
     path="/detokenize",
     body=DetokenizeRequest,
     parse=parse_detokenize,
     answer=recalls_nothing(detokenize),
 )
-APPLY_TEMPLATE = TokenizerOperation(
+APPLY_TEMPLATE = UnaryOperation(
     name="apply_template",
     path="/apply-template",
     body=ChatRequest,

@@ -73,11 +73,11 @@ class BuiltInTools:
         self._of_clients: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def list(self, request: Request) -> Response:
-        self._check_sender(request)
+        self._check_caller(request)
         return _json([tool.described() for tool in TOOLS.values()])
 
     async def call(self, request: Request) -> Response:
-        self._check_sender(request)
+        self._check_caller(request)
         client = connection_of(request, sees_peers=self._settings.sees_peers)
         leave = self._open.acquire(client)
         try:
@@ -92,7 +92,7 @@ class BuiltInTools:
         # A thread goes on when its client has left: it holds its slots until it has ended.
         return _json(await asyncio.shield(create_detached_task(self._run(client, work, leave))))
 
-    def _check_sender(self, request: Request) -> None:
+    def _check_caller(self, request: Request) -> None:
         check_origin(request, WHAT)
         check_host(request, self._hosts, WHAT)
 

@@ -15,7 +15,7 @@ from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import data, encode
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.off_loop import BodyWork
-from deployments.ingress.routes.service import Service, hold_of, nothing
+from deployments.ingress.routes.service import Service, nothing, reserve_of
 from deployments.media.file_types import FileKind
 from deployments.media.source import Source
 from deployments.openai.audio.answer import FormatError, TranscriptAnswer
@@ -118,9 +118,9 @@ async def _spoken_chat(
     work = BodyWork(service.off_loop, form.n_bytes, connection)
     owner = owner_of(http)
     caller = caller_of(http, {}, connection, owner)
-    sender = service.sender(http, http.headers, owner, connection, work)
+    context = service.request_context(http, http.headers, owner, connection, work)
     source = Source(kind=FileKind.AUDIO, path="file", file=form.file)
-    builder = SpokenChatBuilder(asked, sender.read_media, format_error)
+    builder = SpokenChatBuilder(asked, context.read_media, format_error)
     request = SpokenRequest(asked=asked, source=source)
     return await service.begin(http, request, builder, guard, caller, work)
 
@@ -138,10 +138,10 @@ async def _transcriber(
     check_aligns(asked, card, rules)
     work = BodyWork(service.off_loop, form.n_bytes, connection)
     tokenizer = await work.run(
-        lambda: service.tokenizers.get(card), is_heavy=not service.tokenizers.holds(card)
+        lambda: service.tokenizers.get(card), is_heavy=not service.tokenizers.is_built(card)
     )
-    hold, rate = hold_of(http, work), rules.sampling_rate
-    samples = await service.media.read_speech(form.file, "file", rate, connection, hold)
+    reserve, rate = reserve_of(http, work), rules.sampling_rate
+    samples = await service.media.read_speech(form.file, "file", rate, connection, reserve)
     caller = caller_of(http, {}, connection, owner_of(http))
     return Transcriber(
         engine=service.engine,

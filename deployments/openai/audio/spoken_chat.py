@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deployments.ingress.generation.abilities import transcribes, unable
-from deployments.ingress.generation.caller import ReadMedia
 from deployments.ingress.generation.plan import Plan
+from deployments.ingress.generation.request_context import ReadMedia
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.sse import data, encode
 from deployments.media.prompt_media import NO_MEDIA
@@ -17,9 +17,9 @@ from deployments.openai.audio.bodies import TYPES, token_usage
 from deployments.openai.audio.schema import TranslationRequest
 from deployments.text.chat.conversation import Conversation, prepare_prompt
 from deployments.text.chat.media_parts import PARAM as MESSAGES
-from deployments.text.chat.media_parts import expand_text, placed_ids
+from deployments.text.chat.media_parts import expand_text, ids_with_placeholders
 from deployments.text.chat.prompt import Prompt
-from deployments.text.dialects.parsing.pieces import Content
+from deployments.text.dialects.parsing.pieces import ContentPiece
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.wire import ModelCard, Refused, RequestError, SamplingParams, refused
@@ -115,8 +115,8 @@ class SpokenChatBuilder(ResponseBuilder[SpokenRequest]):
             return tokenizer.encode(text, add_special_tokens=True, limit=card.context_length)
 
         expanded = expand_text(text, self._media, card.media)
-        ids, places = placed_ids(expanded, encode, card, "file")
-        return Prompt(text=expanded.text, ids=ids, media=expanded.media, places=places)
+        ids, ranges = ids_with_placeholders(expanded, encode, card, "file")
+        return Prompt(text=expanded.text, ids=ids, media=expanded.media, placeholder_ranges=ranges)
 
     def format_stream_start(self) -> bytes:
         return b""
@@ -145,7 +145,7 @@ class SpokenChatBuilder(ResponseBuilder[SpokenRequest]):
         """Returns the text without thoughts. A prompt of a form of its own has no parser."""
         if not self._has_parser:
             return delta.text
-        return "".join(piece.text for piece in delta.pieces if isinstance(piece, Content))
+        return "".join(piece.text for piece in delta.pieces if isinstance(piece, ContentPiece))
 
 
 def _instruction(asked: TranslationRequest) -> str:

@@ -29,7 +29,7 @@ from deployments.wire import (
     TokenEvent,
     refused,
 )
-from kv.content import DIGEST_BYTES, Content, Medium
+from kv.content import DIGEST_BYTES, Content, PlaceholderRange
 
 SAMPLE_BYTES = 2
 WARMER = (0.2, 0.4, 0.6, 0.8, 1.0)  # temperatures, where a window's likeliest text is no good one
@@ -213,7 +213,7 @@ class Transcriber:
     def _request(self, data: bytes, prompt: tuple[int, ...]) -> GenerationRequest:
         self._n_requests += 1
         digest = blake2b(data, digest_size=DIGEST_BYTES).digest()
-        medium = Medium(digest, 0, self.card.context_length)
+        medium = PlaceholderRange(digest, 0, self.card.context_length)
         return GenerationRequest(
             request_id=f"{self.request_id}-{self._n_requests}",
             response_id=self.request_id,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from deployments.ingress.generation.caller import ReadMedia, reads_none
+from deployments.ingress.generation.request_context import ReadMedia, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.errors import NO_HEADERS
 from deployments.ingress.http.sse import DONE, encode, encode_text
@@ -14,7 +14,7 @@ from deployments.ingress.llamacpp.timings import TimedText, progress, timings
 from deployments.media.prompt_media import NO_MEDIA
 from deployments.openai.chat.deltas import (
     ROLE,
-    Deltas,
+    ChatDeltas,
     finish_reason,
     message_of,
 )
@@ -23,12 +23,12 @@ from deployments.openai.chat.schema import ChatRequest
 from deployments.openai.choices.chunk_encoder import ChunkEncoder, error_events, trailing_fields
 from deployments.openai.choices.logprobs import Logprobs
 from deployments.openai.choices.nvext_annotations import NvextOutput
-from deployments.openai.choices.prompt_scores import PromptScores, holds_nothing
+from deployments.openai.choices.prompt_scores import PromptScores, reserve_nothing
 from deployments.openai.choices.vllm_choice_fields import VllmChoiceFields
 from deployments.openai.fields.sampling import plan
 from deployments.openai.request_headers import read_headers
 from deployments.text.chat.prompt import Prompt
-from deployments.text.dialects.parsing.pieces import Content, Piece
+from deployments.text.dialects.parsing.pieces import ContentPiece, Piece
 from deployments.text.reply import CallTracker
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -47,7 +47,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
     _fields: VllmChoiceFields
     _nvext: NvextOutput
     _call_trackers: list[CallTracker]  # one a choice
-    _deltas: list[Deltas]
+    _deltas: list[ChatDeltas]
     _texts: list[TimedText]
     _final_timings: dict[str, object]  # of the first choice
     # Whether logprobs have ids and every answer has its timings, as llama-server's chats.
@@ -57,10 +57,10 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         self,
         headers: Mapping[str, str] = NO_HEADERS,
         read_media: ReadMedia = reads_none,
-        hold: Callable[[int], None] = holds_nothing,
+        reserve: Callable[[int], None] = reserve_nothing,
     ) -> None:
         self._headers = read_headers(headers)
-        self._scores = PromptScores(hold)
+        self._scores = PromptScores(reserve)
         self._read_media = read_media
         self._media = NO_MEDIA
 
@@ -92,7 +92,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         ]
 
     def check_size(self, generations: Sequence[Generation]) -> None:
-        self._scores.hold(generations)
+        self._scores.reserve(generations)
 
     def _format_as(self, response_id: str, card: ModelCard, tokenizer: TextTokenizer) -> None:
         request, choices = self._request, self._request.n or 1
@@ -103,7 +103,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         self._logprobs = Logprobs(tokenizer, as_ids=as_ids, with_ids=self.like_llama_server)
         self._fields = VllmChoiceFields(request, card)
         self._call_trackers = [CallTracker() for _ in range(choices)]
-        self._deltas = [Deltas(request.custom_names) for _ in range(choices)]
+        self._deltas = [ChatDeltas(request.custom_names) for _ in range(choices)]
         prompts = [(self._prompt.text, self._prompt.ids)]
         empty_chunk = partial(self._encoder.chunk, _choice(0, EMPTY_DELTA, NULL, NULL))
         self._nvext = NvextOutput(request.nvext, prompts, choices, self._headers, empty_chunk)
@@ -118,7 +118,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         pieces, trailing = self._pieces(delta), trailing_fields(self._timings(choice, delta))
         self._call_trackers[choice].add(pieces)
         logprobs, fields = self._chat_logprobs(delta), trailing_fields(self._fields.produced(delta))
-        bodies = [*filter(None, map(self._deltas[choice].of, pieces))]
+        bodies = [*filter(None, map(self._deltas[choice].format, pieces))]
         if delta.finish_reason is not None:
             bodies += self._deltas[choice].end()
         if not bodies and (delta.logprobs or (fields and delta.token_ids)):
@@ -189,7 +189,7 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
 
     def _pieces(self, delta: TextDelta) -> Sequence[Piece]:
         if self._request.raw:
-            return [Content(delta.text)] if delta.text else []
+            return [ContentPiece(delta.text)] if delta.text else []
         return delta.pieces
 
     def _chat_logprobs(self, delta: TextDelta) -> bytes:

@@ -7,7 +7,7 @@ from deployments.openai.fields.custom_tools import CalledText, text_of_call
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
-    Content,
+    ContentPiece,
     Piece,
     Thought,
 )
@@ -20,14 +20,14 @@ REASONING_FIELD = "reasoning_content"
 ROLE = b'{"role":"assistant","content":"","refusal":null}'
 
 
-class Deltas:
+class ChatDeltas:
     """The deltas of one choice. Calls of the tools named in `custom` have a text."""
 
     def __init__(self, custom: Collection[str]) -> None:
         self._custom = custom
         self._texts: dict[int, CalledText] = {}
 
-    def of(self, piece: Piece) -> bytes:
+    def format(self, piece: Piece) -> bytes:
         """b"" for none yet."""
         match piece:
             case CallStart(index, call_id, name) if name in self._custom:
@@ -52,7 +52,7 @@ class Deltas:
 
 def _delta_of(piece: Piece) -> bytes:
     match piece:
-        case Content(text):
+        case ContentPiece(text):
             return b'{"content":%b}' % encode_text(text)
         case Thought(text):
             return b'{"%b":%b}' % (REASONING_FIELD.encode(), encode_text(text))
@@ -66,7 +66,7 @@ def _delta_of(piece: Piece) -> bytes:
 
 
 def message_of(pieces: Iterable[Piece], custom: Collection[str]) -> dict[str, object]:
-    """The content is null where there are only calls, as with OpenAI. `custom` as Deltas'."""
+    """The content is null where there are only calls, as with OpenAI. `custom` as ChatDeltas'."""
     reply = fold_reply(pieces)
     silent = reply.calls and not reply.content
     fields: dict[str, object] = {

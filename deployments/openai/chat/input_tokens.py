@@ -2,23 +2,23 @@
 
 from functools import partial
 
-from deployments.ingress.generation.caller import Sender
-from deployments.ingress.routes.service import Answering, TokenizerOperation
+from deployments.ingress.generation.request_context import RequestContext
+from deployments.ingress.routes.service import Answering, UnaryOperation
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.schema import ChatRequest, parse_chat
 from deployments.openai.input_tokens import count_prompt_tokens
 from deployments.wire import ModelCard
 
 
-def chat_input_tokens() -> TokenizerOperation[ChatRequest]:
+def chat_input_tokens() -> UnaryOperation[ChatRequest]:
     async def recalled(
-        sender: Sender, asked: ChatRequest, card: ModelCard
+        context: RequestContext, asked: ChatRequest, card: ModelCard
     ) -> Answering[ChatRequest]:
-        builder = OpenAIResponseBuilder(read_media=sender.read_media)
+        builder = OpenAIResponseBuilder(read_media=context.read_media)
         await builder.recall(asked, card)
         return partial(count_prompt_tokens, builder)
 
-    return TokenizerOperation(
+    return UnaryOperation(
         name="chat_input_tokens",
         path="/v1/chat/completions/input_tokens",
         body=ChatRequest,

@@ -28,7 +28,7 @@ from deployments.openai.fields.tools import (
     resolve_tools,
 )
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
-from deployments.text.chat.media_parts import expand_text, placed_ids
+from deployments.text.chat.media_parts import expand_text, ids_with_placeholders
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
@@ -90,14 +90,16 @@ def _raw(
     text = "".join(text_of(message.content, media) for message in request.messages)
     expanded = expand_text(text, media, card.media)
     encode = partial(tokenizer.encode, add_special_tokens=True, limit=card.context_length)
-    encoded, places = placed_ids(expanded, encode, card, "messages")
+    encoded, ranges = ids_with_placeholders(expanded, encode, card, "messages")
     ids = _ids(request, encoded, card)
     if not ids:
         raise refused(
             "`messages` must have some text where `nvext.use_raw_prompt` is true", "messages"
         )
     answer = _answer(request)
-    return Prompt(text=expanded.text, ids=ids, grammar=answer, media=expanded.media, places=places)
+    return Prompt(
+        text=expanded.text, ids=ids, grammar=answer, media=expanded.media, placeholder_ranges=ranges
+    )
 
 
 def _ids(request: ChatRequest, ids: Sequence[int], card: ModelCard) -> Sequence[int]:

@@ -42,10 +42,10 @@ def reasoning_control_route(
         command = parse(ReasoningControl, parse_json(body))
         statuses = await cluster.statuses()
         models = statuses if command.model is None else [find_model(statuses, command.model)]
-        holders = [(ingress, ingress) for ingress in INGRESSES]
+        ingresses = [(ingress, ingress) for ingress in INGRESSES]
         runners = [(m.application, MODEL_DEPLOYMENT) for m in models if m.state in UP_STATES]
         names = [m.name for m in models]
-        is_noted = await _end_thoughts(cluster, holders, command.id, names)
+        is_noted = await _end_thoughts(cluster, ingresses, command.id, names)
         is_ended = await _end_thoughts(cluster, runners, command.id)
         return JSONResponse({"success": True} if is_noted or is_ended else UNKNOWN)
 

@@ -11,7 +11,7 @@ from deployments.ingress.http.sse import DONE, encode, encode_text
 from deployments.openai.choices.chunk_encoder import ChunkEncoder, error_events, trailing_fields
 from deployments.openai.choices.logprobs import Logprobs, TokenAtOffset, prompt_tokens_at_offsets
 from deployments.openai.choices.nvext_annotations import NvextOutput
-from deployments.openai.choices.prompt_scores import PromptScores, holds_nothing
+from deployments.openai.choices.prompt_scores import PromptScores, reserve_nothing
 from deployments.openai.choices.vllm_choice_fields import VllmChoiceFields
 from deployments.openai.completions.prompt import completion_prompts
 from deployments.openai.completions.schema import CompletionRequest
@@ -39,10 +39,12 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
     _unopened: set[int]  # choices whose prompt or prompt ids are not yet sent
 
     def __init__(
-        self, headers: Mapping[str, str] = NO_HEADERS, hold: Callable[[int], None] = holds_nothing
+        self,
+        headers: Mapping[str, str] = NO_HEADERS,
+        reserve: Callable[[int], None] = reserve_nothing,
     ) -> None:
         self._headers = read_headers(headers)
-        self._scores = PromptScores(hold)
+        self._scores = PromptScores(reserve)
 
     def keep_alive_s(self, request: CompletionRequest, default: float) -> float | None:
         return request.ping_interval_s(default)
@@ -68,7 +70,7 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         return [self._with_prompt_logprobs(generation) for generation in generations]
 
     def check_size(self, generations: Sequence[Generation]) -> None:
-        self._scores.hold(generations)
+        self._scores.reserve(generations)
 
     def _format_as(
         self, response_id: str, card: ModelCard, prompts: Sequence[tuple[str, Sequence[int]]]

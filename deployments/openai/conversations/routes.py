@@ -17,7 +17,7 @@ from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode
 from deployments.ingress.http.validation import parse
 from deployments.ingress.off_loop import BodyWork
-from deployments.ingress.routes.service import Service, hold_of
+from deployments.ingress.routes.service import Service, reserve_of
 from deployments.openai.conversations.schema import (
     ConversationBody,
     ConversationChange,
@@ -140,9 +140,9 @@ class ConversationEndpoints:
         wanted = Wanted(ids=referred_ids(paths))
         recalled = Recalled()
         if wanted.ids:
-            owner, hold = owner_of(request), hold_of(request, work)
+            owner, reserve = owner_of(request), reserve_of(request, work)
             recalled = await self._read(
-                request, lambda kept: kept.responses.recall(owner, wanted, hold)
+                request, lambda kept: kept.responses.recall(owner, wanted, reserve)
             )
         return await work.run(
             lambda: [stored_item(item, recalled) for _, item in given_items(paths, recalled)]

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from deployments.ingress.generation.abilities import check_generates
-from deployments.ingress.generation.caller import Sender
+from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Usage
 from deployments.ingress.http.sse import encode
 from deployments.ingress.pooling.builder import PooledBuilder
@@ -22,8 +22,8 @@ from deployments.wire import ModelCard
 class DecisionBuilder(PooledBuilder[DecisionRequest | SystemOneRequest]):
     prefix = "decision"
 
-    def __init__(self, sender: Sender) -> None:
-        super().__init__(sender, read_headers(sender.headers).tenant)
+    def __init__(self, context: RequestContext) -> None:
+        super().__init__(context, read_headers(context.headers).tenant)
 
     def check_model(self, request: DecisionRequest | SystemOneRequest, card: ModelCard) -> None:
         check_generates(card)
@@ -115,9 +115,9 @@ def _typed_answer(question: systemone.AnyQuestion, reading: Reading) -> dict[str
     match question:
         case systemone.Noul():
             answer["noul"] = reading.probabilities[0]
-        case systemone.Choice():
+        case systemone.SystemOneChoice():
             answer["choice"] = names[reading.best]
-        case systemone.Score():
+        case systemone.SystemOneScore():
             answer["score"] = reading.expected
             answer["legend"] = {str(index): name for index, name in enumerate(names)}
             names = [str(index) for index in range(len(names))]

@@ -33,7 +33,7 @@ class Breakpoint(Strict):
     mode: Literal["explicit"]
 
 
-class TextPart(Strict):
+class DecisionTextPart(Strict):
     type: Literal["input_text"]
     text: Text
     prompt_cache_breakpoint: Breakpoint | None = None
@@ -53,7 +53,7 @@ class OutputTextPart(Strict):
     text: Text
 
 
-class RefusalPart(Strict):
+class DecisionRefusalPart(Strict):
     type: Literal["refusal"]
     refusal: Text
 
@@ -62,12 +62,12 @@ class RefusalPart(Strict):
         return self.refusal
 
 
-InputPart = Annotated[TextPart | JsonPart, Field(discriminator="type")]
-AssistantPart = Annotated[OutputTextPart | RefusalPart, Field(discriminator="type")]
+InputPart = Annotated[DecisionTextPart | JsonPart, Field(discriminator="type")]
+AssistantPart = Annotated[OutputTextPart | DecisionRefusalPart, Field(discriminator="type")]
 QuestionText = ShortText | Annotated[Items[InputPart], Field(min_length=1)]
 
 
-class UserMessage(Strict):
+class DecisionUserMessage(Strict):
     type: Literal["message"] | None = None
     role: Literal["user"]
     content: Text | Items[InputPart]
@@ -76,17 +76,17 @@ class UserMessage(Strict):
 class OperatorMessage(Strict):
     type: Literal["message"] | None = None
     role: Literal["developer", "system"]
-    content: Text | Items[TextPart]
+    content: Text | Items[DecisionTextPart]
 
 
-class AssistantMessage(Strict):
+class DecisionAssistantMessage(Strict):
     type: Literal["message"] | None = None
     role: Literal["assistant"]
     content: Text | Items[AssistantPart]
     phase: Literal["commentary", "final_answer"] | None = None
 
 
-class FunctionCall(Strict):
+class DecisionFunctionCall(Strict):
     type: Literal["function_call"]
     call_id: Identifier
     name: Identifier
@@ -96,7 +96,7 @@ class FunctionCall(Strict):
     status: Status = None
 
 
-class CustomToolCall(Strict):
+class DecisionCustomToolCall(Strict):
     type: Literal["custom_tool_call"]
     call_id: Identifier
     name: Identifier
@@ -106,15 +106,22 @@ class CustomToolCall(Strict):
     status: Status = None
 
 
-class CallOutput(Strict):
+class DecisionCallOutput(Strict):
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: Identifier
-    output: Text | Items[TextPart]
+    output: Text | Items[DecisionTextPart]
     id: Identifier | None = None
     status: Status = None
 
 
-Item = UserMessage | OperatorMessage | AssistantMessage | FunctionCall | CustomToolCall | CallOutput
+Item = (
+    DecisionUserMessage
+    | OperatorMessage
+    | DecisionAssistantMessage
+    | DecisionFunctionCall
+    | DecisionCustomToolCall
+    | DecisionCallOutput
+)
 
 
 class QuestionFields(Strict):
@@ -207,7 +214,7 @@ class DecisionRequest(LoraFields):
     def about(self) -> str:
         if isinstance(self.input, str):
             return self.input
-        if len(self.input) == 1 and isinstance(self.input[0], UserMessage):
+        if len(self.input) == 1 and isinstance(self.input[0], DecisionUserMessage):
             return _text(self.input[0].content)
         return "\n\n".join(map(_spoken, self.input))
 
@@ -219,9 +226,9 @@ class DecisionRequest(LoraFields):
     def _outputs_have_calls(self) -> Self:
         called: set[str] = set()
         for index, item in enumerate(self.input if isinstance(self.input, list) else []):
-            if isinstance(item, FunctionCall | CustomToolCall):
+            if isinstance(item, DecisionFunctionCall | DecisionCustomToolCall):
                 called.add(item.call_id)
-            elif isinstance(item, CallOutput) and item.call_id not in called:
+            elif isinstance(item, DecisionCallOutput) and item.call_id not in called:
                 param = f"input[{index}].call_id"
                 raise refused(f"`{param}`: no call before it has this id", param)
         return self
@@ -230,18 +237,18 @@ class DecisionRequest(LoraFields):
 def _spoken(item: Item) -> str:
     """An item of a conversation, as a line of a play."""
     match item:
-        case FunctionCall():
+        case DecisionFunctionCall():
             return f"Assistant calls {item.name} with {item.arguments}"
-        case CustomToolCall():
+        case DecisionCustomToolCall():
             return f"Assistant calls {item.name} with {item.input}"
-        case CallOutput():
+        case DecisionCallOutput():
             return f"Result: {_text(item.output)}"
-        case AssistantMessage():
+        case DecisionAssistantMessage():
             return f"Assistant: {_text(item.content)}"
     return f"{ROLE_NAMES[item.role]}: {_text(item.content)}"
 
 
-Parts = list[InputPart] | list[TextPart] | list[AssistantPart]
+Parts = list[InputPart] | list[DecisionTextPart] | list[AssistantPart]
 
 
 def _text(content: str | Parts) -> str:

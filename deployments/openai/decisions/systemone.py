@@ -32,7 +32,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 Criteria = dict[ShortText, ShortText | None]
 
 
-class QuestionFields(Strict):
+class SystemOneQuestionFields(Strict):
     """`instructions` may be any JSON, and is written out then."""
 
     instructions: JsonValue = ""
@@ -46,7 +46,7 @@ class QuestionFields(Strict):
     def options(self) -> list[Option]: ...
 
 
-class Noul(QuestionFields):
+class Noul(SystemOneQuestionFields):
     """Yes or no; `criteria` says what both mean."""
 
     type: Literal["noul"]
@@ -58,7 +58,7 @@ class Noul(QuestionFields):
         return [Option("yes", said.get("true") or ""), Option("no", said.get("false") or "")]
 
 
-class Choice(QuestionFields):
+class SystemOneChoice(SystemOneQuestionFields):
     type: Literal["choice"]
     criteria: Annotated[Criteria, Field(min_length=2, max_length=MAX_CHOICES)]
 
@@ -67,7 +67,7 @@ class Choice(QuestionFields):
         return [Option(name, said or "") for name, said in self.criteria.items()]
 
 
-class Score(QuestionFields):
+class SystemOneScore(SystemOneQuestionFields):
     type: Literal["score"]
     criteria: Annotated[list[ShortText], Field(min_length=2, max_length=MAX_CHOICES)]
 
@@ -76,7 +76,7 @@ class Score(QuestionFields):
         return [Option(level) for level in self.criteria]
 
 
-AnyQuestion = Annotated[Noul | Choice | Score, Field(discriminator="type")]
+AnyQuestion = Annotated[Noul | SystemOneChoice | SystemOneScore, Field(discriminator="type")]
 Id = Annotated[str, Field(min_length=1, max_length=512)]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from deployments.ingress.generation.abilities import check_classifies, check_embeds
-from deployments.ingress.generation.caller import Sender
+from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Generation, Usage
 from deployments.ingress.pooling.builder import PooledBuilder
 from deployments.ingress.pooling.texts import PooledText, TextEncoder
@@ -19,8 +19,8 @@ from deployments.wire import ModelCard, refused
 class EmbeddingBuilder(PooledBuilder[EmbeddingFields]):
     prefix = "embd"
 
-    def __init__(self, sender: Sender) -> None:
-        super().__init__(sender, read_headers(sender.headers).tenant)
+    def __init__(self, context: RequestContext) -> None:
+        super().__init__(context, read_headers(context.headers).tenant)
 
     def check_model(self, request: EmbeddingFields, card: ModelCard) -> None:
         if asks_for_logits(request):
@@ -51,7 +51,7 @@ class EmbeddingBuilder(PooledBuilder[EmbeddingFields]):
         if (request.named_pooling or kinds.pooling) is Pooling.TOKEN:
             n_vectors = sum(len(generation.request.prompt_ids) for generation in generations)
         form = BASE64_BYTES_PER_NUMBER if request.as_base64 else JSON_BYTES_PER_NUMBER
-        self.hold(n_vectors * (request.size or kinds.embedding_size), form)
+        self.reserve(n_vectors * (request.size or kinds.embedding_size), form)
 
     def texts(
         self, request: EmbeddingFields, card: ModelCard, tokenizer: TextTokenizer

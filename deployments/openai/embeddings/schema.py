@@ -84,7 +84,7 @@ class EmbeddingFields(PooledFields, ABC):
         return self
 
 
-class PromptFields(EmbeddingFields):
+class EmbeddingPromptFields(EmbeddingFields):
     """`prompt_name`: a prompt of the model's files, which goes before each text. `input_type`: the
     same by the role of the texts, for which models have different names.
     `pooling`: where the model has none of its own, or another one is wanted.
@@ -127,7 +127,7 @@ class PromptFields(EmbeddingFields):
         return self
 
 
-class InputFields(PromptFields):
+class InputFields(EmbeddingPromptFields):
     """`use_activation`: whether vectors have the length 1; else as the model's files say. Those of
     a generator have it: its files say nothing.
     """
@@ -188,18 +188,18 @@ class PoolingRequest(InputFields):
         return self
 
 
-class PromptObject(Strict):
+class EmbeddingPromptObject(Strict):
     prompt_string: str
 
 
 NativeInput = (
     str
-    | PromptObject
-    | Annotated[LongItems[str | TokenId | TextsAndIds | PromptObject], Field(min_length=1)]
+    | EmbeddingPromptObject
+    | Annotated[LongItems[str | TokenId | TextsAndIds | EmbeddingPromptObject], Field(min_length=1)]
 )
 
 
-class NativeRequest(PromptFields):
+class NativeRequest(EmbeddingPromptFields):
     """POST /embedding: `content` is llama-server's name, and `input` is another one for it. Vectors
     of tokens are as the model has them, unless `embd_normalize` says otherwise.
     """
@@ -215,7 +215,7 @@ class NativeRequest(PromptFields):
     @property
     def texts(self) -> list[Text]:
         content = self.content
-        if isinstance(content, str | PromptObject):
+        if isinstance(content, str | EmbeddingPromptObject):
             return [_native(content)]
         mixed = [part for part in content if isinstance(part, str | int)]
         if any(isinstance(part, int) for part in mixed):
@@ -238,8 +238,8 @@ class NativeRequest(PromptFields):
         return self
 
 
-def _native(one: str | PromptObject | list[str | int]) -> Text:
-    return one.prompt_string if isinstance(one, PromptObject) else one
+def _native(one: str | EmbeddingPromptObject | list[str | int]) -> Text:
+    return one.prompt_string if isinstance(one, EmbeddingPromptObject) else one
 
 
 class EmbedRequest(TeiFields, EmbeddingFields):

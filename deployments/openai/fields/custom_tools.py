@@ -52,34 +52,34 @@ class CalledText:
     """
 
     def __init__(self) -> None:
-        self._held = ""
+        self._held_back = ""
         self._is_open: bool | None = None  # the string; None until it has begun
         self.is_complete = False
 
     def push(self, arguments: str) -> str:
         """The next characters of the text."""
-        self._held += arguments
+        self._held_back += arguments
         if self._is_open is None:
             self._begin()
         return self._take() if self._is_open else ""
 
     def finish(self) -> str:
         """The rest, of arguments that never had the form."""
-        rest = "" if self._is_open is not None else self._held
-        self._held = ""
+        rest = "" if self._is_open is not None else self._held_back
+        self._held_back = ""
         return rest
 
     def _begin(self) -> None:
-        found = HEAD.match(self._held)
+        found = HEAD.match(self._held_back)
         if found is not None:
-            self._is_open, self._held = True, self._held[found.end() :]
+            self._is_open, self._held_back = True, self._held_back[found.end() :]
 
     def _take(self) -> str:
-        found = CHARACTERS.match(self._held)
+        found = CHARACTERS.match(self._held_back)
         raw = "" if found is None else found[0]
-        self._held = self._held[len(raw) :]
-        if self._held.startswith('"'):
-            self._is_open, self.is_complete, self._held = False, True, ""
+        self._held_back = self._held_back[len(raw) :]
+        if self._held_back.startswith('"'):
+            self._is_open, self.is_complete, self._held_back = False, True, ""
         return _decoded(raw)
 
 

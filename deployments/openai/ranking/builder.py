@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from deployments.ingress.generation.abilities import check_ranks, scores_pairs
-from deployments.ingress.generation.caller import Sender
+from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Generation, Usage
 from deployments.ingress.http.sse import encode
 from deployments.ingress.pooling.builder import PooledBuilder
@@ -29,8 +29,8 @@ class RankingBuilder(PooledBuilder[AnyRanking]):
     prefix = "rank"
     _scorer: Scorer
 
-    def __init__(self, sender: Sender) -> None:
-        super().__init__(sender, read_headers(sender.headers).tenant)
+    def __init__(self, context: RequestContext) -> None:
+        super().__init__(context, read_headers(context.headers).tenant)
 
     def check_model(self, request: AnyRanking, card: ModelCard) -> None:
         check_ranks(card)
@@ -43,7 +43,7 @@ class RankingBuilder(PooledBuilder[AnyRanking]):
         n_vectors = len(generations)
         if kinds.pooling is Pooling.TOKEN:
             n_vectors = sum(len(generation.request.prompt_ids) for generation in generations)
-        self.hold(n_vectors * kinds.embedding_size, FLOAT64_BYTES)
+        self.reserve(n_vectors * kinds.embedding_size, FLOAT64_BYTES)
 
     def texts(
         self, request: AnyRanking, card: ModelCard, tokenizer: TextTokenizer

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from deployments.ingress.generation.abilities import check_classifies
-from deployments.ingress.generation.caller import Sender
+from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Usage
 from deployments.ingress.http.schema import Items, Switch, TokenIds
 from deployments.ingress.http.sse import encode
@@ -51,8 +51,8 @@ class ClassifyRequest(PooledFields):
 class ClassifyBuilder(PooledBuilder[ClassifyRequest]):
     prefix = "classify"
 
-    def __init__(self, sender: Sender) -> None:
-        super().__init__(sender, read_headers(sender.headers).tenant)
+    def __init__(self, context: RequestContext) -> None:
+        super().__init__(context, read_headers(context.headers).tenant)
 
     def check_model(self, request: ClassifyRequest, card: ModelCard) -> None:
         check_classifies(card)

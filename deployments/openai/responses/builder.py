@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Sequence
 
-from deployments.ingress.generation.caller import Sender
 from deployments.ingress.generation.plan import Plan
+from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.sse import encode
 from deployments.media.prompt_media import NO_MEDIA
@@ -47,16 +47,18 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
     _given: tuple[StoredItem, ...]
     _end: bytes  # the finished response
 
-    def __init__(self, store: ResponseStore, cipher: ThoughtCipher, sender: Sender) -> None:
-        self._store = store.of(sender.owner, sender.client)
-        self._cipher = cipher.of(sender.owner)
-        self._hold = sender.hold
-        self._read_media = sender.read_media
+    def __init__(
+        self, store: ResponseStore, cipher: ThoughtCipher, context: RequestContext
+    ) -> None:
+        self._store = store.for_owner(context.owner, context.client)
+        self._cipher = cipher.for_owner(context.owner)
+        self._reserve = context.reserve
+        self._read_media = context.read_media
         self._media = NO_MEDIA
-        self._headers = read_headers(sender.headers)
+        self._headers = read_headers(context.headers)
         self._is_cut = False  # by a limit of tokens
         self._recalled = Recalled()
-        self._n_held = 0
+        self._n_reserved = 0
 
     async def recall(self, request: ResponsesRequest, card: ModelCard) -> None:
         await self._recall(request)
@@ -75,14 +77,14 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
             return
         n_bytes = 0
 
-        def hold(n_more: int) -> None:
+        def reserve(n_more: int) -> None:
             nonlocal n_bytes
             n_bytes += n_more
-            if n_bytes > self._n_held:  # what was recalled before was forgotten
-                self._hold(n_bytes - self._n_held)
-                self._n_held = n_bytes
+            if n_bytes > self._n_reserved:  # what was recalled before was forgotten
+                self._reserve(n_bytes - self._n_reserved)
+                self._n_reserved = n_bytes
 
-        self._recalled = await self._store.recall(wanted, hold)
+        self._recalled = await self._store.recall(wanted, reserve)
 
     def prepare(
         self, request: ResponsesRequest, card: ModelCard, tokenizer: TextTokenizer

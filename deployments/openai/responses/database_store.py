@@ -21,7 +21,7 @@ from deployments.store.database import (
     store_url,
 )
 from deployments.store.failures import OutOfReach, out_of_reach
-from deployments.store.items import Choose, Hold, NewResponse, Recalled, StoredItem, Wanted
+from deployments.store.items import Choose, NewResponse, Recalled, Reserve, StoredItem, Wanted
 from deployments.store.kept_store import KeptStore
 from deployments.store.limits import KeptLimits
 
@@ -49,7 +49,7 @@ class DatabaseStore:
         self._reads = Turns(CONNECTIONS - WRITERS)
         self._writes = Turns(WRITERS)
 
-    def of(self, owner: str, client: str) -> "ResponsesInDatabase":
+    def for_owner(self, owner: str, client: str) -> "ResponsesInDatabase":
         return ResponsesInDatabase(self, owner, client)
 
     async def read(self, client: str, call: Call[ValueT]) -> ValueT:
@@ -111,9 +111,9 @@ class ResponsesInDatabase:
     owner: str
     client: str
 
-    async def recall(self, wanted: Wanted, hold: Hold) -> Recalled:
+    async def recall(self, wanted: Wanted, reserve: Reserve) -> Recalled:
         return await self.store.read(
-            self.client, lambda kept: kept.responses.recall(self.owner, wanted, hold)
+            self.client, lambda kept: kept.responses.recall(self.owner, wanted, reserve)
         )
 
     async def put(self, new: NewResponse) -> bool:

@@ -24,7 +24,7 @@ class ThoughtCipher:
         derivation = HKDF(SHA256(), KEY_BYTES, salt=None, info=PURPOSE)
         self._aead = AESGCM(derivation.derive(key or os.urandom(KEY_BYTES)))
 
-    def of(self, owner: str) -> "OwnedCipher":
+    def for_owner(self, owner: str) -> "OwnedCipher":
         """`owner` as `owner_of` says."""
         return OwnedCipher(self._aead, owner)
 

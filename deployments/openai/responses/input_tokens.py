@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from deployments.ingress.generation.caller import Sender
-from deployments.ingress.routes.service import Answering, TokenizerOperation
+from deployments.ingress.generation.request_context import RequestContext
+from deployments.ingress.routes.service import Answering, UnaryOperation
 from deployments.openai.input_tokens import count_prompt_tokens
 from deployments.openai.responses.builder import ResponsesBuilder
 from deployments.openai.responses.encryption import ThoughtCipher
@@ -14,15 +14,15 @@ from deployments.wire import ModelCard
 
 def responses_input_tokens(
     store: ResponseStore, cipher: ThoughtCipher
-) -> TokenizerOperation[ResponsesRequest]:
+) -> UnaryOperation[ResponsesRequest]:
     async def recalled(
-        sender: Sender, asked: ResponsesRequest, card: ModelCard
+        context: RequestContext, asked: ResponsesRequest, card: ModelCard
     ) -> Answering[ResponsesRequest]:
-        builder = ResponsesBuilder(store, cipher, sender)
+        builder = ResponsesBuilder(store, cipher, context)
         await builder.recall(asked, card)
         return partial(count_prompt_tokens, builder)
 
-    return TokenizerOperation(
+    return UnaryOperation(
         name="responses_input_tokens",
         path="/v1/responses/input_tokens",
         body=ResponsesRequest,

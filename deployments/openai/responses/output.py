@@ -16,7 +16,7 @@ from deployments.openai.responses.output_item import OutputItem
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
-    Content,
+    ContentPiece,
     Piece,
     Thought,
 )
@@ -161,12 +161,12 @@ class Output:
     def add(self, pieces: Sequence[Piece], logprobs: Sequence[object]) -> bytes:
         """Only messages have log-probabilities; they go with the first piece of text."""
         if logprobs and not pieces:
-            pieces = (Content(""),)
+            pieces = (ContentPiece(""),)
         return b"".join(self._add(piece, logprobs) for piece in pieces)
 
     def _add(self, piece: Piece, logprobs: Sequence[object]) -> bytes:
         match piece:
-            case Content(text):
+            case ContentPiece(text):
                 if isinstance(self._last, MessageOutput):
                     return self._last.add_with_logprobs(text, logprobs)
                 message = MessageOutput(len(self.items), self._events)

@@ -27,7 +27,7 @@ ONE = "/v1/responses/{id}"
 def responses_routes(service: Service, store: ResponseStore) -> list[Route]:
     cipher = ThoughtCipher(service.settings.encryption_key)
     return [
-        service.question(responses_input_tokens(store, cipher)),
+        service.unary_route(responses_input_tokens(store, cipher)),
         service.route(responses(store, cipher)),
         *stored_routes(store, service.settings),
     ]
@@ -39,7 +39,7 @@ def responses(store: ResponseStore, cipher: ThoughtCipher) -> Operation[Response
         path="/v1/responses",
         body=ResponsesRequest,
         parse=parse_response_request,
-        builder=lambda sender: ResponsesBuilder(store, cipher, sender),
+        builder=lambda context: ResponsesBuilder(store, cipher, context),
         refusals=[ErrorKind.STORAGE_FULL],
     )
 
@@ -47,7 +47,7 @@ def responses(store: ResponseStore, cipher: ThoughtCipher) -> Operation[Response
 def stored_routes(store: ResponseStore, settings: IngressSettings) -> list[Route]:
     def asked(request: Request) -> tuple[OwnedResponses, str]:
         client = connection_of(request, sees_peers=settings.sees_peers)
-        return store.of(owner_of(request), client), request.path_params["id"]
+        return store.for_owner(owner_of(request), client), request.path_params["id"]
 
     async def retrieve(request: Request) -> Response:
         _refuse_streaming(request.query_params)

@@ -13,9 +13,9 @@ from deployments.store.items import (
     CONVERSATION_PARAM,
     PREVIOUS,
     Choose,
-    Hold,
     NewResponse,
     Recalled,
+    Reserve,
     StoredItem,
     Wanted,
     no_response,
@@ -30,7 +30,7 @@ OVERHEAD = 200  # approximate bytes that Python needs for an item or a response 
 class OwnedResponses(Protocol):
     """The responses of one owner, who sees no others. Raises Refused where it can't be reached."""
 
-    async def recall(self, wanted: Wanted, hold: Hold) -> Recalled:
+    async def recall(self, wanted: Wanted, reserve: Reserve) -> Recalled:
         """Raises Refused for a response or a conversation that is not there."""
         ...
 
@@ -50,7 +50,7 @@ class OwnedResponses(Protocol):
 
 
 class ResponseStore(Protocol):
-    def of(self, owner: str, client: str) -> OwnedResponses:
+    def for_owner(self, owner: str, client: str) -> OwnedResponses:
         """The owner "" is all clients where no keys are set. Clients are served in turn."""
         ...
 
@@ -97,7 +97,7 @@ class MemoryStore:
         self._max_bytes = max_bytes
         self._owners: dict[str, RememberedResponses] = {}
 
-    def of(self, owner: str, client: str = "") -> "RememberedResponses":
+    def for_owner(self, owner: str, client: str = "") -> "RememberedResponses":
         if owner not in self._owners:
             self._owners[owner] = RememberedResponses(self._make_room)
         return self._owners[owner]
@@ -117,13 +117,13 @@ class RememberedResponses:
         self._make_room = make_room
         self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
         self._items: dict[str, StoredItem] = {}
-        self._holders: Counter[str] = Counter()  # responses that have the item as input or output
+        self._n_responses: Counter[str] = Counter()  # that an item is in, by its id
         self.n_bytes = 0
 
     def __len__(self) -> int:
         return len(self._responses)
 
-    async def recall(self, wanted: Wanted, hold: Hold) -> Recalled:
+    async def recall(self, wanted: Wanted, reserve: Reserve) -> Recalled:
         if wanted.conversation is not None:
             raise no_conversations(CONVERSATION_PARAM)
         earlier: tuple[StoredItem, ...] = ()
@@ -133,7 +133,7 @@ class RememberedResponses:
                 raise no_response(wanted.previous, PREVIOUS)
             earlier = previous.conversation
         known = {item_id: self._items[item_id] for item_id in wanted.ids if item_id in self._items}
-        hold(sum(len(item.body) for item in chain(earlier, known.values())))
+        reserve(sum(len(item.body) for item in chain(earlier, known.values())))
         return Recalled(previous=wanted.previous, earlier=earlier, known=known)
 
     async def put(self, new: NewResponse) -> bool:
@@ -151,7 +151,7 @@ class RememberedResponses:
         self.n_bytes += response.size
         for item in _referable(response):
             self._items[item.id] = item
-            self._holders[item.id] += 1
+            self._n_responses[item.id] += 1
         self._make_room()
         return new.id in self._responses
 
@@ -184,9 +184,9 @@ class RememberedResponses:
         response = self._responses.pop(response_id)
         self.n_bytes -= response.size
         for item in _referable(response):
-            self._holders[item.id] -= 1
-            if not self._holders[item.id]:
-                del self._items[item.id], self._holders[item.id]
+            self._n_responses[item.id] -= 1
+            if not self._n_responses[item.id]:
+                del self._items[item.id], self._n_responses[item.id]
 
 
 def _referable(response: StoredResponse) -> Iterator[StoredItem]:

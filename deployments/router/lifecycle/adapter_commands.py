@@ -217,7 +217,7 @@ def read_inside(folder: str, name: str, path: str) -> NamedAdapter | RequestErro
         files = [(found / file).resolve() for file in (CONFIG_FILE, WEIGHTS_FILE)]
     except (OSError, RuntimeError, ValueError):  # as of a zero byte, or of links in a circle
         files, found = [], Path("/")
-    if not all(place.is_relative_to(root) for place in (found, *files)):
+    if not all(resolved.is_relative_to(root) for resolved in (found, *files)):
         return refused(
             "`lora_path` must be a folder in the router's `adapters_dir`", "lora_path"
         ).error

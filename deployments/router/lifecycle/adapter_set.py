@@ -81,7 +81,7 @@ class AdapterSet:
             if name not in self._ids:
                 self._ids[name] = self._next_id
                 self._next_id += 1
-        self.table = AdapterTable.of(map(self._served, named.values()))
+        self.table = AdapterTable.from_adapters(map(self._served, named.values()))
 
     def _served(self, adapter: NamedAdapter) -> ServedAdapter:
         return ServedAdapter(

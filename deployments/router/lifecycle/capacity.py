@@ -60,7 +60,7 @@ UNLIMITED = Resources(math.inf, math.inf, math.inf, math.inf, math.inf)
 class ResourceHolder:
     """A model that is deployed.
 
-    needs: what it holds now. `extra`: the part of it that it gives back when there is less to do.
+    needs: what it has now. `extra`: the part of it that it gives back when there is less to do.
     leaving: it is being unloaded, and holds what it has until it is gone.
     idle: loaded, and without a request.
     """
@@ -139,7 +139,7 @@ class Capacity:
         plan: CapacityPlan,
     ) -> None:
         """Plans the models in the order of the queue. `kept` loses the models that are evicted."""
-        held = sum_resources(h.needs for h in holders)
+        allocated = sum_resources(h.needs for h in holders)
         ahead = claimed = NOTHING  # by all models so far; by those for which there can be room
         lacking: set[str] = set()  # resources that models before lack
         for name, needs in self._queue.items():
@@ -158,9 +158,9 @@ class Capacity:
                 del kept[victim]
             is_next = WAITS_FOR_ROOM not in plan.waits.values()
             is_gone = all(holder.name != name for holder in holders)
-            if is_next and is_gone and held.plus(needs).within(limits):
+            if is_next and is_gone and allocated.plus(needs).within(limits):
                 plan.load.append(name)
-                held = held.plus(needs)
+                allocated = allocated.plus(needs)
             else:
                 plan.waits[name] = WAITS_FOR_ROOM
 
@@ -175,8 +175,8 @@ class Capacity:
 
     def has_room(self, needs: Resources, holders: Iterable[ResourceHolder]) -> bool:
         """Whether there is room beside those that wait, without an eviction."""
-        held = sum_resources(h.needs for h in holders if not h.leaving)
-        claimed = sum_resources(self._queue.values()).plus(held).plus(needs)
+        allocated = sum_resources(h.needs for h in holders if not h.leaving)
+        claimed = sum_resources(self._queue.values()).plus(allocated).plus(needs)
         return claimed.within(self.limits.limiting(needs))
 
     def _refuse(self, holders: Collection[ResourceHolder], plan: CapacityPlan) -> None:

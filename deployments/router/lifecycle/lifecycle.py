@@ -189,11 +189,11 @@ class Lifecycle:
         self.plan()
 
     def _holders(self, now: float) -> list[ResourceHolder]:
-        held = [entry.holder(now) for entry in self.registry if entry.phase is not Phase.GONE]
+        holders = [entry.holder(now) for entry in self.registry if entry.phase is not Phase.GONE]
         orphans = [
             ResourceHolder(name=name, needs=Resources(), leaving=True) for name in self._orphans
         ]
-        return held + orphans
+        return holders + orphans
 
     def _publish_waits(self, plan: CapacityPlan) -> None:
         for entry in self.registry:

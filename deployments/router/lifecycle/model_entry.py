@@ -135,11 +135,11 @@ class ModelEntry:
 
     def holder(self, now: float) -> ResourceHolder:
         """Its resources. The entry must not be GONE."""
-        held = self._held()
+        allocated = self._allocated()
         return ResourceHolder(
             name=self.name,
-            needs=held,
-            extra=held.minus(self.needs),
+            needs=allocated,
+            extra=allocated.minus(self.needs),
             last_used=self.last_used(now),
             leaving=self.phase is Phase.STOPPING,
             idle=self._is_idle(now),
@@ -243,7 +243,7 @@ class ModelEntry:
     def _running(self) -> frozenset[str]:
         return self._deployed.running if self._deployed else frozenset()
 
-    def _held(self) -> Resources:
+    def _allocated(self) -> Resources:
         """The needs of all its replicas; with autoscaling `needs` are of the fewest."""
         scaling = self.preset.settings.autoscaling
         if scaling is None or self._deployed is None:

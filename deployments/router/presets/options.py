@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from deployments.model.settings import (
-    Adapter,
     Autoscaling,
+    MergedAdapter,
     ModelSettings,
     SamplingDefaults,
     check_settings,
@@ -288,7 +288,7 @@ class ModelOptions(LimitOptions, ServedOptions):
             unseen_media=self.unseen_media,
             task=self.task,
             pooling=self.pooling,
-            adapters=tuple(Adapter(path=a.path, scale=a.scale) for a in self.adapters),
+            adapters=tuple(MergedAdapter(path=a.path, scale=a.scale) for a in self.adapters),
             sampling=SamplingDefaults(
                 **{field.name: getattr(self, field.name) for field in fields(SamplingDefaults)}
             ),

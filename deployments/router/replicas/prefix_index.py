@@ -29,8 +29,8 @@ class PredictionGroup(NamedTuple):
 class PrefixIndex:
     """At most `max_pages` pages after each report, and a bounded number of predicted ones.
 
-    A replica that tells of a page tells of those before it, too. So the place where its part of a
-    prompt ends is found by bisection.
+    A replica that publishes a page publishes those before it, too. So the end of its part of a
+    prompt is found by bisection.
     """
 
     def __init__(self, max_pages: int) -> None:
@@ -44,7 +44,7 @@ class PrefixIndex:
         self._shards: list[Shard] = [{} for _ in range(N_SHARDS)]
         self._predicted: list[PredictionGroup] = []  # oldest first
         self._live: Slots = 0
-        self._holding: Slots = 0  # of those, the replicas that have stored pages
+        self._storing: Slots = 0  # of those, the replicas that have stored pages
         self._gone: Slots = 0  # of replicas that are gone and still in shards
         self._sweeping: Slots = 0  # of those, the replicas that are being swept out
         self._sweep_at = N_SHARDS
@@ -74,7 +74,7 @@ class PrefixIndex:
                 n_new += slots is None
                 shard[page_hash] = slot if slots is None else slots | slot
         self._n_pages += n_new
-        self._holding |= slot
+        self._storing |= slot
         self._make_room()
 
     def evict(self, replica_id: str, hashes: bytes) -> None:
@@ -118,14 +118,14 @@ class PrefixIndex:
 
     def restart(self, replica_id: str) -> None:
         """Forgets the pages of a replica. If it has stored none, its predictions stay."""
-        if self._slots.get(replica_id, 0) & self._holding:
+        if self._slots.get(replica_id, 0) & self._storing:
             self.forget(replica_id)
 
     def forget(self, replica_id: str) -> None:
         """The replica is no longer found; `sweep` removes its pages later."""
         slot = self._slots.pop(replica_id, 0)
         self._live &= ~slot
-        self._holding &= ~slot
+        self._storing &= ~slot
         self._gone |= slot
         if not self._slots:
             self._clear()
@@ -159,7 +159,7 @@ class PrefixIndex:
             self._live |= slot
         return slot
 
-    def _holders(self, page_hash: bytes, predicted: Iterable[Shard]) -> Slots:
+    def _slots_with(self, page_hash: bytes, predicted: Iterable[Shard]) -> Slots:
         slots = self._shards[page_hash[0]].get(page_hash, 0)
         for pages in predicted:
             if page_hash in pages:
@@ -170,7 +170,7 @@ class PrefixIndex:
         self, hashes: Sequence[bytes], lengths: Sequence[int]
     ) -> Iterator[tuple[int, Slots]]:
         """The lengths that are the longest prefix of some replicas, with these replicas."""
-        # (index in `lengths`, holders up to it) at the low and the high end of a span
+        # (index in `lengths`, slots that have all up to it) at the low and the high end of a span
         spans = [(-1, self._live, len(lengths), 0)]
         predicted = [generation.pages for generation in self._predicted]
         while spans:
@@ -179,7 +179,7 @@ class PrefixIndex:
                 continue
             if high - low > 1:
                 middle = (low + high) // 2
-                slots = self._holders(hashes[lengths[middle] - 1], predicted) & before
+                slots = self._slots_with(hashes[lengths[middle] - 1], predicted) & before
                 spans += [(low, before, middle, slots), (middle, slots, high, slots & after)]
             elif low >= 0:
                 yield lengths[low], before & ~after

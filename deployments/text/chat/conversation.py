@@ -15,7 +15,7 @@ from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.text.chat.arrivals import Arrivals
 from deployments.text.chat.call_ids import with_template_ids
 from deployments.text.chat.guarding import guarded_messages, guarded_tools
-from deployments.text.chat.media_parts import in_parts, placed_ids, render_with_media
+from deployments.text.chat.media_parts import ids_with_placeholders, in_parts, render_with_media
 from deployments.text.chat.message_forms import (
     SYSTEM_ROLES,
     forms,
@@ -114,7 +114,7 @@ def prepare_prompt(
         thinks = tool_prompt.thinks and _may_think(guarded, tool_prompt, card, tokenizer, text)
         grammar = _grammar(conversation, dialect, context, thinks, mark)
     encode = partial(tokenizer.encode_hidden, limit=card.context_length)
-    ids, places = placed_ids(expanded, encode, card, "messages")
+    ids, ranges = ids_with_placeholders(expanded, encode, card, "messages")
     starts: tuple[int, ...] = ()
     if card.keeps_states and len(ids) < card.context_length:
         hide = tokenizer.control.hide
@@ -123,7 +123,7 @@ def prepare_prompt(
         text=text,
         ids=ids,
         media=expanded.media,
-        places=places,
+        placeholder_ranges=ranges,
         message_starts=starts,
         warnings=conversation.media.warnings,
         grammar=grammar,

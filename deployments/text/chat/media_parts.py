@@ -8,7 +8,7 @@ from deployments.media.prompt_media import PromptMedia
 from deployments.media_rules import MediaKind, MediaRules
 from deployments.text.chat.messages import Message
 from deployments.wire import ModelCard, Refused
-from kv.content import Medium as MediumPlace
+from kv.content import PlaceholderRange
 
 PARAM = "messages"
 SPOKEN = ("system", "developer", "user", "assistant")  # roles whose messages may have parts
@@ -90,13 +90,13 @@ def _reads_texts(render: Render) -> bool:
         return False
 
 
-def placed_ids(
+def ids_with_placeholders(
     expanded: ExpandedText, encode: Callable[[str], Sequence[int]], card: ModelCard, param: str
-) -> tuple[Sequence[int], tuple[MediumPlace, ...]]:
+) -> tuple[Sequence[int], tuple[PlaceholderRange, ...]]:
     """The ids of a prompt with its media. More than the context has are only good to count. Raises
     Refused.
     """
     ids = encode(expanded.text)
     if len(ids) + expanded.n_more >= card.context_length:
         return bytes(len(ids) + expanded.n_more), ()
-    return expanded.place(ids, param)
+    return expanded.insert_placeholders(ids, param)

@@ -96,5 +96,5 @@ def without_system_message(messages: Sequence[Message]) -> list[Message]:
     system, *rest = messages
     if not rest or rest[0]["role"] != "user":
         return [{**system, "role": "user"}, *rest]
-    question, *rest = rest
-    return [{**question, "content": f"{system['content']}\n\n{question['content']}"}, *rest]
+    first, *rest = rest
+    return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]

@@ -8,7 +8,7 @@ from deployments.media.medium import Medium
 from deployments.text.dialects.dialect import Dialect, ReplyContext
 from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.wire import ThinkingBudget
-from kv.content import Medium as MediumPlace
+from kv.content import PlaceholderRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Prompt:
     thinking: ThinkingBudget | None = None
     message_starts: tuple[int, ...] = ()
     media: tuple[Medium, ...] = ()
-    places: tuple[MediumPlace, ...] = ()
+    placeholder_ranges: tuple[PlaceholderRange, ...] = ()
     warnings: tuple[str, ...] = ()
     thinks: bool = False
 

@@ -17,7 +17,7 @@ from deployments.text.grammar.quoted_regex import NotQuotable
 from deployments.text.grammar.reader import (
     GrammarTokens,
     NoReaderError,
-    UnreadableError,
+    UnreadableGrammarError,
     check_followed,
     lark_of_gbnf,
     lark_of_regex,
@@ -93,7 +93,7 @@ def expressible_schema(schema: object, param: str) -> Mapping[str, object]:
         raise _refused(f"no grammar can express it: {left_out[0]}"[:MAX_MESSAGE_CHARACTERS], param)
     if left_out:
         told = "; ".join(left_out).encode("unicode_escape").decode()
-        log.warning("%s: no grammar holds an answer to these parts: %s", param, told[:MAX_TOLD])
+        log.warning("%s: no grammar can express these parts: %s", param, told[:MAX_TOLD])
     return part
 
 
@@ -270,7 +270,7 @@ def _check_size(text: str, param: str) -> None:
 def _refusing(param: str) -> Iterator[None]:
     try:
         yield
-    except UnreadableError as failure:
+    except UnreadableGrammarError as failure:
         raise _refused(str(failure), param) from failure
     except NoReaderError as failure:
         message = "structured output requires llguidance, which this server does not have"

@@ -49,7 +49,7 @@ def quoted_lark(lark: str) -> str:
     """Raises NotQuotable."""
     tokens = list(TOKENS.finditer(lark))
     can_be_terminal = not _recurs(tokens) and not any(token["ignore"] for token in tokens)
-    return "".join(_Rewriter(tokens, can_be_terminal).rewritten())
+    return "".join(_LarkRewriter(tokens, can_be_terminal).rewritten())
 
 
 def _recurs(tokens: Sequence[re.Match[str]]) -> bool:
@@ -71,7 +71,7 @@ def _recurs(tokens: Sequence[re.Match[str]]) -> bool:
 
 
 @dataclass(slots=True)
-class _Rewriter:
+class _LarkRewriter:
     tokens: Sequence[re.Match[str]]
     is_terminal: bool
 

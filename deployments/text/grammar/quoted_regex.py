@@ -39,10 +39,10 @@ def quoted_regex(
 
     Without `with_escapes` no class has a character that must be escaped.
     """
-    return "".join(_Rewriter(dot_all, ignores_case, with_escapes).rewritten(body))
+    return "".join(_RegexRewriter(dot_all, ignores_case, with_escapes).rewritten(body))
 
 
-class _Rewriter:
+class _RegexRewriter:
     def __init__(self, dot_all: bool, ignores_case: bool, with_escapes: bool) -> None:
         self._dot_all = [dot_all]  # one a group that is open
         self._ignores_case = ignores_case
@@ -93,10 +93,10 @@ class _Rewriter:
 
     def _class(self, written: str) -> str:
         """The class, without what must be escaped, or an escape."""
-        held = [character for character in MUST_ESCAPE if _has(written, character)]
-        if not held:
+        special = [character for character in MUST_ESCAPE if _has(written, character)]
+        if not special:
             return written
-        short = [character for character in SHORT if character in held]
+        short = [character for character in SHORT if character in special]
         escapes = self._escapes(short if self._with_escapes or len(short) == 1 else [])
         plain = f"[{written}&&{PLAIN}]"
         return f"(?:{plain}|{escapes})" if escapes else plain

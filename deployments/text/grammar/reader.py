@@ -15,8 +15,8 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from typing import Any, BinaryIO
 
-from deployments.sandbox.places import Places
 from deployments.sandbox.process import Exchange, JobProcess, ProcessDiedError
+from deployments.sandbox.process_pool import ProcessPool
 from deployments.text.grammar.matcher import FAILED
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ LATE = "it takes too long to compile, or to follow"
 Told = dict[str, Any]
 
 
-class UnreadableError(Exception):
+class UnreadableGrammarError(Exception):
     """The grammar can't be used; the message says why."""
 
 
@@ -79,12 +79,12 @@ class _Remembered:
                 self._n_bytes -= gone
 
 
-places = Places(WORKER, TIMEOUT_S)
+process_pool = ProcessPool(WORKER, TIMEOUT_S)
 _remembered = _Remembered()
 
 
 def lark_of_gbnf(gbnf: str) -> str:
-    """Raises UnreadableError and NoReaderError, as all of these do."""
+    """Raises UnreadableGrammarError and NoReaderError, as all of these do."""
     return _lark({"kind": "gbnf"}, gbnf)
 
 
@@ -100,19 +100,19 @@ def validated(grammar: str) -> tuple[bool, Sequence[str]]:
 
 
 def check_followed(grammar: str, tokens: GrammarTokens) -> None:
-    """Raises UnreadableError also for one that can't be followed with these tokens."""
+    """Raises UnreadableGrammarError also for one that can't be followed with these tokens."""
     job = {"kind": "walk", "tokens": tokens.key, "vocab_size": tokens.vocab_size}
     told = _asked({**job, "eos": tokens.eos}, grammar, tokens.tokenizer_json)
     if "unfollowed" in told:  # an engine has no grammars for this model, and says so
         log.warning("a grammar is not tried with a model's tokens: %s", told["unfollowed"])
     if told["error"]:
-        raise UnreadableError(told["error"])
+        raise UnreadableGrammarError(told["error"])
 
 
 def _lark(job: Told, text: str) -> str:
     told = _asked(job, text)
     if "refused" in told:
-        raise UnreadableError(told["refused"])
+        raise UnreadableGrammarError(told["refused"])
     lark: str = told["lark"]
     return lark
 
@@ -124,29 +124,32 @@ def _asked(job: Told, text: str, tokenizer_json: str | None = None) -> Told:
     try:
         key = blake2b(text.encode(), key=blake2b(asked).digest(), digest_size=16).digest()
     except UnicodeEncodeError as failure:
-        raise UnreadableError(str(failure)) from failure
+        raise UnreadableGrammarError(str(failure)) from failure
     told = _remembered.get(key) or _tried(key, partial(_exchanged, job, text, tokenizer_json))
     if "unreadable" in told:
-        raise UnreadableError(told["unreadable"])
+        raise UnreadableGrammarError(told["unreadable"])
     return told
 
 
 def _tried(key: bytes, exchange: Exchange[Told]) -> Told:
     """The answer, which is remembered under the key."""
-    with places.process() as process:
+    with process_pool.process() as process:
         told = _run(process, exchange)
     _remembered.add(key, told)
     return told
 
 
 def _run(process: JobProcess, exchange: Exchange[Told]) -> Told:
-    """Raises UnreadableError for what may be no fault of the grammar: the machine may be busy."""
+    """Raises UnreadableGrammarError.
+
+    It may be no fault of the grammar: the machine may be busy.
+    """
     for _ in range(N_TRIES):
         try:
             told = process.run(exchange)
         except ProcessDiedError as death:
             if death.is_late:
-                raise UnreadableError(LATE) from death
+                raise UnreadableGrammarError(LATE) from death
             if death.is_spent:
                 return {"unreadable": LATE}
         else:

@@ -289,12 +289,12 @@ class TokenizerCache:
         self._lock = threading.Lock()
         self._built: OrderedDict[Key, Future[TextTokenizer]] = OrderedDict()  # or being built
 
-    def holds(self, card: ModelCard) -> bool:
+    def is_built(self, card: ModelCard) -> bool:
         building = self._built.get(_key(card))
         return building is not None and building.done()
 
     def get(self, card: ModelCard) -> TextTokenizer:
-        """Takes up to seconds for a tokenizer that is not held; call it off the event loop then.
+        """Takes up to seconds for a tokenizer that is not built; call it off the event loop then.
 
         Callers of other tokenizers do not wait for it.
         """
@@ -317,10 +317,10 @@ class TokenizerCache:
 
     def _make_room(self) -> None:
         """The last used one always stays."""
-        held = sum(len(tokenizer_json) for tokenizer_json, *_ in self._built)
-        while held > self._capacity and len(self._built) > 1:
+        n_characters = sum(len(tokenizer_json) for tokenizer_json, *_ in self._built)
+        while n_characters > self._capacity and len(self._built) > 1:
             (tokenizer_json, *_), _ = self._built.popitem(last=False)
-            held -= len(tokenizer_json)
+            n_characters -= len(tokenizer_json)
 
 
 def _key(card: ModelCard) -> Key:

@@ -53,7 +53,7 @@ class Guard:
         """
 
         async def guarded(request: Request) -> ASGIApp:
-            self._check_sender(request)
+            self._check_caller(request)
             client = self._client(request)
             if writes:
                 self._writes.take(client)
@@ -83,7 +83,7 @@ class Guard:
         finally:
             stop_waiting()
 
-    def _check_sender(self, request: Request) -> None:
+    def _check_caller(self, request: Request) -> None:
         check_origin(request, WHAT)
         if not self._settings.api_keys:  # a page under a rebound name has no key
             check_host(request, self._settings.hosts, WHAT)

@@ -12,14 +12,14 @@ from deployments.text.reply import Reply, ReplyCall, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
 from deployments.wire import GenerationRequest, ModelCard, SamplingParams
-from serve_app.demo.evaluation.scoring import Answered
+from serve_app.demo.evaluation.scoring import AnsweredCase
 from serve_app.demo.training.corpus import Case
 
 MAX_TOKENS = 300
 AT_ONCE = 16  # requests to a server
 
 
-def in_process(path: str, cases: Sequence[Case]) -> Iterator[Answered]:
+def in_process(path: str, cases: Sequence[Case]) -> Iterator[AnsweredCase]:
     """Yields the replies in the order in which they are done."""
     with InferenceEngine(path) as engine:
         tokenizer = TextTokenizer(engine.card)
@@ -31,7 +31,7 @@ def in_process(path: str, cases: Sequence[Case]) -> Iterator[Answered]:
                 raise RuntimeError(event.error.message)
             produced[at] += event.token_ids
             if event.finish_reason is not None:
-                yield Answered(cases[at], _read(prompts[at], tokenizer.decode(produced[at])))
+                yield AnsweredCase(cases[at], _read(prompts[at], tokenizer.decode(produced[at])))
 
 
 def _request(at: int, prompt: ChatPrompt) -> GenerationRequest:
@@ -63,7 +63,7 @@ def _read(prompt: ChatPrompt, text: str) -> Reply:
     return fold_reply([*parser.push(text), *parser.finish()])
 
 
-def over_http(url: str, model: str, key: str, cases: Sequence[Case]) -> Iterator[Answered]:
+def over_http(url: str, model: str, key: str, cases: Sequence[Case]) -> Iterator[AnsweredCase]:
     # Only who asks a server needs the SDK.
     from openai import OpenAI
 
@@ -73,7 +73,7 @@ def over_http(url: str, model: str, key: str, cases: Sequence[Case]) -> Iterator
     ):
         replies = pool.map(lambda case: _asked(client, model, case), cases)
         for case, reply in zip(cases, replies, strict=True):
-            yield Answered(case, reply)
+            yield AnsweredCase(case, reply)
 
 
 def _asked(client: Any, model: str, case: Case) -> Reply:

@@ -14,7 +14,13 @@ from rich.progress import track
 from rich.table import Table
 
 from serve_app.demo.evaluation.answering import in_process, over_http
-from serve_app.demo.evaluation.scoring import Answered, Score, expected_calls, made_calls, scores
+from serve_app.demo.evaluation.scoring import (
+    AnsweredCase,
+    SkillScore,
+    expected_calls,
+    made_calls,
+    scores,
+)
 from serve_app.demo.model_files import MODEL
 from serve_app.demo.training.corpus import Case, cases
 from serve_app.demo.training.corpus.skills import EVALUATED
@@ -42,7 +48,7 @@ def all_cases(a_skill: int, skills: Sequence[str] = ()) -> list[Case]:
     return [replace(case, strict=bool(case.tools)) for case in drawn] + lax
 
 
-def table(results: Sequence[Score]) -> Table:
+def table(results: Sequence[SkillScore]) -> Table:
     shown = Table(title="Held-out cases")
     for heading in ("skill", "right", "of", "score", "goal"):
         shown.add_column(heading, justify="left" if heading == "skill" else "right")
@@ -53,7 +59,7 @@ def table(results: Sequence[Score]) -> Table:
     return shown
 
 
-def show_wrong(console: Console, answered: Sequence[Answered], count: int) -> None:
+def show_wrong(console: Console, answered: Sequence[AnsweredCase], count: int) -> None:
     seen: dict[str, int] = {}
     for each in answered:
         skill = each.case.skill
@@ -85,7 +91,7 @@ def main() -> None:
     args = arguments()
     console = Console()
     asked = all_cases(args.cases, args.skill)
-    replies: Iterator[Answered] = (
+    replies: Iterator[AnsweredCase] = (
         over_http(args.url, args.name, args.key, asked)
         if args.url
         else in_process(str(args.model), asked)

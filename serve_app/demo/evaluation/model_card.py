@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from serve_app.demo.evaluation.scoring import Score
+from serve_app.demo.evaluation.scoring import SkillScore
 from serve_app.demo.model_files import MODEL
 from serve_app.demo.training.network import DEMO
 from serve_app.demo.training.train import CHOSEN, GROWN, HALF
@@ -80,7 +80,7 @@ By `python -m serve_app.demo.evaluation.converse`, greedy, unedited.
 
 def write_card(
     folder: Path,
-    scores: Sequence[Score],
+    scores: Sequence[SkillScore],
     talks: Sequence[Sequence[dict[str, str]]],
     note: str = "",
 ) -> None:
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--talks", type=Path, required=True, help="of converse --out")
     parser.add_argument("--note", default="", help="what else there is to say of the training")
     args = parser.parse_args()
-    scores = [Score(**each) for each in json.loads(args.scores.read_text(encoding="utf-8"))]
+    scores = [SkillScore(**each) for each in json.loads(args.scores.read_text(encoding="utf-8"))]
     write_card(args.model, scores, json.loads(args.talks.read_text(encoding="utf-8")), args.note)
 
 

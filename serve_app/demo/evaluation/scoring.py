@@ -14,7 +14,7 @@ SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredCase:
     case: Case
     reply: Reply
 
@@ -31,7 +31,7 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Score:
+class SkillScore:
     skill: str
     right: int
     total: int
@@ -81,7 +81,7 @@ def has(text: str, words: str) -> bool:
     return re.search(found, " ".join(text.casefold().split())) is not None
 
 
-def scores(answered: Iterable[Answered]) -> list[Score]:
+def scores(answered: Iterable[AnsweredCase]) -> list[SkillScore]:
     """One a skill, in the order in which they come, and one for the decisions whether to call."""
     right: Counter[str] = Counter()
     total: Counter[str] = Counter()
@@ -92,4 +92,4 @@ def scores(answered: Iterable[Answered]) -> list[Score]:
         for skill, good in asked:
             total[skill] += 1
             right[skill] += good
-    return [Score(skill, right[skill], count) for skill, count in total.items()]
+    return [SkillScore(skill, right[skill], count) for skill, count in total.items()]

@@ -18,9 +18,9 @@ from transformers import LlavaForConditionalGeneration, LlavaProcessor
 from transformers.utils.logging import disable_progress_bar
 
 from deployments.text.reply import Reply
-from serve_app.demo.evaluation.scoring import Score, fits
+from serve_app.demo.evaluation.scoring import SkillScore, fits
 from serve_app.demo.model_files import VISION, load_vision
-from serve_app.demo.training.vision.corpus import EVALUATED, Case, cases
+from serve_app.demo.training.vision.corpus import EVALUATED, VisionCase, cases
 
 CASES_A_KIND = 200
 AT_ONCE = 25
@@ -36,8 +36,8 @@ GOALS = {
 
 
 @dataclass(frozen=True)
-class Seen:
-    case: Case
+class AnsweredVisionCase:
+    case: VisionCase
     text: str
 
     @property
@@ -46,8 +46,8 @@ class Seen:
 
 
 def answers(
-    model: LlavaForConditionalGeneration, processor: LlavaProcessor, asked: Sequence[Case]
-) -> list[Seen]:
+    model: LlavaForConditionalGeneration, processor: LlavaProcessor, asked: Sequence[VisionCase]
+) -> list[AnsweredVisionCase]:
     """Greedy, all at once."""
     content = [[{"type": "image"}, {"type": "text", "text": case.question}] for case in asked]
     prompts = processor.apply_chat_template(
@@ -67,10 +67,10 @@ def answers(
         ids = model.generate(**inputs, max_new_tokens=MAX_TOKENS, **greedy)
     new = ids[:, inputs["input_ids"].shape[1] :]
     texts = processor.tokenizer.batch_decode(new, skip_special_tokens=True)
-    return [Seen(case, text.strip()) for case, text in zip(asked, texts, strict=True)]
+    return [AnsweredVisionCase(case, text.strip()) for case, text in zip(asked, texts, strict=True)]
 
 
-def all_answers(folder: Path, a_kind: int) -> Iterator[Seen]:
+def all_answers(folder: Path, a_kind: int) -> Iterator[AnsweredVisionCase]:
     model, processor = load_vision(folder)
     asked = [case for kind in EVALUATED for case in islice(cases(kind), a_kind)]
     groups = [asked[at : at + AT_ONCE] for at in range(0, len(asked), AT_ONCE)]
@@ -78,14 +78,14 @@ def all_answers(folder: Path, a_kind: int) -> Iterator[Seen]:
         yield from answers(model, processor, group)
 
 
-def scores(found: Sequence[Seen]) -> list[Score]:
+def scores(found: Sequence[AnsweredVisionCase]) -> list[SkillScore]:
     by_kind = {
         kind: [each.is_right for each in found if each.case.kind == kind] for kind in EVALUATED
     }
-    return [Score(kind, sum(right), len(right)) for kind, right in by_kind.items()]
+    return [SkillScore(kind, sum(right), len(right)) for kind, right in by_kind.items()]
 
 
-def table(results: Sequence[Score]) -> Table:
+def table(results: Sequence[SkillScore]) -> Table:
     shown = Table(title="Held-out pictures")
     for heading in ("kind", "right", "of", "score", "goal"):
         shown.add_column(heading, justify="left" if heading == "kind" else "right")

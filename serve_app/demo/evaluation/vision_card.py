@@ -11,8 +11,8 @@ from pathlib import Path
 
 from transformers.utils.logging import disable_progress_bar
 
-from serve_app.demo.evaluation.scoring import Score
-from serve_app.demo.evaluation.vision import Seen, answers
+from serve_app.demo.evaluation.scoring import SkillScore
+from serve_app.demo.evaluation.vision import AnsweredVisionCase, answers
 from serve_app.demo.model_files import VISION, load_vision
 from serve_app.demo.training.vision.corpus import EVALUATED, cases
 from serve_app.demo.training.vision.network import LANGUAGE, TOWER
@@ -76,7 +76,9 @@ Held-out ones, one of each kind, greedy answers, unedited.
 """
 
 
-def write_card(folder: Path, scores: Sequence[Score], examples: Sequence[Seen]) -> None:
+def write_card(
+    folder: Path, scores: Sequence[SkillScore], examples: Sequence[AnsweredVisionCase]
+) -> None:
     """The README.md of the model's folder, and the pictures that it shows."""
     made = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     at = ", ".join(f"{step:,}" for step in made["resumed"])
@@ -94,7 +96,7 @@ def write_card(folder: Path, scores: Sequence[Score], examples: Sequence[Seen]) 
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def _example(folder: Path, at: int, example: Seen) -> str:
+def _example(folder: Path, at: int, example: AnsweredVisionCase) -> str:
     name = f"example_{at}.png"
     example.case.picture().save(folder / name, optimize=True)
     mark = "" if example.is_right else f" (wrong: {example.case.answer})"
@@ -109,7 +111,7 @@ def main() -> None:
     disable_progress_bar()
     asked = [case for kind in EVALUATED for case in islice(cases(kind, EXAMPLE_SEED), 1)]
     examples = answers(*load_vision(args.model), asked)
-    scores = [Score(**each) for each in json.loads(args.scores.read_text(encoding="utf-8"))]
+    scores = [SkillScore(**each) for each in json.loads(args.scores.read_text(encoding="utf-8"))]
     write_card(args.model, scores, examples)
 
 

@@ -25,7 +25,7 @@ Row = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True)
-class Batch:
+class ChatBatch:
     ids: Tensor  # [rows, tokens]
     targets: Tensor  # [rows, tokens], IGNORED where the loss does not look
     tokens: int  # without padding
@@ -39,7 +39,7 @@ def steps(
     tokens_a_batch: int,
     batches: int,
     shares: Mapping[str, float] = EARLY,
-) -> Iterator[list[Batch]]:
+) -> Iterator[list[ChatBatch]]:
     """Endless steps from number `start` on, each of `batches` batches, padding included.
 
     `shares` say of which skills.
@@ -85,7 +85,7 @@ def _width(row: Row) -> int:
     return -(-len(row[0]) // 8) * 8
 
 
-def batch_of(rows: list[Row]) -> Batch:
+def batch_of(rows: list[Row]) -> ChatBatch:
     width = max(map(_width, rows))
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     targets = torch.full((len(rows), width), IGNORED)
@@ -94,4 +94,4 @@ def batch_of(rows: list[Row]) -> Batch:
         following = [i if m else IGNORED for i, m in zip(row[1:], mask[1:], strict=True)]
         targets[at, : len(following)] = torch.tensor(following)
     counted = int((targets != IGNORED).sum())
-    return Batch(ids, targets, sum(len(row) for row, _ in rows), counted)
+    return ChatBatch(ids, targets, sum(len(row) for row, _ in rows), counted)

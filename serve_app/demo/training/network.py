@@ -26,7 +26,7 @@ THETA = 1e6
 
 
 @dataclass(frozen=True)
-class Shape:
+class NetworkShape:
     hidden: int
     layers: int
     heads: int
@@ -43,9 +43,13 @@ class Shape:
 
 
 # 5.8 M parameters
-DEMO = Shape(hidden=256, layers=6, heads=4, kv_heads=2, head_dim=64, inner=768, first_layers=2)
+DEMO = NetworkShape(
+    hidden=256, layers=6, heads=4, kv_heads=2, head_dim=64, inner=768, first_layers=2
+)
 # 1.0 M parameters
-DRAFT = Shape(hidden=128, layers=3, heads=4, kv_heads=2, head_dim=32, inner=320, first_layers=3)
+DRAFT = NetworkShape(
+    hidden=128, layers=3, heads=4, kv_heads=2, head_dim=32, inner=320, first_layers=3
+)
 
 
 class Network(nn.Module):
@@ -55,7 +59,7 @@ class Network(nn.Module):
     them until `grow` wakes them as copies of the ones below.
     """
 
-    def __init__(self, shape: Shape, seed: int) -> None:
+    def __init__(self, shape: NetworkShape, seed: int) -> None:
         super().__init__()
         self.shape = shape
         made = torch.Generator().manual_seed(seed)
@@ -188,7 +192,7 @@ def _angles(ids: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return light(angles.cos()), light(angles.sin())
 
 
-def config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+def config(shape: NetworkShape, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
 from serve_app.demo.model_files import MODEL
-from serve_app.demo.training.batches import Batch, steps
+from serve_app.demo.training.batches import ChatBatch, steps
 from serve_app.demo.training.copy_heads import prime
 from serve_app.demo.training.corpus import talks
 from serve_app.demo.training.corpus.skills import EARLY, LATE
@@ -29,7 +29,7 @@ from serve_app.demo.training.network import (
     DEMO,
     DRAFT,
     Network,
-    Shape,
+    NetworkShape,
     answer_loss,
     export,
     precision,
@@ -59,7 +59,7 @@ RECENT = 100  # steps the shown loss is a mean of
 
 
 @dataclass
-class State:
+class TrainingState:
     network: Network
     tokenizer: PreTrainedTokenizerFast
     optimizers: list[torch.optim.Optimizer]
@@ -76,7 +76,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Record:
+class TrainingRecord:
     """A record of what the weights were made of, which stands beside them."""
 
     commit: str
@@ -115,14 +115,16 @@ def optimizers_of(network: Network) -> list[torch.optim.Optimizer]:
 PEAKS = (MATRIX_RATE, OTHER_RATE)
 
 
-def begin(shape: Shape, seed: int, tokenizer: PreTrainedTokenizerFast, device: str) -> State:
+def begin(
+    shape: NetworkShape, seed: int, tokenizer: PreTrainedTokenizerFast, device: str
+) -> TrainingState:
     network = Network(shape, seed)
     prime(network, seed)
     network = network.to(device)
-    return State(network, tokenizer, optimizers_of(network))
+    return TrainingState(network, tokenizer, optimizers_of(network))
 
 
-def resume(state: State, out: Path) -> None:
+def resume(state: TrainingState, out: Path) -> None:
     saved: dict[str, Any] = torch.load(_checkpoint(out), weights_only=True)
     state.network.load_state_dict(saved["network"])
     state.network.used = saved["used"]
@@ -133,7 +135,7 @@ def resume(state: State, out: Path) -> None:
     state.resumed = [*saved["resumed"], state.step]
 
 
-def checkpoint(state: State, out: Path) -> None:
+def checkpoint(state: TrainingState, out: Path) -> None:
     export(state.network, state.tokenizer, out)
     saved = {
         "network": state.network.state_dict(),
@@ -155,7 +157,10 @@ def _checkpoint(out: Path) -> Path:
 
 
 def advance(
-    state: State, batches: list[Batch], rate: float, workers: ThreadPoolExecutor | None = None
+    state: TrainingState,
+    batches: list[ChatBatch],
+    rate: float,
+    workers: ThreadPoolExecutor | None = None,
 ) -> None:
     """One step on the mean loss over all targets of its batches.
 
@@ -163,10 +168,12 @@ def advance(
     """
     counted = sum(batch.counted for batch in batches)
 
-    def of(batch: Batch) -> tuple[Tensor, Sequence[Tensor]]:
+    def loss_and_gradients(batch: ChatBatch) -> tuple[Tensor, Sequence[Tensor]]:
         return _gradients(state.network, batch, counted)
 
-    losses, gradients = zip(*(workers.map if workers else map)(of, batches), strict=True)
+    losses, gradients = zip(
+        *(workers.map if workers else map)(loss_and_gradients, batches), strict=True
+    )
     for parameter, parts in zip(state.network.learned(), zip(*gradients, strict=True), strict=True):
         parameter.grad = sum(parts[1:], start=parts[0])
     torch.nn.utils.clip_grad_norm_(state.network.parameters(), 1.0)
@@ -180,13 +187,13 @@ def advance(
     state.losses.append(float(sum(losses)))
 
 
-def _gradients(network: Network, batch: Batch, counted: int) -> tuple[Tensor, Sequence[Tensor]]:
+def _gradients(network: Network, batch: ChatBatch, counted: int) -> tuple[Tensor, Sequence[Tensor]]:
     device = network.embed.device
     loss = answer_loss(network, batch.ids.to(device), batch.targets.to(device)) / counted
     return loss.detach(), torch.autograd.grad(loss, network.learned())
 
 
-def grow(state: State, seed: int) -> None:
+def grow(state: TrainingState, seed: int) -> None:
     """Uses all layers from now on."""
     some = [
         chat
@@ -198,7 +205,7 @@ def grow(state: State, seed: int) -> None:
     install(state.network, texts, begun, *end)
 
 
-def train(state: State, length: Length, seed: int, out: Path, threads: int) -> None:
+def train(state: TrainingState, length: Length, seed: int, out: Path, threads: int) -> None:
     reading: tuple[int, Mapping[str, float]] = 0, {}
     console = Console(stderr=True)
     # A batch a thread: most operations are too small to be worth parting among threads.
@@ -224,15 +231,15 @@ def train(state: State, length: Length, seed: int, out: Path, threads: int) -> N
                 console.log(f"step {state.step:,}: loss {state.loss:.4f}")
 
 
-def _show(progress: Progress, bar: TaskID, state: State, length: Length) -> None:
+def _show(progress: Progress, bar: TaskID, state: TrainingState, length: Length) -> None:
     speed = f"{state.tokens / state.seconds:,.0f} tokens/s"
     shown = f"step {state.step:,}  loss {state.loss:.4f}"
     progress.update(bar, completed=length.share(state.step, state.seconds), loss=shown, speed=speed)
 
 
-def finish(state: State, seed: int, out: Path, commit: str) -> None:
+def finish(state: TrainingState, seed: int, out: Path, commit: str) -> None:
     export(state.network, state.tokenizer, out)
-    record = Record(
+    record = TrainingRecord(
         commit=commit,
         seed=seed,
         steps=state.step,

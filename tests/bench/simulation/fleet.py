@@ -81,7 +81,7 @@ class Replica:
         self.name = name
         self.pool = PagePool(n_pages)
         self.work = 0.0
-        self.coming: Counter[bytes] = Counter()  # prompt pages of all jobs here
+        self.in_flight: Counter[bytes] = Counter()  # prompt pages of all jobs here
         self.jobs: dict[Job, None] = {}
         self._clock = clock
         self._waiting: deque[Job] = deque()
@@ -95,7 +95,7 @@ class Replica:
 
     def submit(self, job: Job) -> None:
         self.jobs[job] = None
-        self.coming.update(job.turn.prompt)
+        self.in_flight.update(job.turn.prompt)
         self._waiting.append(job)
         if not self._repeats:
             self._begin()
@@ -105,7 +105,7 @@ class Replica:
     def overlap(self, prompt: tuple[bytes, ...]) -> int:
         """Leading pages that are here, or will be when a job sent now is admitted."""
         for n, page_hash in enumerate(prompt):
-            if page_hash not in self.coming and self.pool.prefix_cache.lookup(page_hash) is None:
+            if page_hash not in self.in_flight and self.pool.prefix_cache.lookup(page_hash) is None:
                 return n
         return len(prompt)
 
@@ -172,15 +172,15 @@ class Replica:
             job.cached += 1
 
     def _chunks(self, budget: int) -> list[tuple[Job, int]]:
-        chunks, coming = [], set[bytes]()
+        chunks, in_flight = [], set[bytes]()
         for job in self._running:
             at = job.computed // PAGE_SIZE
             n = min(job.left, budget)
-            if not n or not coming.isdisjoint(job.turn.prompt[at : at + 1]):
+            if not n or not in_flight.isdisjoint(job.turn.prompt[at : at + 1]):
                 continue
             chunks.append((job, n))
             budget -= n
-            coming.update(job.turn.prompt[at : (job.computed + n) // PAGE_SIZE])
+            in_flight.update(job.turn.prompt[at : (job.computed + n) // PAGE_SIZE])
         return chunks
 
     def _end(self, step: int) -> None:
@@ -215,8 +215,8 @@ class Replica:
         self.pool.free(job.pages)
         del self.jobs[job]
         for page_hash in job.turn.prompt:
-            self.coming[page_hash] -= 1
-            if not self.coming[page_hash]:
-                del self.coming[page_hash]
+            self.in_flight[page_hash] -= 1
+            if not self.in_flight[page_hash]:
+                del self.in_flight[page_hash]
         self._last_busy = self._clock.now
         job.done(job)

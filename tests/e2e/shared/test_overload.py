@@ -15,7 +15,7 @@ def test_what_is_too_much_is_refused_and_what_is_accepted_finishes(server: Serve
         return await client.post(f"{server.url}/v1/completions", json=body, timeout=120)
 
     async def run(client: httpx.AsyncClient, begun: asyncio.Semaphore) -> str:
-        """The last line of a stream that has a place from its first line on."""
+        """The last line of a stream that has a slot from its first line on."""
         body = {"model": "narrow", "prompt": "x", "max_tokens": 2000, "ignore_eos": True}
         url, lines = f"{server.url}/v1/completions", list[str]()
         streamed = client.stream("POST", url, json={**body, "stream": True}, timeout=120)

@@ -30,7 +30,7 @@ CATS = "A cat sits on the windowsill and watches the birds."
 KITTEN = "The kitten looks at sparrows through the glass."
 BONDS = "Central banks raised interest rates again this quarter."
 SENTENCES = [CATS, KITTEN, BONDS, "", "Ünïcödé 日本語 🙂", "word " * 200]
-OTHERS = [f"{place} of many sentences, " + "and on " * (place % 17) for place in range(64)]
+OTHERS = [f"{index} of many sentences, " + "and on " * (index % 17) for index in range(64)]
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ def test_packed_is_plain(slots: list[int], new_len: list[int]) -> None:
     for target in (packed, plain):
         target.clear(5)
     x, out = torch.randn(sum(new_len), N_IN).bfloat16(), torch.randn(sum(new_len), sum(N_OUTS))
-    rows = AdapterRows.of(step_with_adapters(slots, new_len), N_SLOTS, torch.device("cpu"))
+    rows = AdapterRows.from_step(step_with_adapters(slots, new_len), N_SLOTS, torch.device("cpu"))
     expected, found = out.clone(), out.bfloat16()
     plain.add_(expected, x.float(), rows)
     packed.add_(found, x, rows)

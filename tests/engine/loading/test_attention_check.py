@@ -76,7 +76,7 @@ def attend(**arguments: Any) -> int | None:
         1, 1, masks.sliding_window_causal_mask_function(8), torch.device("cpu")
     )
     module, heads = Layer(), torch.zeros(1, 2, 1, 8)
-    with current_step(module).of(Attention(tiny_model())):
+    with current_step(module).running(Attention(tiny_model())):
         attention_check._checked_attention(module, heads, heads, heads, mask, **arguments)
     return found[0]
 

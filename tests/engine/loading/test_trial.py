@@ -93,4 +93,7 @@ def test_states_that_modules_hold_themselves_are_those_of_each_row() -> None:
     assert cache_shape(model, roomy(context_length=64)).has_states
     how = by_rows(model)
     assert how is not None
-    assert [attribute for _, attribute in how.held] == ["conv1d_state", "recurrent_states"] * 2
+    assert [attribute for _, attribute in how.module_states] == [
+        "conv1d_state",
+        "recurrent_states",
+    ] * 2

@@ -49,8 +49,8 @@ class Seeing:
     def ids(self, text: str, media: Sequence[Medium] = ()) -> tuple[list[int], Content]:
         expanded = expand(self._marked(text), self.rules, media, "messages")
         ids = self.processor.tokenizer(expanded.text, add_special_tokens=False).input_ids
-        placed, places = expanded.place(ids, "messages")
-        return [*placed], Content(media=places)
+        inserted, ranges = expanded.insert_placeholders(ids, "messages")
+        return [*inserted], Content(media=ranges)
 
     def request(
         self,

@@ -1,4 +1,4 @@
-"""Adapters name layers of a model that sees by their place in the whole, and fit all the same."""
+"""Adapters name layers of a model that sees by their path in the whole, and fit all the same."""
 
 import copy
 from dataclasses import replace

@@ -212,8 +212,8 @@ def test_the_largest_medium_that_there_is_has_vectors(name: str) -> None:
         return
     largest = Image.new("RGB", (LARGEST_SIDE, LARGEST_SIDE))
     _, content = one.ids("<image>", [medium(largest)])
-    [placed] = content.media
-    assert 0 < len(vectors) <= placed.end - placed.first
+    [found] = content.media
+    assert 0 < len(vectors) <= found.end - found.first
 
 
 def test_an_image_that_no_step_has_room_for_is_refused_with_the_numbers() -> None:
@@ -243,7 +243,7 @@ def out_of_memory(_: object, inputs: tuple[Tensor, ...]) -> None:
         raise torch.OutOfMemoryError("too many tokens")
 
 
-def test_places_without_files_are_refused() -> None:
+def test_placeholders_without_files_are_refused() -> None:
     one = replace(seeing().request("one", *prompts("llava")[0]), media=())
     with seeing_engine() as running:
         assert running.run(one)[0].error is not None

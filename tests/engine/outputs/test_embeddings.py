@@ -19,7 +19,7 @@ from tests.encoders import (
     ENCODERS,
     hidden_states,
     pooled,
-    texts,
+    random_prompts,
     tiny_embedder,
 )
 from tests.engine.drive import engine, request, roomy
@@ -29,7 +29,7 @@ from tests.models import tiny_model
 
 @pytest.mark.parametrize("architecture", [*ENCODERS, *DECODERS])
 def test_vectors_are_those_of_transformers_alone_and_among_others(architecture: str) -> None:
-    ids, others = texts(1, 40)[0], texts(64, 40, seed=1)
+    ids, others = random_prompts(1, 40)[0], random_prompts(64, 40, seed=1)
     model = tiny_embedder(architecture)
     expected = hidden_states(model, ids)
     whole = [ask(kind, ids, PoolParams(pooling=kind)) for kind in Pooling]
@@ -84,7 +84,7 @@ def test_vectors_of_tokens_are_normalized_where_they_are_the_models_own(
         np.testing.assert_array_equal(unnamed, named)
 
 
-def test_a_text_that_was_preempted_has_the_same_vectors() -> None:
+def test_a_pooling_task_that_was_preempted_has_the_same_vectors() -> None:
     ids = tuple(range(3, 63))
     asked = [ask(kind, ids, PoolParams(pooling=kind)) for kind in (Pooling.MEAN, Pooling.TOKEN)]
     asked = [replace(req, priority=1) for req in asked]
@@ -107,7 +107,7 @@ def test_a_text_that_was_preempted_has_the_same_vectors() -> None:
 
 @pytest.mark.parametrize("architecture", ["bert", "nomic_bert"])
 def test_a_pair_of_texts_has_types(architecture: str) -> None:
-    model, ids = tiny_embedder(architecture), texts(1, 40)[0]
+    model, ids = tiny_embedder(architecture), random_prompts(1, 40)[0]
     expected, single = hidden_states(model, ids, second_at=3), hidden_states(model, ids)
     assert not np.allclose(expected, single)
     asked = ask("pair", ids, second_at=3), ask("single", ids)
@@ -133,7 +133,7 @@ def test_a_model_that_talks_embeds_too_in_the_same_steps() -> None:
             np.testing.assert_allclose(unpack(found), pooled(expected, kind), **EXACT)
 
 
-def test_texts_of_other_salts_share_no_pages() -> None:
+def test_pooling_tasks_of_other_salts_share_no_pages() -> None:
     ids = tuple(range(3, 93))
     with embedder(tiny_embedder("qwen3")) as running:
         for salt in ("a", "b"):
@@ -142,7 +142,7 @@ def test_texts_of_other_salts_share_no_pages() -> None:
             assert last.cached_tokens == 0
 
 
-def test_a_text_that_comes_to_no_numbers_fails_alone() -> None:
+def test_a_pooling_task_that_comes_to_no_numbers_fails_alone() -> None:
     model = tiny_embedder("bert")
     with torch.no_grad():
         model.get_input_embeddings().weight[7] = float("nan")

@@ -9,7 +9,7 @@ import torch
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.model_tasks import answer_as
 from deployments.outputs import Activation, LabelParams, ModelTask, Pooling, PoolParams
-from tests.encoders import label_logits, texts, tiny_classifier, tiny_embedder
+from tests.encoders import label_logits, random_prompts, tiny_classifier, tiny_embedder
 from tests.engine.drive import engine, request, roomy
 from tests.engine.outputs.drive import EXACT, answers, ask, embedder, refusal
 from tests.models import VOCAB, tiny_model
@@ -25,7 +25,7 @@ CLASSIFIERS = (
 @pytest.mark.parametrize("architecture", CLASSIFIERS)
 def test_logits_of_labels_are_those_of_transformers(architecture: str, n_labels: int) -> None:
     model = tiny_classifier(architecture, n_labels)
-    asked = texts(20, 40)
+    asked = random_prompts(20, 40)
     expected = [label_logits(model, ids) for ids in asked]
     task = ModelTask.SCORE if n_labels == 1 else ModelTask.CLASSIFY
     with embedder(model, task=task, limits=roomy(max_batch_tokens=64)) as running:
@@ -38,7 +38,7 @@ def test_logits_of_labels_are_those_of_transformers(architecture: str, n_labels:
 
 def test_a_head_that_reads_the_mean_is_found() -> None:
     model = tiny_classifier("modernbert", 2, classifier_pooling="mean")
-    [ids] = texts(1, 40)
+    [ids] = random_prompts(1, 40)
     expected = label_logits(model, ids)
     with embedder(model, task=ModelTask.CLASSIFY) as running:
         assert running.core.outputs.head_pooling is Pooling.MEAN

@@ -37,20 +37,20 @@ class SummedDecode:
         return self._ranks.all_reduce(logit_indices.float()[:, None] + self._ranks.rank)
 
 
-class HoldingCapture:
+class AllocatingCapture:
     """A stand-in for CUDA's capture.
 
-    It runs a function apart from the other ranks, and holds memory for it.
+    It runs a function apart from the other ranks, and allocates memory for it.
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
-        self._held: list[Tensor] = []
+        self._buffers: list[Tensor] = []
 
     def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
         with self._ranks.apart():
             run()
-        self._held.append(torch.empty(GRAPH_BYTES, dtype=torch.uint8))
+        self._buffers.append(torch.empty(GRAPH_BYTES, dtype=torch.uint8))
         return run
 
 
@@ -59,7 +59,7 @@ def capture_and_replay(ranks: Ranks) -> tuple[int, list[float], float]:
     """How many graphs there are, the logits of two steps by them, and a sum of all ranks that
     follows."""
     static = StaticInputs(Storage(alike(1, 1, 8), N_STORED_PAGES, 4), 6, 48)
-    graphs = StepGraphs(SummedDecode(ranks), static, HoldingCapture(ranks), peers=ranks)
+    graphs = StepGraphs(SummedDecode(ranks), static, AllocatingCapture(ranks), peers=ranks)
     graphs.capture()
     replayed: list[float] = []
     for step in (DECODES, CHUNKS):

@@ -273,9 +273,9 @@ def test_xtc_is_a_function_of_seed_and_position() -> None:
         params = SamplingParams(xtc_probability=0.5, seed=seed)
         return bool(applied(SAMPLERS["xtc"], logits, task_of(params, output=output))[0] == -np.inf)
 
-    places = [(seed, [1] * n) for seed in range(8) for n in range(8)]
-    first = [excludes(*place) for place in places]
-    assert [excludes(*place) for place in reversed(places)] == first[::-1]
+    positions = [(seed, [1] * n) for seed in range(8) for n in range(8)]
+    first = [excludes(*position) for position in positions]
+    assert [excludes(*position) for position in reversed(positions)] == first[::-1]
     assert 10 < sum(first) < 54
 
 

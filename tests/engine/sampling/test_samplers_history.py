@@ -84,11 +84,11 @@ def test_no_penalty_is_too_large_for_a_float(huge: float) -> None:
 def repetition_before(known: Sequence[int], token_id: int, breakers: Sequence[int]) -> int:
     """The most newest tokens that stood before this token once before."""
     longest = -1
-    for place in range(1, len(known)):
-        if known[place] != token_id:
+    for index in range(1, len(known)):
+        if known[index] != token_id:
             continue
         n = 0
-        while n < place and known[place - 1 - n] == known[-1 - n]:
+        while n < index and known[index - 1 - n] == known[-1 - n]:
             if known[-1 - n] in breakers:
                 break
             n += 1

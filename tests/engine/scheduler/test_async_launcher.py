@@ -30,7 +30,7 @@ from tests.engine.drive import (
     request,
     roomy,
 )
-from tests.engine.tasks.test_slow_grammar import CONSTRAINED, FREE, held_masks
+from tests.engine.tasks.test_slow_grammar import CONSTRAINED, FREE, deferred_masks
 from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
 from tests.engine.test_laws_layers import needs_states
 
@@ -152,15 +152,15 @@ def counted(running: Engine) -> list[int]:
 
 
 def test_rows_that_end_leave_the_others_launched_ahead() -> None:
-    held = [
+    constrained = [
         request(f"{n}", IDS, HOT, max_tokens=n, grammar=from_regex("([a-f]{3}-)*", "regex"))
         for n in (5, 20, 40)
     ]
     with engine(limits=AHEAD) as running:
         ahead = counted(running)
-        outcomes = running.run_together(*held)
+        outcomes = running.run_together(*constrained)
     assert [outcome.token_ids for outcome in outcomes] == [
-        undisturbed(req).token_ids for req in held
+        undisturbed(req).token_ids for req in constrained
     ]
     assert len(ahead) >= 36
 
@@ -173,7 +173,7 @@ def test_a_row_that_waits_long_for_its_grammar_stops_nobody(
         alone, free_alone = [running.run(req)[0] for req in (CONSTRAINED, FREE)]
         ahead, records = counted(running), (Record(), Record())
         events = running.core.run([CONSTRAINED, FREE])
-        with held_masks(running):
+        with deferred_masks(running):
             while not records[1].finished:
                 index, event = next(events)
                 records[index].put(event)

@@ -174,8 +174,8 @@ def test_drafts_are_no_prompts_to_the_pace(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_end_among_accepted_tokens_ends_the_sequence() -> None:
-    for place, token_id in enumerate(plain("greedy")[0].token_ids):
-        if place and place % 7 == 0:
+    for index, token_id in enumerate(plain("greedy")[0].token_ids):
+        if index and index % 7 == 0:
             one = replace(repeating("greedy")[0], stop_token_ids=(token_id,))
             expected = plain("greedy")[0].token_ids
             with drafting() as running:

@@ -75,8 +75,8 @@ def test_each_client_is_served_in_the_order_it_came_and_priorities_are_strict(
     assert [task.request.priority for task in rest] == sorted(t.request.priority for t in rest)
     for task in rest:
         served[task.request.client, task.request.priority].append(task.arrival)
-    for places in served.values():
-        assert places == sorted(places)
+    for arrivals in served.values():
+        assert arrivals == sorted(arrivals)
 
 
 priorities = st.integers(-2, 2)
@@ -196,32 +196,32 @@ def test_idle_clients_are_forgotten() -> None:
 
 
 @given(st.integers(1, 200), st.lists(st.sampled_from("aaabc"), max_size=400), st.data())
-def test_no_client_holds_all_places_and_none_of_them_is_lost(
+def test_no_client_has_the_whole_queue_and_nobody_is_lost(
     max_waiting: int, coming: list[str], data: st.DataObject
 ) -> None:
     line, admission = Line(), Admission(max_waiting)
-    held: list[Task] = []
+    admitted: list[Task] = []
     for client in coming:
         task = line.come(client)
-        waiting = Counter(admitted.request.client for admitted in held)
-        free = max_waiting - len(held)
+        waiting = Counter(other.request.client for other in admitted)
+        free = max_waiting - len(admitted)
         if waiting[client] < 8 * free:
             admission.admit(task)
-            held.append(task)
+            admitted.append(task)
         else:
             with pytest.raises(Refused) as refusal:
                 admission.admit(task)
             assert refusal.value.error.kind is ErrorKind.OVERLOADED
             assert ("this client" in str(refusal.value)) == (free > 0)
-        if held and data.draw(st.integers(0, 3)) == 0:
-            gone = held.pop(data.draw(st.integers(0, len(held) - 1)))
+        if admitted and data.draw(st.integers(0, 3)) == 0:
+            gone = admitted.pop(data.draw(st.integers(0, len(admitted) - 1)))
             admission.leave(gone)
             admission.leave(gone)
-        assert len(admission) == len(held) <= max_waiting
+        assert len(admission) == len(admitted) <= max_waiting
 
 
 @pytest.mark.parametrize(("max_waiting", "share"), [(1, 1), (4, 4), (8, 8), (9, 8), (1024, 911)])
-def test_a_client_alone_may_hold_all_of_a_small_queue_and_most_of_a_large_one(
+def test_a_client_alone_may_have_all_of_a_small_queue_and_most_of_a_large_one(
     max_waiting: int, share: int
 ) -> None:
     line, admission = Line(), Admission(max_waiting)
@@ -243,10 +243,10 @@ def test_a_client_with_many_requests_waiting_does_not_delay_another_one() -> Non
     others = [of("b", "b0"), of("c", "c0"), of("b", "b1")]
     with engine(limits=roomy(max_running=2)) as running:
         ended = running.order_of_ends(*flood, *others)
-    places = [ended.index(req.request_id) for req in others]
-    assert places[:2] == sorted(places[:2]), "they came one after the other"
-    assert max(places[:2]) < 5
-    assert places[2] < 8
+    ranks = [ended.index(req.request_id) for req in others]
+    assert ranks[:2] == sorted(ranks[:2]), "they came one after the other"
+    assert max(ranks[:2]) < 5
+    assert ranks[2] < 8
     assert [name for name in ended if name[0] == "a"] == [req.request_id for req in flood]
 
 
@@ -331,7 +331,7 @@ def test_what_another_replica_has_begun_is_let_into_a_full_queue() -> None:
         tasks = await Crowd(running).come(*flood, moved, of("b", "b"))
         running.gate.open()
         outcomes = [(await task).outcome for task in tasks]  # type: ignore[attr-defined]
-        assert outcomes[-1].finish_reason is FinishReason.ERROR  # there is no place at all
+        assert outcomes[-1].finish_reason is FinishReason.ERROR  # there is no slot at all
         assert outcomes[-2].finish_reason is FinishReason.LENGTH
 
     with engine(limits=roomy(max_running=1, max_waiting=4)) as running:

@@ -117,11 +117,11 @@ def test_a_target_for_streams_changes_when_prompts_are_computed_and_nothing_else
         assert running.core.stats().steps > n_steps + 10
 
 
-def test_a_text_for_a_vector_goes_on_beside_a_stream_and_a_long_prompt() -> None:
+def test_a_pooling_task_goes_on_beside_a_stream_and_a_long_prompt() -> None:
     """Though it may have but one token of a step, which is less than a page."""
     stream = request("stream", random_ids(4), max_tokens=100)
     prompt = request("prompt", random_ids(96, seed=1), max_tokens=1)
-    text = ask("text", random_ids(6, seed=2), PoolParams(pooling=Pooling.MEAN))
+    pooling = ask("pooling", random_ids(6, seed=2), PoolParams(pooling=Pooling.MEAN))
     limits = roomy(n_pages=1024, page_size=16, max_running=4, max_batch_tokens=4)
     with engine(limits=limits) as running:
-        assert running.order_of_ends(stream, prompt, text) == ["text", "prompt", "stream"]
+        assert running.order_of_ends(stream, prompt, pooling) == ["pooling", "prompt", "stream"]

@@ -101,39 +101,39 @@ def test_never_more_than_the_budget() -> None:
 
 @settings(deadline=None)
 @given(prices, st.integers(0, 99))
-def test_texts_for_vectors_make_no_step_of_streams_twice_as_long(
+def test_pooling_tasks_make_no_step_of_streams_twice_as_long(
     price: tuple[float, float, float], seed: int
 ) -> None:
     pace, step_s = PrefillPacer(None, LEAST), machine(*price)
     chance = random.Random(seed)
     for i in range(60):
         rows = chance.randint(1, 8)
-        tokens = pace.max_pooled_tokens(rows, BUDGET, has_prompts=False) if i % 2 else 0
+        tokens = pace.max_pooling_tokens(rows, BUDGET, has_prompts=False) if i % 2 else 0
         if tokens > LEAST:
             assert step_s(rows, tokens) <= 2 * step_s(rows, 0)
         pace.observe(rows, tokens, step_s(rows, tokens))
 
 
-def test_texts_for_vectors_have_all_of_a_step_without_streams() -> None:
-    assert PrefillPacer(None, LEAST).max_pooled_tokens(0, BUDGET, has_prompts=False) == BUDGET
+def test_pooling_tasks_have_all_of_a_step_without_streams() -> None:
+    assert PrefillPacer(None, LEAST).max_pooling_tokens(0, BUDGET, has_prompts=False) == BUDGET
 
 
-def test_texts_for_vectors_fill_what_a_dear_first_token_leaves_of_a_step() -> None:
+def test_pooling_tasks_fill_what_a_dear_first_token_leaves_of_a_step() -> None:
     def step_s(tokens: int) -> float:
         return 0.01 + 0.004 * (tokens > 0) + 1e-4 * tokens  # 30 tokens make it 1.7 times as long
 
     pace, given = PrefillPacer(None, LEAST), []
     for _ in range(300):
-        given.append(pace.max_pooled_tokens(2, BUDGET, has_prompts=False))
+        given.append(pace.max_pooling_tokens(2, BUDGET, has_prompts=False))
         pace.observe(2, given[-1], step_s(given[-1]))
     assert max(map(step_s, given)) < 2 * step_s(0)
     assert sum(given[100:]) / len(given[100:]) > 20
 
 
-def test_texts_for_vectors_go_on_beside_prompts_that_never_end() -> None:
+def test_pooling_tasks_go_on_beside_prompts_that_never_end() -> None:
     pace = PrefillPacer(None, LEAST)
     given = []
     for _ in range(300):
-        given.append(pace.max_pooled_tokens(2, BUDGET, has_prompts=True))
+        given.append(pace.max_pooling_tokens(2, BUDGET, has_prompts=True))
         pace.observe(2, 100 + given[-1], 0.05)
     assert min(given) > 0

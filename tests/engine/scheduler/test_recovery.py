@@ -104,16 +104,16 @@ def assert_same(outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> Non
 
 
 @pytest.mark.parametrize("error", [ERROR, NO_MEMORY, NO_MEMORY_ON_CPU, MemoryError()], ids=str)
-@pytest.mark.parametrize("place", range(6))
-def test_only_the_row_that_fails_alone_fails(error: Exception, place: int) -> None:
-    requests = [*GOOD_ONES[:place], BAD_ONE, *GOOD_ONES[place:]]
+@pytest.mark.parametrize("index", range(6))
+def test_only_the_row_that_fails_alone_fails(error: Exception, index: int) -> None:
+    requests = [*GOOD_ONES[:index], BAD_ONE, *GOOD_ONES[index:]]
     with faulty_engine(error) as (running, faults):
         faults.failing = holds_bad
         outcomes = running.run_in_one_batch(*requests)
         stats = running.core.stats()
         running.core.check_health()
     words = "failed on this" if error is ERROR else "out of memory"
-    assert_failed(outcomes.pop(place), words)
+    assert_failed(outcomes.pop(index), words)
     assert_same(outcomes, undisturbed_alone(GOOD_ONES))
     assert 3 <= stats.failed_steps <= 6
     assert 9 <= stats.retried_rows <= 14

@@ -11,9 +11,9 @@ import torch
 from transformers.models.whisper.generation_whisper import _dynamic_time_warping
 
 from deployments.engine.engine import InferenceEngine
-from deployments.engine.forward.hearing import extractor_of
+from deployments.engine.forward.cross_attention import extractor_of
 from deployments.engine.limits import ON_CPU
-from deployments.engine.outputs.alignment import heard_at
+from deployments.engine.outputs.alignment import first_states
 from deployments.engine.outputs.vectors import unpack
 from deployments.outputs import AlignParams
 from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
@@ -28,7 +28,7 @@ from tests.engine.speech.tiny_whisper import (
     tiny_whisper,
 )
 
-N_SAMPLES = (WINDOW, WINDOW - 77, 9_000, 500)  # the last has two ticks
+N_SAMPLES = (WINDOW, WINDOW - 77, 9_000, 500)  # the last has two encoder states
 PROMPT = (2, 3, 4)
 TICK_S = 0.02
 
@@ -148,6 +148,6 @@ def test_a_model_that_names_no_heads_refuses(engine: InferenceEngine) -> None:
 def test_warping_takes_the_path_of_transformers(seed: int) -> None:
     random = np.random.default_rng(seed)
     scores = random.normal(size=tuple(random.integers(1, 30, 2).tolist())).astype(np.float32)
-    tokens, ticks = _dynamic_time_warping(-scores.astype(np.float64))
-    first = [int(ticks[tokens == token][0]) for token in range(len(scores))]
-    assert heard_at(scores).tolist() == first
+    tokens, states = _dynamic_time_warping(-scores.astype(np.float64))
+    first = [int(states[tokens == token][0]) for token in range(len(scores))]
+    assert first_states(scores).tolist() == first

@@ -18,7 +18,7 @@ from transformers import (
 from deployments.engine.core import EngineCore
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.hearing import extractor_of
+from deployments.engine.forward.cross_attention import extractor_of
 from deployments.engine.limits import ON_CPU
 from deployments.engine.loading.speech import as_decoder
 from deployments.wire import ErrorKind, GenerationRequest
@@ -116,15 +116,15 @@ def test_what_another_replica_has_begun_goes_on_as_if_undisturbed(
     assert [a + b for a, b in zip(begun, rest, strict=True)] == [*expected]
 
 
-def test_a_sound_that_was_just_heard_is_not_encoded_again(engine: InferenceEngine) -> None:
+def test_a_sound_that_was_just_transcribed_is_not_encoded_again(engine: InferenceEngine) -> None:
     samples, other = noise(20), noise(21)
-    hearing = engine.core._hearing
-    assert hearing is not None
+    cache = engine.core._cross_attention_cache
+    assert cache is not None
     first = said(engine, [request_of(engine, samples)])
-    assert hearing.prepare(request_of(engine, samples)).features is None
-    assert hearing.prepare(request_of(engine, other)).features is not None
+    assert cache.prepare(request_of(engine, samples)).features is None
+    assert cache.prepare(request_of(engine, other)).features is not None
     salted = replace(request_of(engine, samples), content=content_with_salt(samples))
-    assert hearing.prepare(salted).features is not None
+    assert cache.prepare(salted).features is not None
     assert said(engine, [request_of(engine, samples)]) == first
 
 
@@ -133,9 +133,9 @@ def test_few_sounds_are_remembered_and_the_others_are_encoded_again() -> None:
         requests = [request_of(engine, noise(seed)) for seed in (*SEEDS, *SEEDS)]
         once, again = said(engine, requests[: len(SEEDS)]), said(engine, requests[len(SEEDS) :])
         assert once == again
-        hearing = engine.core._hearing
-        assert hearing is not None
-        kept = [hearing.prepare(request).features is None for request in requests[: len(SEEDS)]]
+        cache = engine.core._cross_attention_cache
+        assert cache is not None
+        kept = [cache.prepare(request).features is None for request in requests[: len(SEEDS)]]
         assert sum(kept) == 2
 
 

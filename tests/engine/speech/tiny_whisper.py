@@ -19,7 +19,7 @@ from deployments.engine.limits import EngineLimits
 from deployments.media_rules import MediaKind
 from deployments.speech_rules import TranscriptParams
 from deployments.wire import GenerationRequest, MediumFile, SamplingParams
-from kv.content import DIGEST_BYTES, Content, Medium
+from kv.content import DIGEST_BYTES, Content, PlaceholderRange
 from tests.engine.drive import on_device
 
 N_TIMES = 51
@@ -102,7 +102,7 @@ def sound_request(
     request = GenerationRequest(
         request_id=uuid.uuid4().hex,
         prompt_ids=prompt,
-        content=Content(media=(Medium(digest, 0, MAX_TOKENS),)),
+        content=Content(media=(PlaceholderRange(digest, 0, MAX_TOKENS),)),
         media=(MediumFile(kind=MediaKind.AUDIO, data=data),),
         sampling=SamplingParams(temperature=0, transcript=transcript),
     )

@@ -48,7 +48,7 @@ every_case = pytest.mark.parametrize(
 
 
 def requests(grammar: str, sampling: str) -> list[GenerationRequest]:
-    """One a prompt, and one that no grammar holds."""
+    """One a prompt, and one that no grammar can express."""
     return [
         request(f"r{i}", prompt, SAMPLINGS[sampling], max_tokens=90, grammar=GRAMMARS[grammar])
         for i, prompt in enumerate(PROMPTS)

@@ -50,12 +50,12 @@ class Slow:
         return ascii_tokenizer()
 
     @asynccontextmanager
-    async def holding(self, running: Engine) -> AsyncIterator[asyncio.Task[Record]]:
+    async def compiling(self, running: Engine) -> AsyncIterator[asyncio.Task[Record]]:
         """Around what happens while a request waits for its grammar."""
-        held = asyncio.create_task(running.follow(AB))
+        waiting = asyncio.create_task(running.follow(AB))
         assert await asyncio.to_thread(self.wanted.wait, PATIENCE_S)
-        yield held
-        assert not held.done()
+        yield waiting
+        assert not waiting.done()
         self.given.set()
 
 
@@ -96,31 +96,31 @@ def test_a_model_whose_tokens_are_no_text_takes_no_grammar() -> None:
 
 def test_requests_whose_grammars_compile_are_waiting_requests() -> None:
     async def play(running: Engine) -> tuple[Outcome, Outcome]:
-        async with slow.holding(running) as held:
+        async with slow.compiling(running) as waiting:
             assert running.core.stats().waiting_requests == 1
             refused = (await running.follow(AB)).outcome
-        return (await held).outcome, refused
+        return (await waiting).outcome, refused
 
     slow = Slow()
     with engine(tokenizer_json=slow, limits=roomy(max_waiting=1)) as running:
-        held, refused = asyncio.run(play(running))
+        waiting, refused = asyncio.run(play(running))
         assert running.core.stats().waiting_requests == 0
-    assert ascii_text(held.token_ids) == "ab"
+    assert ascii_text(waiting.token_ids) == "ab"
     assert refused.error is not None
     assert refused.error.kind is ErrorKind.OVERLOADED
 
 
 def test_a_slow_grammar_keeps_nobody_waiting() -> None:
     async def play(running: Engine) -> tuple[Outcome, Outcome]:
-        async with slow.holding(running) as held:
+        async with slow.compiling(running) as waiting:
             running.core.check_health()
             free = await running.follow(request("free", PROMPTS[1], max_tokens=5))
-        return (await held).outcome, free.outcome
+        return (await waiting).outcome, free.outcome
 
     slow = Slow()
     with engine(tokenizer_json=slow) as running:
-        held, free = asyncio.run(play(running))
-    assert ascii_text(held.token_ids) == "ab"
+        waiting, free = asyncio.run(play(running))
+    assert ascii_text(waiting.token_ids) == "ab"
     assert len(free.token_ids) == 5
 
 
@@ -140,12 +140,12 @@ def test_a_known_grammar_waits_for_no_slow_one(monkeypatch: pytest.MonkeyPatch) 
         other = request("s", PROMPTS[1], WORDS, grammar=from_choice(["ba"], "choice"))
         await running.follow(AB)
         monkeypatch.setattr(llguidance, "LLMatcher", slow_matcher)
-        held = asyncio.create_task(running.follow(other))
+        waiting = asyncio.create_task(running.follow(other))
         assert await loop.run_in_executor(ThreadPoolExecutor(1), wanted.wait, PATIENCE_S)
         assert ascii_text((await running.follow(AB)).outcome.token_ids) == "ab"
-        assert not held.done()
+        assert not waiting.done()
         given.set()
-        assert ascii_text((await held).outcome.token_ids) == "ba"
+        assert ascii_text((await waiting).outcome.token_ids) == "ba"
 
     with engine() as running:
         asyncio.run(play(running))
@@ -170,10 +170,10 @@ def test_an_abort_while_a_grammar_compiles_is_not_lost(beside: bool) -> None:
 
 def test_leaving_while_a_grammar_compiles_leaves_nothing_behind() -> None:
     async def play(running: Engine) -> None:
-        async with slow.holding(running) as held:
-            held.cancel()
+        async with slow.compiling(running) as waiting:
+            waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await held
+            await waiting
 
     slow = Slow()
     with engine(tokenizer_json=slow) as running:
@@ -184,9 +184,9 @@ def test_leaving_while_a_grammar_compiles_leaves_nothing_behind() -> None:
 
 def test_an_engine_that_stops_while_a_grammar_compiles_ends_its_request() -> None:
     async def play(running: Engine) -> Outcome:
-        async with slow.holding(running) as held:
+        async with slow.compiling(running) as waiting:
             await asyncio.get_running_loop().run_in_executor(None, running.core.shutdown)
-        return (await held).outcome
+        return (await waiting).outcome
 
     slow = Slow()
     with engine(tokenizer_json=slow) as running:
@@ -195,20 +195,20 @@ def test_an_engine_that_stops_while_a_grammar_compiles_ends_its_request() -> Non
     assert outcome.error.kind is ErrorKind.UNAVAILABLE
 
 
-def test_what_grammars_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_grammars_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grammars in use count, those that were used give way, and the same text counts once."""
     grammars = [from_regex(f"[a-f]{{{n}}}", "regex") for n in (10, 11, 12)]
-    monkeypatch.setattr(matching, "MAX_HELD", 2 * len(grammars[0]))
+    monkeypatch.setattr(matching, "MAX_ALIVE_BYTES", 2 * len(grammars[0]))
 
     first, second, third = (
         request("r", PROMPTS[0], WORDS, max_tokens=60, grammar=grammar) for grammar in grammars
     )
     with engine() as running:
-        *held, refused = running.run_at_once(first, second, second, third)
+        *accepted, refused = running.run_at_once(first, second, second, third)
         later = [running.run(req)[0] for req in (first, second, third)]
     assert refused.error is not None
     assert refused.error.kind is ErrorKind.OVERLOADED
-    assert [len(outcome.token_ids) for outcome in held] == [10, 11, 11]
+    assert [len(outcome.token_ids) for outcome in accepted] == [10, 11, 11]
     assert [len(outcome.token_ids) for outcome in later] == [10, 11, 12]
 
 
@@ -230,19 +230,19 @@ def test_who_waits_for_a_grammar_is_called_once_it_has_read_a_token_and_not_befo
     grammar = compiler.open(
         request("r", PROMPTS[0], grammar=from_regex("a+", "regex")), frozenset()
     )
-    held, called = threading.Event(), queue.SimpleQueue[None]()
+    free, called = threading.Event(), queue.SimpleQueue[None]()
     masked: Future[None] = Future()
     masked.set_result(None)  # of the mask by which the token was sampled
     grammar.begin_mask(masked)
 
-    def hold() -> None:
-        held.wait(PATIENCE_S)
+    def wait() -> None:
+        free.wait(PATIENCE_S)
 
-    grammar.worker.begin_long(hold, 0.0)
+    grammar.worker.begin_long(wait, 0.0)
     grammar.begin_advance(ord("a"))
     grammar.when_free(lambda: called.put(None))
     assert called.empty()
-    held.set()
+    free.set()
     called.get(timeout=PATIENCE_S)
     grammar.when_free(lambda: called.put(None))
     assert called.get(block=False) is None

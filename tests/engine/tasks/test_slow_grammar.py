@@ -10,7 +10,7 @@ import pytest
 
 from deployments.engine.tasks import grammar_matcher as matching
 from deployments.engine.tasks import step_masks
-from deployments.engine.tasks.grammar_matcher import Grammar
+from deployments.engine.tasks.grammar_matcher import GrammarMatcher
 from deployments.text.grammar import matcher
 from deployments.text.grammar.grammar import from_lark, from_regex
 from deployments.wire import ErrorKind, FinishReason, SamplingParams
@@ -65,32 +65,32 @@ class Panic(BaseException):
 def test_a_mask_that_fails_costs_nobody_anything(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, float]
 ) -> None:
-    compute, number = Grammar.compute_mask, itertools.count()
+    compute, number = GrammarMatcher.compute_mask, itertools.count()
 
-    def fail(grammar: Grammar) -> None:
+    def fail(grammar: GrammarMatcher) -> None:
         if (n := next(number)) in (0, 9, 20):
             raise Panic if n == 9 else MemoryError
         compute(grammar)
 
     undisturbed("regex", "random")
-    monkeypatch.setattr(Grammar, "compute_mask", fail)
+    monkeypatch.setattr(GrammarMatcher, "compute_mask", fail)
     with engine(eos=frozenset({0}), limits=roomy(**changes)) as running:
         check(running.run_at_once(*requests("regex", "random")), "regex", "random")
         assert running.core.stats().failed_steps == 3
 
 
 @contextmanager
-def held_masks(running: Engine) -> Iterator[None]:
+def deferred_masks(running: Engine) -> Iterator[None]:
     """No mask that takes long is computed meanwhile."""
     assert running.core._grammars._tools is not None
     worker = running.core._grammars._tools[1]
     begun, free = threading.Event(), threading.Event()
 
-    def hold() -> None:
+    def wait() -> None:
         begun.set()
         assert free.wait(PATIENCE_S)
 
-    worker.begin_long(hold, -0.5)
+    worker.begin_long(wait, -0.5)
     assert begun.wait(PATIENCE_S)
     yield
     free.set()
@@ -108,7 +108,7 @@ def test_the_others_go_on_while_a_row_waits(monkeypatch: pytest.MonkeyPatch) -> 
         alone, free_alone = [running.run(req)[0] for req in (CONSTRAINED, FREE)]
         records = Record(), Record()
         events = running.core.run([CONSTRAINED, FREE])
-        with held_masks(running):
+        with deferred_masks(running):
             while not records[1].finished:
                 index, event = next(events)
                 records[index].put(event)
@@ -124,7 +124,7 @@ def test_a_request_can_be_left_while_it_waits(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(matching, "SLOW_MASK_S", -1.0)
     with engine() as running:
         running.run(CONSTRAINED)
-        with held_masks(running):
+        with deferred_masks(running):
             reasons = {}
             for index, event in running.core.run([CONSTRAINED, FREE]):
                 reasons[index] = event.finish_reason

@@ -70,7 +70,7 @@ def seeded(sampling: str, i: int) -> SamplingParams:
     return replace(SAMPLINGS[sampling], seed=100 + i)
 
 
-def held(sampling: str) -> list[GenerationRequest]:
+def triggered(sampling: str) -> list[GenerationRequest]:
     grammar = from_lark(LARK, "grammar")
     return [replace(req, grammar=grammar, triggers=TRIGGERS) for req in free(sampling)]
 
@@ -87,7 +87,7 @@ def outcomes(
 
 @cache
 def undisturbed(sampling: str) -> list[Outcome]:
-    return outcomes(held(sampling))
+    return outcomes(triggered(sampling))
 
 
 def check(found: list[Outcome], sampling: str, skipped: int = 0) -> None:
@@ -125,13 +125,13 @@ def test_text_is_free_until_a_trigger_and_follows_the_grammar_from_there(samplin
 
 @every_sampling
 def test_batched_is_alone(sampling: str) -> None:
-    check(outcomes(held(sampling), at_once=True), sampling)
+    check(outcomes(triggered(sampling), at_once=True), sampling)
 
 
 @every_sampling
 def test_chunked_is_whole(sampling: str) -> None:
     limits = roomy(max_running=4, max_batch_tokens=5)
-    check(outcomes(held(sampling), limits, at_once=True), sampling)
+    check(outcomes(triggered(sampling), limits, at_once=True), sampling)
 
 
 @every_sampling
@@ -139,7 +139,7 @@ def test_preempted_is_undisturbed(sampling: str) -> None:
     limits = roomy(n_pages=40, max_batch_tokens=32)
     made = engine(eos=frozenset({END}), limits=limits, tokenizer_json=tokenizer_json)
     with made as running:
-        check(running.run_at_once(*held(sampling)), sampling)
+        check(running.run_at_once(*triggered(sampling)), sampling)
         assert running.core.stats().preemptions > 0
 
 
@@ -149,7 +149,7 @@ def test_failed_over_is_undisturbed(sampling: str, n_produced: int) -> None:
     expected = undisturbed(sampling)
     continued = [
         replace(req, produced_ids=outcome.token_ids[:n_produced])
-        for req, outcome in zip(held(sampling), expected, strict=True)
+        for req, outcome in zip(triggered(sampling), expected, strict=True)
         if len(outcome.token_ids) > n_produced
     ]
     assert continued
@@ -161,7 +161,7 @@ def test_failed_over_is_undisturbed(sampling: str, n_produced: int) -> None:
 
 @every_sampling
 def test_launched_ahead_is_undisturbed(sampling: str) -> None:
-    check(outcomes(held(sampling), roomy(async_scheduling=True), at_once=True), sampling)
+    check(outcomes(triggered(sampling), roomy(async_scheduling=True), at_once=True), sampling)
 
 
 @pytest.mark.parametrize("at", [33, 60])
@@ -173,10 +173,10 @@ def test_drafted_is_plain(at: int) -> None:
         with engine(model=forgetful(), limits=limits, tokenizer_json=tokenizer_json) as running:
             free = [running.run(req)[0] for req in repeating("cool")]
             marks = [text_of(result.token_ids[at : at + 2]) for result in free]
-            held = [
+            triggered_requests = [
                 _begun_by(mark, req) for mark, req in zip(marks, repeating("cool"), strict=True)
             ]
-            found[draft_tokens] = [running.run(req)[0] for req in held]
+            found[draft_tokens] = [running.run(req)[0] for req in triggered_requests]
     assert tokens(found[0]) == tokens(found[5])
     assert any(result.accepted_tokens for result in found[5])
     for mark, outcome in zip(marks, found[5], strict=True):

@@ -55,7 +55,7 @@ class RouterActor:
     unloads: list[int | None] = field(default_factory=list)  # that those who want it know of
     asked: list[tuple[str, str]] = field(default_factory=list)  # request ids and sessions
     tables: list[str] = field(default_factory=list)  # the versions that they know
-    batches: list[int] = field(default_factory=list)  # questions in each call
+    batches: list[int] = field(default_factory=list)  # queries in each call
     choosing: asyncio.Event | None = None  # that choices wait for
     chosen: asyncio.Event = field(default_factory=asyncio.Event)
     commands: list[tuple[str, ...]] = field(default_factory=list)
@@ -82,14 +82,14 @@ class RouterActor:
             self.left.set()
         return _next(self.wants)
 
-    async def choose(self, questions: Sequence[RoutingQuery]) -> list[RoutingDecision]:
-        self.batches.append(len(questions))
+    async def choose(self, queries: Sequence[RoutingQuery]) -> list[RoutingDecision]:
+        self.batches.append(len(queries))
         self.chosen.set()
         if self.choosing is not None:
             await self.choosing.wait()
-        self.asked += [(question.request_id, question.session) for question in questions]
-        self.tables += [question.adapters for question in questions]
-        return [_given(_next(self.choices)) for _ in questions]
+        self.asked += [(query.request_id, query.session) for query in queries]
+        self.tables += [query.adapters for query in queries]
+        return [_given(_next(self.choices)) for _ in queries]
 
     async def models(self) -> list[ModelStatus]:
         self.told += 1
@@ -191,12 +191,12 @@ def produces(
 
     async def fate(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
         assert request.max_tokens is not None
-        for place in range(len(request.produced_ids), request.max_tokens):
-            if place == until and death is not None:
+        for index in range(len(request.produced_ids), request.max_tokens):
+            if index == until and death is not None:
                 raise death
-            last = place + 1 == request.max_tokens
+            last = index + 1 == request.max_tokens
             yield TokenEvent(
-                token_ids=(token_at(place),),
+                token_ids=(token_at(index),),
                 finish_reason=FinishReason.LENGTH if last else None,
                 cached_tokens=cached,
             )
@@ -205,8 +205,8 @@ def produces(
     return fate
 
 
-def token_at(place: int) -> int:
-    return 11 + 7 * place
+def token_at(index: int) -> int:
+    return 11 + 7 * index
 
 
 class _Stream:

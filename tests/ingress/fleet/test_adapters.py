@@ -15,7 +15,11 @@ from tests.ingress.fleet.test_fleet import ASKED, WHOLE
 
 POLITE = ServedAdapter(id=0, name="polite", path="/p", digest=b"p", rank=4)
 TERSE = ServedAdapter(id=1, name="terse", path="/t", digest=b"t", rank=4)
-BOTH, ONE, NONE = AdapterTable.of([POLITE, TERSE]), AdapterTable.of([TERSE]), AdapterTable()
+BOTH, ONE, NONE = (
+    AdapterTable.from_adapters([POLITE, TERSE]),
+    AdapterTable.from_adapters([TERSE]),
+    AdapterTable(),
+)
 UNKNOWN = RequestError(ErrorKind.MODEL_NOT_FOUND, "The model 'polite' does not exist", "model")
 
 

@@ -17,7 +17,7 @@ LENGTH = 5
 
 
 class Speaker:
-    """Says a request's own tokens, one an event; those named `held` say one and wait."""
+    """Says a request's own tokens, one an event; those named `paused` say one and wait."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -31,12 +31,12 @@ class Speaker:
         self.started.append(request.request_id)
         self.running.add(request.request_id)
         try:
-            for place in range(LENGTH):
-                if place and request.request_id.startswith("held"):
+            for index in range(LENGTH):
+                if index and request.request_id.startswith("paused"):
                     await self.released.wait()
-                last = place + 1 == LENGTH
+                last = index + 1 == LENGTH
                 reason = FinishReason.LENGTH if last else None
-                yield TokenEvent(token_ids=(token(request, place),), finish_reason=reason)
+                yield TokenEvent(token_ids=(token(request, index),), finish_reason=reason)
         finally:
             self.running.remove(request.request_id)
             async with self.ended:
@@ -68,12 +68,12 @@ class Stage:
         return asked
 
 
-def token(request: GenerationRequest, place: int) -> int:
-    return hash(request.request_id) % 1000 + place
+def token(request: GenerationRequest, index: int) -> int:
+    return hash(request.request_id) % 1000 + index
 
 
 def whole(sequence: ChannelStream) -> list[int]:
-    return [token(sequence.join.request, place) for place in range(LENGTH)]
+    return [token(sequence.join.request, index) for index in range(LENGTH)]
 
 
 async def said(sequence: ChannelStream) -> list[int]:
@@ -106,7 +106,7 @@ def test_many_that_come_together_open_one_channel_with_one_call() -> None:
 def test_those_that_come_during_a_call_go_together_in_the_next_one() -> None:
     async def act(stage: Stage) -> None:
         [replica] = stage.all
-        await stage.begun("held")
+        await stage.begun("paused")
         replica.gate = asyncio.Event()
         asked = [stage.ask("r0")]
         await replica.called.wait()
@@ -131,16 +131,16 @@ def test_long_prompts_do_not_make_a_message_that_is_too_long() -> None:
 @pytest.mark.parametrize("is_complete", [False, True])
 def test_one_that_leaves_ends_alone_and_is_told_to_nobody_else(is_complete: bool) -> None:
     async def act(stage: Stage) -> None:
-        leaving, *rest = await stage.begun("held-1", "held-2", "held-3")
+        leaving, *rest = await stage.begun("paused-1", "paused-2", "paused-3")
         leaving.leave(is_complete=is_complete)
-        await stage.speaker.until_gone("held-1")
-        assert stage.speaker.running == {"held-2", "held-3"}
+        await stage.speaker.until_gone("paused-1")
+        assert stage.speaker.running == {"paused-2", "paused-3"}
         stage.speaker.released.set()
         assert [ids[-1] for ids in await asyncio.gather(*map(said, rest))] == [
             whole(sequence)[-1] for sequence in rest
         ]
         assert stage.replicas.aborted == []
-        assert stage.all[0].completed == (["held-1"] if is_complete else [])
+        assert stage.all[0].completed == (["paused-1"] if is_complete else [])
 
     played(act)
 
@@ -182,7 +182,7 @@ def test_the_last_one_that_leaves_a_channel_which_does_not_open_ends_it() -> Non
 @pytest.mark.parametrize("death", [ActorDiedError(), RuntimeError("cut")], ids=["died", "cut"])
 def test_a_replica_that_dies_is_lost_to_each_of_its_sequences(death: Exception) -> None:
     async def act(stage: Stage) -> None:
-        asked = await stage.begun("held-1", "held-2", "held-3")
+        asked = await stage.begun("paused-1", "paused-2", "paused-3")
         stage.all[0].die(death)
         for sequence in asked:
             with pytest.raises(type(death)):
@@ -196,7 +196,7 @@ def test_a_replica_that_dies_is_lost_to_each_of_its_sequences(death: Exception) 
 
 def test_what_a_lost_replica_had_is_aborted_wherever_it_may_run() -> None:
     async def act(stage: Stage) -> None:
-        asked = await stage.begun("held-1", "held-2")
+        asked = await stage.begun("paused-1", "paused-2")
         stage.all[0].die()
         for sequence in asked:
             with pytest.raises(ActorDiedError):
@@ -204,7 +204,7 @@ def test_what_a_lost_replica_had_is_aborted_wherever_it_may_run() -> None:
             sequence.leave()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert stage.replicas.aborted == ["held-1", "held-2"]
+        assert stage.replicas.aborted == ["paused-1", "paused-2"]
 
     played(act)
 
@@ -214,14 +214,14 @@ def test_who_comes_to_a_replica_that_stops_is_served_by_another_one_at_once() ->
 
     async def act(stage: Stage) -> None:
         stopping, other = stage.all
-        [held] = await stage.begun("held")
+        [paused] = await stage.begun("paused")
         stopping.is_running = False
         asked = [stage.ask("r0"), stage.ask("r1")]
         assert await asyncio.gather(*map(said, asked)) == list(map(whole, asked))
         assert (len(stopping.opened), len(other.opened)) == (1, 1)
-        assert stage.speaker.started == ["held", "r0", "r1"]
+        assert stage.speaker.started == ["paused", "r0", "r1"]
         stage.speaker.released.set()
-        assert (await said(held))[-1] == whole(held)[-1]
+        assert (await said(paused))[-1] == whole(paused)[-1]
         await stopping.closed.wait()  # without waiting for company
         assert stage.replicas.aborted == []
 
@@ -231,10 +231,10 @@ def test_who_comes_to_a_replica_that_stops_is_served_by_another_one_at_once() ->
 def test_one_that_leaves_a_replica_which_can_not_be_told_ends_there_all_the_same() -> None:
     async def act(stage: Stage) -> None:
         stopping, _ = stage.all
-        leaving, staying = await stage.begun("held-1", "held-2")
+        leaving, staying = await stage.begun("paused-1", "paused-2")
         stopping.is_running = False
         leaving.leave()
-        await stage.speaker.until_gone("held-1")
+        await stage.speaker.until_gone("paused-1")
         with pytest.raises(CallCancelledError):  # and goes on elsewhere
             await said(staying)
 
@@ -254,7 +254,7 @@ def test_who_comes_when_the_last_one_has_just_left_is_not_forgotten() -> None:
 def test_a_call_that_fails_is_no_matter_of_those_who_run_already() -> None:
     async def act(stage: Stage) -> None:
         [replica] = stage.all
-        [held] = await stage.begun("held")
+        [paused] = await stage.begun("paused")
         tell, replica.update_channel = replica.update_channel, fails  # type: ignore[method-assign]
         lost = stage.ask("lost")
         with pytest.raises(ActorDiedError):
@@ -264,7 +264,7 @@ def test_a_call_that_fails_is_no_matter_of_those_who_run_already() -> None:
         asked = stage.ask("r")
         assert await said(asked) == whole(asked)
         stage.speaker.released.set()
-        assert (await said(held))[-1] == whole(held)[-1]
+        assert (await said(paused))[-1] == whole(paused)[-1]
         assert stage.replicas.aborted == ["lost"]
         assert len(replica.opened) == 1
 
@@ -305,7 +305,7 @@ def test_a_refusal_of_one_is_no_matter_of_the_others() -> None:
 
 def test_a_replica_that_was_restarted_under_its_name_opens_another_channel() -> None:
     async def act(stage: Stage) -> None:
-        [held] = await stage.begun("held")
+        [paused] = await stage.begun("paused")
         again = Replica("a", stage.speaker.run)
         stage.all[:] = [again]
         stage.replicas.all = [again]
@@ -313,7 +313,7 @@ def test_a_replica_that_was_restarted_under_its_name_opens_another_channel() -> 
         assert await said(asked) == whole(asked)
         assert len(again.opened) == 1
         stage.speaker.released.set()
-        assert (await said(held))[-1] == whole(held)[-1]
+        assert (await said(paused))[-1] == whole(paused)[-1]
 
     played(act)
 
@@ -364,12 +364,12 @@ def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_not_asked_for_more()
         ]
         bursts = replica.ends.open("c", encode_update(joins, ()))
         assert await anext(bursts) == b"a"
-        for place in range(LENGTH):
+        for index in range(LENGTH):
             for _ in range(10):
                 await asyncio.sleep(0)
             burst = decode_burst(await anext(bursts))
             assert [(number, event.token_ids) for number, event in burst] == [
-                (n, (token(joins[n].request, place),)) for n in range(3)
+                (n, (token(joins[n].request, index),)) for n in range(3)
             ]
         await bursts.aclose()
 
@@ -379,10 +379,10 @@ def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_not_asked_for_more()
 def test_whoever_closes_a_channel_ends_all_that_it_runs() -> None:
     async def act(stage: Stage) -> None:
         asked: ChannelClients = stage.channels
-        await stage.begun("held-1", "held-2")
+        await stage.begun("paused-1", "paused-2")
         [channel] = asked._latest.values()
         channel.work.cancel()
-        await stage.speaker.until_gone("held-1")
-        await stage.speaker.until_gone("held-2")
+        await stage.speaker.until_gone("paused-1")
+        await stage.speaker.until_gone("paused-2")
 
     played(act)

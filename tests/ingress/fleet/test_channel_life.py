@@ -20,9 +20,9 @@ from tests.ingress.fleet.test_channel_client import LENGTH, Stage, played, said,
 from tests.ingress.fleet.test_fleet import ALONE, ASKED, WHOLE, answered, counted, ids
 
 SHORT_S = 0.5  # what is not silent must not seem so on a busy machine
-HELD = GenerationRequest(request_id="held", prompt_ids=(1,))
+PAUSED = GenerationRequest(request_id="paused", prompt_ids=(1,))
 NOTHING = encode_update((), ())
-JOINS = encode_update([Join(0, "", "v", HELD)], ())
+JOINS = encode_update([Join(0, "", "v", PAUSED)], ())
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def lively(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_replica_that_falls_silent_is_lost_to_each_of_its_sequences() -> None:
     async def act(stage: Stage) -> None:
-        for sequence in await stage.begun("held-1", "held-2"):
+        for sequence in await stage.begun("paused-1", "paused-2"):
             with pytest.raises(ReplicaSilentError):
                 await said(sequence)
 
@@ -111,12 +111,12 @@ def test_a_replica_shows_that_it_is_there_while_its_engine_says_nothing() -> Non
         bursts = Replica("a", stage.speaker.run, idle_s=0.0).ends.open("c", JOINS)
         assert await anext(bursts) == b"a"
         [(_, event)] = decode_burst(await anext(bursts))
-        assert event.token_ids == (token(HELD, 0),)
+        assert event.token_ids == (token(PAUSED, 0),)
         assert [decode_burst(await anext(bursts)) for _ in range(3)] == [[]] * 3
         stage.speaker.released.set()
         events = [event async for burst in bursts for _, event in decode_burst(burst)]
         assert [event.token_ids for event in events] == [
-            (token(HELD, place),) for place in range(1, LENGTH)
+            (token(PAUSED, index),) for index in range(1, LENGTH)
         ]
 
     played(act)
@@ -134,11 +134,11 @@ def test_a_channel_without_sequences_says_nothing() -> None:
 @pytest.mark.usefixtures("lively")
 def test_a_sequence_with_a_stream_of_its_own_shows_the_same() -> None:
     async def act(stage: Stage) -> None:
-        events = stage.all[0].ends.open_single("v", HELD)
-        assert (await anext(events)).token_ids == (token(HELD, 0),)
+        events = stage.all[0].ends.open_single("v", PAUSED)
+        assert (await anext(events)).token_ids == (token(PAUSED, 0),)
         assert [await anext(events) for _ in range(3)] == [HEARTBEAT] * 3
         await events.aclose()
-        await stage.speaker.until_gone("held")
+        await stage.speaker.until_gone("paused")
 
     played(act)
 
@@ -213,23 +213,23 @@ def test_what_an_ingress_asked_for_ends_when_it_is_not_heard_of(
     async def act(stage: Stage) -> None:
         ends = Replica("a", stage.speaker.run, idle_s=0.0).ends
         words: AsyncGenerator[object, None] = (
-            ends.open_single("v", HELD) if is_alone else ends.open("c", JOINS)
+            ends.open_single("v", PAUSED) if is_alone else ends.open("c", JOINS)
         )
-        while stage.speaker.running != {"held"}:
+        while stage.speaker.running != {"paused"}:
             await anext(words)
         clock.now = CLIENT_TIMEOUT_S - 1
         if is_alone:
-            ends.heartbeat(["held", "elsewhere"])
+            ends.heartbeat(["paused", "elsewhere"])
         else:
             assert ends.update("c", NOTHING)
         clock.now += CLIENT_TIMEOUT_S - 1
         ends.expire()
         for _ in range(3):
             await asyncio.sleep(0)
-        assert stage.speaker.running == {"held"}
+        assert stage.speaker.running == {"paused"}
         clock.now += 1
         ends.expire()
-        await stage.speaker.until_gone("held")
+        await stage.speaker.until_gone("paused")
         assert not ends.update("c", NOTHING)
 
     played(act)
@@ -244,14 +244,14 @@ def test_an_ingress_is_heard_of_while_it_has_sequences_and_disturbs_none(
 
     async def act(stage: Stage) -> None:
         first, second = stage.all
-        [held] = await stage.begun("held")
+        [paused] = await stage.begun("paused")
         first.is_running = is_running
         hears = first if is_running else second
         for _ in range(3):
             hears.called.clear()
             await hears.called.wait()
         stage.speaker.released.set()
-        assert (await said(held))[-1] == whole(held)[-1]
+        assert (await said(paused))[-1] == whole(paused)[-1]
         asked = stage.ask("r")
         assert await said(asked) == whole(asked)
         assert stage.replicas.aborted == []
@@ -275,11 +275,11 @@ def test_a_heartbeat_that_is_lost_is_followed_by_others(
             raise ActorDiedError
 
         stage.all[0].update_channel = fails  # type: ignore[method-assign]
-        [held] = await stage.begun("held")
+        [paused] = await stage.begun("paused")
         for _ in range(5):
             await calls.acquire()
         stage.speaker.released.set()
-        assert (await said(held))[-1] == whole(held)[-1]
+        assert (await said(paused))[-1] == whole(paused)[-1]
 
     played(act)
 
@@ -290,8 +290,8 @@ def test_a_channel_that_is_closed_at_its_first_word_ends_all_that_it_runs() -> N
         assert await anext(bursts) == b"a"
         for _ in range(3):
             await asyncio.sleep(0)
-        assert stage.speaker.running == {"held"}
+        assert stage.speaker.running == {"paused"}
         await bursts.aclose()
-        await stage.speaker.until_gone("held")
+        await stage.speaker.until_gone("paused")
 
     played(act)

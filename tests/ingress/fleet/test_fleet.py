@@ -25,7 +25,7 @@ from tests.ingress.fleet.actors import MODEL, UP, Actors, Fate, produces, status
 from tests.text.cards import card
 
 LENGTH = 12
-WHOLE = [token_at(place) for place in range(LENGTH)]
+WHOLE = [token_at(index) for index in range(LENGTH)]
 ASKED = GenerationRequest(
     request_id="r", prompt_ids=tuple(range(40)), max_tokens=LENGTH, session="s"
 )

@@ -111,9 +111,9 @@ def test_only_so_many_cards_are_kept() -> None:
 
     async def ask() -> int:
         cards = cards_of(actors, Clock())
-        for place in [*range(MAX_CARDS + 1), MAX_CARDS, 0]:
-            actors.router.wants = [status(ModelState.READY, str(place))]
-            await cards.get(str(place))
+        for index in [*range(MAX_CARDS + 1), MAX_CARDS, 0]:
+            actors.router.wants = [status(ModelState.READY, str(index))]
+            await cards.get(str(index))
         return actors.model.cards_sent
 
     assert asyncio.run(ask()) == MAX_CARDS + 2
@@ -150,7 +150,7 @@ def test_a_router_that_is_back_is_asked_by_all() -> None:
     asyncio.run(ask())
 
 
-def test_questions_that_come_during_a_call_go_together_in_the_next_one() -> None:
+def test_queries_that_come_during_a_call_go_together_in_the_next_one() -> None:
     actors = Actors()
     actors.router.choices = [*(RoutingDecision(name, True) for name in "abcdef")]
 
@@ -311,12 +311,14 @@ def test_prompts_hash_as_pages_do_and_their_choices_share_it(length: int) -> Non
     async def hash_all() -> None:
         hashes = PromptHashes()
         choices = [replace(first, request_id=str(choice)) for choice in range(3)]
-        found = await asyncio.gather(*(hashes.of(choice, 16) for choice in choices))
+        found = await asyncio.gather(*(hashes.page_hashes(choice, 16) for choice in choices))
         assert found[0] == tuple(page_hashes(first.prompt_ids, 16))
         assert all(result is found[0] for result in found)
         salted = replace(first, content=Content("s"))
-        assert await hashes.of(salted, 16) == tuple(page_hashes(first.prompt_ids, 16, Content("s")))
-        assert await hashes.of(first, 8) == tuple(page_hashes(first.prompt_ids, 8))
+        assert await hashes.page_hashes(salted, 16) == tuple(
+            page_hashes(first.prompt_ids, 16, Content("s"))
+        )
+        assert await hashes.page_hashes(first, 8) == tuple(page_hashes(first.prompt_ids, 8))
 
     asyncio.run(hash_all())
 

@@ -83,17 +83,17 @@ def shown(act: Callable[[Gallery], Awaitable[None]], *names: str) -> None:
 def test_a_large_picture_arrives_whole_and_others_pass_by() -> None:
     async def act(stage: Gallery) -> None:
         assert len(picture()) > 6 * MIB
-        [held] = await stage.begun("held")
+        [paused] = await stage.begun("paused")
         first, second = stage.show("first"), stage.show("second")
         small = stage.ask("small")
         assert await said(small) == whole(small)
-        assert stage.arrived.keys() == {"held", "small"}
+        assert stage.arrived.keys() == {"paused", "small"}
         both = first, second
         assert await asyncio.gather(*map(said, both)) == list(map(whole, both))
         assert stage.arrived["first"] == stage.arrived["second"] == files()
         assert max(stage.sizes) < MAX_MESSAGE / 2
         assert stage.unused_files(stage.all[0]) == 0
-        held.leave()
+        paused.leave()
 
     shown(act)
 
@@ -101,7 +101,7 @@ def test_a_large_picture_arrives_whole_and_others_pass_by() -> None:
 def test_who_leaves_while_a_file_is_sent_leaves_nothing_of_it() -> None:
     async def act(stage: Gallery) -> None:
         [replica] = stage.all
-        [held] = await stage.begun("held")
+        [paused] = await stage.begun("paused")
         replica.gate = asyncio.Event()
         leaves = stage.show("leaves")
         await replica.called.wait()
@@ -109,9 +109,9 @@ def test_who_leaves_while_a_file_is_sent_leaves_nothing_of_it() -> None:
         replica.gate.set()
         later = stage.show("later")
         assert await said(later) == whole(later)
-        assert stage.arrived.keys() == {"held", "later"}
+        assert stage.arrived.keys() == {"paused", "later"}
         assert stage.unused_files(replica) == 0
-        held.leave()
+        paused.leave()
 
     shown(act)
 
@@ -119,7 +119,7 @@ def test_who_leaves_while_a_file_is_sent_leaves_nothing_of_it() -> None:
 def test_a_lost_piece_loses_its_request_alone_and_frees_the_others() -> None:
     async def act(stage: Gallery) -> None:
         [replica] = stage.all
-        [held] = await stage.begun("held")
+        [paused] = await stage.begun("paused")
         replica.gate = asyncio.Event()
         lost = stage.show("lost")
         await replica.called.wait()
@@ -138,7 +138,7 @@ def test_a_lost_piece_loses_its_request_alone_and_frees_the_others() -> None:
         assert await said(later) == whole(later)
         assert stage.unused_files(replica) == 0
         stage.speaker.released.set()
-        assert (await said(held))[-1] == whole(held)[-1]
+        assert (await said(paused))[-1] == whole(paused)[-1]
 
     shown(act)
 
@@ -146,7 +146,7 @@ def test_a_lost_piece_loses_its_request_alone_and_frees_the_others() -> None:
 def test_a_replica_that_stops_while_a_file_is_sent_leaves_it_to_another_one() -> None:
     async def act(stage: Gallery) -> None:
         stopping, other = stage.all
-        [held] = await stage.begun("held")
+        [paused] = await stage.begun("paused")
         stopping.gate = asyncio.Event()
         asked = stage.show("r")
         await stopping.called.wait()
@@ -156,7 +156,7 @@ def test_a_replica_that_stops_while_a_file_is_sent_leaves_it_to_another_one() ->
         assert stage.arrived["r"] == files()
         assert len(other.opened) == 1
         stage.speaker.released.set()
-        assert (await said(held))[-1] == whole(held)[-1]
+        assert (await said(paused))[-1] == whole(paused)[-1]
 
     shown(act, "a", "b")
 

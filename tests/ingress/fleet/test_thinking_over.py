@@ -36,7 +36,7 @@ def test_the_resumed_request_has_no_budget_left_and_the_client_is_told_nothing()
     actors = Actors(is_told, produces())
     events = asyncio.run(said_of(actors))
     ids = [token_id for event in events for token_id in event.token_ids]
-    assert ids == [token_at(place) for place in range(12)]
+    assert ids == [token_at(index) for index in range(12)]
     assert all(event.token_ids for event in events)
     asked = [request.thinking for _, request in actors.model.requests]
     assert asked == [THINKING, SPENT]

@@ -24,7 +24,7 @@ from tests.text.cards import card
 
 POLITE = ServedAdapter(id=0, name="polite", path="/p", digest=b"p", rank=4)
 TERSE = ServedAdapter(id=3, name="terse", path="/t", digest=b"t", rank=8, scale=0.5)
-TABLE = AdapterTable.of([POLITE, TERSE])
+TABLE = AdapterTable.from_adapters([POLITE, TERSE])
 AS_NAMED = {"polite": (Adapter("/p", b"p", 1.0),), "tiny:terse": (Adapter("/t", b"t", 0.5),)}
 USER = {"role": "user", "content": "Hello"}
 MESSAGES: dict[str, Any] = {"messages": [USER], "max_tokens": 8}
@@ -118,7 +118,7 @@ def test_a_request_chooses_adapters_by_their_ids(path: str, body: dict[str, Any]
 def test_a_request_that_chooses_nothing_gets_the_default_scales(
     path: str, body: dict[str, Any]
 ) -> None:
-    table = AdapterTable.of([POLITE, replace(TERSE, default_scale=2.0)])
+    table = AdapterTable.from_adapters([POLITE, replace(TERSE, default_scale=2.0)])
     asked = heard(path, body | {"model": "tiny"}, table)
     assert asked.content.adapters == (Adapter("/t", b"t", 2.0),)
     asked = heard(path, body | {"model": "polite"}, table)
@@ -127,7 +127,7 @@ def test_a_request_that_chooses_nothing_gets_the_default_scales(
 
 @pytest.mark.parametrize(("path", "body"), WITH_LORA)
 def test_an_empty_choice_is_none_of_the_adapters(path: str, body: dict[str, Any]) -> None:
-    table = AdapterTable.of([replace(POLITE, default_scale=2.0)])
+    table = AdapterTable.from_adapters([replace(POLITE, default_scale=2.0)])
     assert heard(path, body | {"lora": []}, table).content.adapters == ()
 
 
@@ -152,7 +152,7 @@ def test_a_choice_that_means_nothing_is_refused(
 
 
 def test_a_request_has_few_adapters() -> None:
-    table = AdapterTable.of([replace(POLITE, id=n, name=f"a{n}") for n in range(17)])
+    table = AdapterTable.from_adapters([replace(POLITE, id=n, name=f"a{n}") for n in range(17)])
     lora = [{"id": n, "scale": 1} for n in range(17)]
     assert len(heard("/completion", PROMPT | {"lora": lora[1:]}, table).content.adapters) == 16
     response, _ = send("POST", "/completion", table, json=PROMPT | {"lora": lora})
@@ -201,7 +201,7 @@ def test_an_adapters_name_is_its_models_where_adapters_make_no_difference(path: 
 
 
 def test_a_models_adapters_and_their_default_scales_are_listed() -> None:
-    table = AdapterTable.of([POLITE, replace(TERSE, default_scale=2.0)])
+    table = AdapterTable.from_adapters([POLITE, replace(TERSE, default_scale=2.0)])
     listed = send("GET", "/lora-adapters", table)[0].json()
     assert [(entry["id"], entry["path"], entry["scale"]) for entry in listed] == [
         (0, "/p", 0),

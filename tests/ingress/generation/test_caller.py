@@ -1,4 +1,4 @@
-"""Who asks is told apart, by nothing that a client could borrow; and none takes all the places."""
+"""Who asks is told apart, by nothing that a client could borrow; and none takes all the slots."""
 
 import asyncio
 import json
@@ -151,7 +151,7 @@ def test_every_choice_and_every_prompt_is_of_the_same_client() -> None:
     assert len(asyncio.run(ask())) == 1
 
 
-def test_no_more_places_are_taken_than_there_are() -> None:
+def test_no_more_slots_are_taken_than_there_are() -> None:
     inflight_limit = InflightLimit(3)
     leaves = [inflight_limit.acquire(client) for client in "abc"]
     with pytest.raises(Refused) as caught:
@@ -199,7 +199,7 @@ def test_what_is_too_much_is_refused_at_once_in_the_protocol_s_form(
     assert "0 requests already" in response.text
 
 
-def test_a_place_is_free_again_when_its_answer_has_ended_or_was_left() -> None:
+def test_a_slot_is_free_again_when_its_answer_has_ended_or_was_left() -> None:
     async def ask() -> None:
         engine = ScriptedEngine(never())
         served = app(engine, Metrics(), IngressSettings(max_inflight=1))

@@ -12,7 +12,7 @@ from deployments.anthropic.messages_schema import parse_count, parse_messages
 from deployments.anthropic.thinking_signatures import sign
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.off_loop import LARGE_BYTES, BodyWork, OffLoop, Turns
-from deployments.ingress.routes.service import Service, TokenizerOperation, recalls_nothing
+from deployments.ingress.routes.service import Service, UnaryOperation, recalls_nothing
 from deployments.openai.chat.schema import parse_chat
 from deployments.openai.completions.schema import parse_completion
 from deployments.openai.responses.schema import parse_response_request
@@ -39,9 +39,9 @@ class Asked:
 
 
 @pytest.mark.parametrize("heavy", [False, True])
-def test_a_heavy_question_is_answered_by_another_thread(heavy: bool) -> None:
+def test_a_heavy_unary_request_is_answered_by_another_thread(heavy: bool) -> None:
     asked = Asked([])
-    question = TokenizerOperation(
+    operation = UnaryOperation(
         name="ask",
         path="/ask",
         body=Empty,
@@ -52,7 +52,7 @@ def test_a_heavy_question_is_answered_by_another_thread(heavy: bool) -> None:
     service.tokenizers.get(card())
 
     async def ask() -> bool:
-        async with http(Starlette(routes=[service.question(question)])) as client:
+        async with http(Starlette(routes=[service.unary_route(operation)])) as client:
             assert (await client.post("/ask", json={"is_heavy": heavy})).json() == {}
         return asked.threads == [threading.get_ident()]
 

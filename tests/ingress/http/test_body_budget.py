@@ -19,7 +19,7 @@ from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, http
 
 BUDGET = 900 << 10
-HELD = BUDGET * 9 // 10 + FREE_BYTES  # a client's share, and what is free
+LARGEST = BUDGET * 9 // 10 + FREE_BYTES  # a client's share, and what is free
 SETTINGS = IngressSettings(body_budget=BUDGET, api_keys=("a", "b"))
 A, B = ({"authorization": f"Bearer {key}", "content-type": "application/json"} for key in "ab")
 
@@ -55,15 +55,15 @@ def test_who_holds_their_share_is_refused_and_others_are_not(protocol: str) -> N
                 sent = client.post(paths[protocol], content=body, headers=headers)
                 return asyncio.create_task(sent)
 
-            held = Upload(HELD)
-            first = send(A, held)
-            await held.halted.wait()
+            upload = Upload(LARGEST)
+            first = send(A, upload)
+            await upload.halted.wait()
             refused = await send(A, large)
             assert refused.status_code == statuses[protocol]
             assert int(refused.headers["retry-after"]) > 0
             assert (await send(A, b"[]")).status_code == 400  # read: it is small
             assert (await send(B, b"[" + b" " * FREE_BYTES + b"]")).status_code == 400
-            held.gate.set()
+            upload.gate.set()
             await first
             assert (await send(A, large)).status_code == 400
 
@@ -74,7 +74,7 @@ def test_a_body_counts_until_its_request_is_answered() -> None:
     async def play() -> None:
         gate = asyncio.Event()
         engine = ScriptedEngine(says("Hello there", gate=gate))
-        body = b'{"prompt": "x"}'.ljust(HELD)
+        body = b'{"prompt": "x"}'.ljust(LARGEST)
         async with http(app(engine, Metrics(), SETTINGS)) as client:
             first = asyncio.create_task(client.post(COMPLETIONS, content=body, headers=A))
             await engine.starts.get()
@@ -89,9 +89,9 @@ def test_a_body_counts_until_its_request_is_answered() -> None:
 def test_a_client_that_leaves_holds_nothing() -> None:
     async def play() -> None:
         async with http(served(settings=SETTINGS)) as client:
-            held = Upload(HELD)
-            first = asyncio.create_task(post(client, A, held))
-            await held.halted.wait()
+            upload = Upload(LARGEST)
+            first = asyncio.create_task(post(client, A, upload))
+            await upload.halted.wait()
             first.cancel()
             await asyncio.wait({first})
             assert (await post(client, A, Upload(BUDGET // 10).body)).is_success
@@ -110,38 +110,38 @@ def test_a_command_is_short() -> None:
     asyncio.run(play())
 
 
-def test_what_is_recalled_counts_until_the_answer_has_ended() -> None:
+def test_what_is_reserved_counts_until_the_answer_has_ended() -> None:
     shares = FairShare(BUDGET)
     account, other = (BodyAccount(shares, lambda: "a") for _ in range(2))
     account.grow(FREE_BYTES)
-    account.recall(shares.most)
-    assert shares.held_by("a") == shares.most
+    account.reserve(shares.most)
+    assert shares.acquired_by("a") == shares.most
     with pytest.raises(Refused) as refused:
-        other.recall(shares.most)
+        other.reserve(shares.most)
     assert refused.value.error.kind is ErrorKind.OVERLOADED
     account.close()
-    account.recall(1)  # a store was still reading
-    assert shares.n_held == 0
-    other.recall(shares.most)
+    account.reserve(1)  # a store was still reading
+    assert shares.n_acquired == 0
+    other.reserve(shares.most)
 
 
-def test_what_no_request_may_recall_is_refused_before_it_is_held() -> None:
+def test_what_no_request_may_reserve_is_refused_before_it_is_acquired() -> None:
     shares = FairShare(BUDGET)
     account = BodyAccount(shares, lambda: "a")
     account.grow(FREE_BYTES)
     with pytest.raises(Refused, match="max_inflight_body_bytes") as refused:
-        account.recall(shares.most + 1)
+        account.reserve(shares.most + 1)
     assert refused.value.error.kind is ErrorKind.BODY_TOO_LARGE
-    assert shares.n_held == 0
-    account.recall(shares.most)
+    assert shares.n_acquired == 0
+    account.reserve(shares.most)
 
 
-def test_what_several_work_on_is_held_until_the_last_one_ends() -> None:
+def test_what_several_work_on_is_released_when_the_last_one_ends() -> None:
     shares = FairShare(1 << 30)
     account = BodyAccount(shares, lambda: "a")
     account.grow(10 * FREE_BYTES)
     account.share()
     account.close()
-    assert shares.n_held == 9 * FREE_BYTES
+    assert shares.n_acquired == 9 * FREE_BYTES
     account.close()
-    assert shares.n_held == 0
+    assert shares.n_acquired == 0

@@ -114,13 +114,13 @@ def test_the_answer_shows_a_random_seed(given: int | None) -> None:
 def test_dry_has_the_tokens_that_hold_a_breaker() -> None:
     asked = sampling(dry_multiplier=0.8, dry_allowed_length=3, dry_penalty_last_n=-1)
     assert asked.dry is not None
-    held = {
+    breakers = {
         token_id
         for token_id in range(card().vocab_size)
         if any(breaker in TOKENIZER.token_bytes(token_id) for breaker in (b"\n", b":", b'"', b"*"))
     }
     assert asked.dry == DryParams(
-        multiplier=0.8, base=1.75, allowed_length=3, last_n=-1, breakers=tuple(sorted(held))
+        multiplier=0.8, base=1.75, allowed_length=3, last_n=-1, breakers=tuple(sorted(breakers))
     )
     assert sampling(dry_multiplier=0.8, samplers=["top_k"]).dry is None
     assert sampling(dry_multiplier=0.8, dry_penalty_last_n=0).dry is None

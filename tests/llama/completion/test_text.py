@@ -19,10 +19,10 @@ TOKENIZER = TextTokenizer(card())
 
 
 def events(text: str, cuts: Sequence[int] = ()) -> list[TokenEvent]:
-    """The text's tokens, cut at these places, and an end at the limit."""
+    """The text's tokens, cut at these indices, and an end at the limit."""
     ids = TOKENIZER.encode(text, False)
-    places = sorted({0, len(ids), *(cut % (len(ids) + 1) for cut in cuts)})
-    parts = [ids[start:end] for start, end in itertools.pairwise(places)] or [[]]
+    indices = sorted({0, len(ids), *(cut % (len(ids) + 1) for cut in cuts)})
+    parts = [ids[start:end] for start, end in itertools.pairwise(indices)] or [[]]
     scored = [
         TokenEvent(
             token_ids=tuple(part), logprobs=tuple(TokenLogprob(token_id, -1.0) for token_id in part)

@@ -12,7 +12,7 @@ import pytest
 from deployments.ingress.metrics import FAST_BUCKETS, Latencies, Metrics
 from deployments.llama.server import fleet_feed
 from deployments.llama.server.fleet_feed import MAX_WATCHERS, FleetFeed
-from deployments.llama.server.fleet_readings import Reading, Readings, quantile
+from deployments.llama.server.fleet_readings import FleetReading, Readings, quantile
 from deployments.replica_status import FleetStatus, ReplicaState, ReplicaStatus
 from deployments.wire import ErrorKind, ModelState, ModelStatus, Refused
 from tests.ingress.engines import ScriptedEngine, says
@@ -42,16 +42,16 @@ def reading(
     at: float,
     *models: tuple[str, tuple[ReplicaStatus, ...]],
     latencies: Mapping[str, Mapping[str, Latencies]] | None = None,
-) -> Reading:
+) -> FleetReading:
     told = FleetStatus(
         started_at=100.0,
         can_download=True,
         models=tuple((model(name), replicas) for name, replicas in models),
     )
-    return Reading(at=at, time=200.0 + at, fleet=told, latencies=latencies or {})
+    return FleetReading(at=at, time=200.0 + at, fleet=told, latencies=latencies or {})
 
 
-def after(*readings: Reading) -> Any:
+def after(*readings: FleetReading) -> Any:
     kept = Readings()
     for sample in readings:
         kept.add(sample)
@@ -82,8 +82,8 @@ def test_the_numbers_of_replicas_are_summed_by_model_and_over_all() -> None:
 
 
 def test_a_rate_is_of_what_was_generated_between_readings() -> None:
-    def at(seconds: float, *tokens: int) -> Reading:
-        replicas = (replica(str(place), count) for place, count in enumerate(tokens))
+    def at(seconds: float, *tokens: int) -> FleetReading:
+        replicas = (replica(str(index), count) for index, count in enumerate(tokens))
         return reading(seconds, ("a", tuple(replicas)))
 
     assert after(at(0, 5))["tokens_per_second"] is None  # one reading tells of no rate
@@ -212,19 +212,19 @@ def test_who_watches_is_told_that_the_router_is_away_and_when_it_is_back(
     asyncio.run(asks())
 
 
-def test_no_client_takes_all_places_of_those_who_watch() -> None:
+def test_no_client_takes_all_slots_of_those_who_watch() -> None:
     async def asks() -> int:
         feed = FleetFeed(Watched())
         async with AsyncExitStack() as stack:
-            for held in range(MAX_WATCHERS):
+            for n_watching in range(MAX_WATCHERS):
                 try:
                     events = feed.watch("greedy")
                 except Refused:
                     await stack.enter_async_context(aclosing(other := feed.watch("modest")))
                     await anext(other)
-                    return held
+                    return n_watching
                 await stack.enter_async_context(aclosing(events))
                 await anext(events)
-        raise AssertionError("one client has all places")
+        raise AssertionError("one client has all slots")
 
     assert asyncio.run(asks()) < MAX_WATCHERS

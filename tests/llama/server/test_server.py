@@ -236,10 +236,10 @@ def test_who_opens_the_address_of_a_server_with_a_page_is_led_to_it() -> None:
         async with http(served(cluster)) as client:
             return await asyncio.gather(*(client.get("/") for _ in range(5)))
 
-    places = [
+    redirects = [
         (response.status_code, response.headers["location"]) for response in asyncio.run(asks())
     ]
-    assert places == [(307, "ui/")] * 5
+    assert redirects == [(307, "ui/")] * 5
     assert cluster.asked == 1
 
 

@@ -207,7 +207,7 @@ def test_a_pattern_that_minds_no_timeout_is_ended_and_told_of(
     assert message == "the search took more than 1 seconds"
 
 
-def test_one_client_leaves_a_place_to_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_client_leaves_a_slot_to_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients are told apart by their addresses."""
     may_end = threading.Event()
     running: Queue[str] = Queue()

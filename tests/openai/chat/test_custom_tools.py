@@ -9,7 +9,7 @@ from tests.ingress.engines import says
 from tests.openai.chat.chatting import ask, asked, whole
 from tests.openai.responses.responding import prompt_of
 from tests.openai.serving import HELLO, chunks_of
-from tests.text.held import may_say
+from tests.text.constrained import may_say
 
 TIME = {
     "type": "custom",

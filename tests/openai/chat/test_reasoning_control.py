@@ -42,16 +42,16 @@ def control(*having: str, **fields: object) -> httpx.Response:
     return asyncio.run(post(engine, PATH, {**END, **fields}))
 
 
-def test_who_holds_the_answer_notes_the_order_before_any_replica_hears_of_it() -> None:
+def test_who_has_the_answer_notes_the_order_before_any_replica_hears_of_it() -> None:
     engine = Telling()
     asyncio.run(post(engine, PATH, END))
     assert sorted(engine.told[:2]) == ["llama", "openai"]
     assert engine.told[2:] == [MODEL_DEPLOYMENT]
 
 
-@pytest.mark.parametrize("holder", ["llama", "openai"])
-def test_an_answer_between_two_replicas_is_told_as_well(holder: str) -> None:
-    assert control(holder).json() == {"success": True}
+@pytest.mark.parametrize("ingress", ["llama", "openai"])
+def test_an_answer_between_two_replicas_is_told_as_well(ingress: str) -> None:
+    assert control(ingress).json() == {"success": True}
 
 
 def test_a_thought_is_ended_where_it_is() -> None:

@@ -22,7 +22,7 @@ from tests.openai.chat.chatting import (
     whole,
 )
 from tests.openai.serving import HELLO
-from tests.text.held import may_say
+from tests.text.constrained import may_say
 
 
 def tool(name: str, **parameters: object) -> dict[str, Any]:
@@ -132,19 +132,19 @@ def test_without_tools_nothing_is_a_call(off: dict[str, object]) -> None:
     assert (request.prompt_ids, request.grammar) == (without.prompt_ids, "")
 
 
-def held_to(**fields: object) -> GenerationRequest:
+def constrained(**fields: object) -> GenerationRequest:
     [request] = asked({"tools": TOOLS, **fields})
     return request
 
 
 def grammar(**fields: object) -> str:
-    return held_to(**fields).grammar
+    return constrained(**fields).grammar
 
 
 def test_the_model_is_free_unless_it_must_call() -> None:
-    assert held_to().triggers is not None
-    assert held_to(tool_choice="auto").triggers == held_to().triggers
-    assert held_to(tool_choice="required").triggers is None
+    assert constrained().triggers is not None
+    assert constrained(tool_choice="auto").triggers == constrained().triggers
+    assert constrained(tool_choice="required").triggers is None
     required = grammar(tool_choice="required")
     assert "weather" in required
     assert "clock" in required
@@ -155,36 +155,36 @@ def strict(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_calls_of_a_strict_tool_fit_and_nothing_else_is_forbidden() -> None:
-    held = held_to(tools=[strict(WEATHER)])
+    request = constrained(tools=[strict(WEATHER)])
     said = ["a < b", "", "So:\n" + call("weather", '{"city": "x"}'), f"{PARIS}\n{PARIS}"]
     for text in said:
-        assert may_say(held, text), text
+        assert may_say(request, text), text
     for arguments in ('{"city": 5}', "{}"):
-        assert not may_say(held, "So:\n" + call("weather", arguments))
+        assert not may_say(request, "So:\n" + call("weather", arguments))
 
 
-def test_a_tool_that_may_not_be_called_holds_nothing() -> None:
+def test_a_tool_that_may_not_be_called_constrains_nothing() -> None:
     odd = strict(tool("odd", a={"type": "array", "uniqueItems": True}))
-    held = held_to(tools=[odd, CLOCK], tool_choice=allowed("auto", "clock"))
-    assert may_say(held, call("clock", "{}"))
-    assert not may_say(held, call("odd", '{"a": []}'))
+    request = constrained(tools=[odd, CLOCK], tool_choice=allowed("auto", "clock"))
+    assert may_say(request, call("clock", "{}"))
+    assert not may_say(request, call("odd", '{"a": []}'))
 
 
 def test_without_parallel_calls_there_is_one_at_most() -> None:
-    held = held_to(parallel_tool_calls=False)
+    request = constrained(parallel_tool_calls=False)
     for text in ("Hm.", PARIS, f"Let me see.\n{PARIS}"):
-        assert may_say(held, text), text
+        assert may_say(request, text), text
     for text in (f"{PARIS}\n{PARIS}", f"{PARIS}{PARIS}", f"{PARIS} and {PARIS}"):
-        assert not may_say(held, text), text
+        assert not may_say(request, text), text
 
 
-def test_a_schema_that_can_not_be_held_to_is_refused_where_it_must_be() -> None:
+def test_a_schema_that_can_not_be_followed_is_refused_where_it_must_be() -> None:
     odd = tool("odd", a={"type": "array", "uniqueItems": True})
-    held = held_to(tools=[odd], parallel_tool_calls=False)
-    assert may_say(held, call("odd", '{"a": [1, 1]}'))
-    assert not may_say(held, call("odd", '{"b": 1}'))
+    request = constrained(tools=[odd], parallel_tool_calls=False)
+    assert may_say(request, call("odd", '{"a": [1, 1]}'))
+    assert not may_say(request, call("odd", '{"b": 1}'))
     assert refused(tools=[CLOCK, strict(odd)])["param"] == "tools[1].function.parameters"
-    forced = held_to(tools=[odd, CLOCK], tool_choice="required")
+    forced = constrained(tools=[odd, CLOCK], tool_choice="required")
     for text in (call("odd", '{"a": [1, 1]}'), call("clock", "{}")):
         assert may_say(forced, text)
     assert not may_say(forced, "Hm.")
@@ -192,9 +192,9 @@ def test_a_schema_that_can_not_be_held_to_is_refused_where_it_must_be() -> None:
 
 @pytest.mark.parametrize("choice", [NAMED, allowed("required", "clock")])
 def test_a_named_tool_is_the_only_one_that_can_be_called(choice: object) -> None:
-    held = grammar(tool_choice=choice)
-    assert "clock" in held
-    assert "weather" not in held
+    made = grammar(tool_choice=choice)
+    assert "clock" in made
+    assert "weather" not in made
 
 
 def test_a_required_call_is_one_alone_when_there_are_no_parallel_ones() -> None:
@@ -213,9 +213,9 @@ def test_tools_that_are_not_allowed_are_not_called() -> None:
 
 
 def test_an_answer_in_a_form_may_be_a_call_as_well() -> None:
-    held = grammar(response_format={"type": "json_object"})
-    assert "weather" in held
-    assert '"type": "object"' in held
+    made = grammar(response_format={"type": "json_object"})
+    assert "weather" in made
+    assert '"type": "object"' in made
 
 
 def test_results_come_back_with_what_called_for_them() -> None:

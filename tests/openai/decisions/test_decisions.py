@@ -37,7 +37,7 @@ QUESTIONS = [PREDICATE, CHOICE, SCORE]
 def label_logprobs(request: GenerationRequest) -> list[list[float]]:
     """The labels have 1/10, 2/10, ... of all probability."""
     assert isinstance(request.output, LabelParams)
-    return [[math.log(place / 10) for place, _ in enumerate(request.output.token_ids, start=1)]]
+    return [[math.log(index / 10) for index, _ in enumerate(request.output.token_ids, start=1)]]
 
 
 def decided(body: object, path: str = DECISIONS) -> Any:

@@ -224,12 +224,14 @@ def test_thousands_of_texts_leave_room_for_others_requests() -> None:
     answer = asyncio.run(ask())
     assert len(answer.data) == len(texts)
     assert [item.index for item in answer.data] == list(range(len(texts)))
-    expected = [float32(numbers_of(received)) for received in sorted(engine.requests, key=_place)]
+    expected = [
+        float32(numbers_of(received)) for received in sorted(engine.requests, key=_index_of)
+    ]
     assert [item.embedding for item in answer.data] == expected
     assert MIN_ACTIVE_TEXTS < most <= MAX_ACTIVE_TOKENS // 300
 
 
-def _place(request: GenerationRequest) -> int:
+def _index_of(request: GenerationRequest) -> int:
     return int(request.request_id.rpartition("-")[2])
 
 

@@ -19,7 +19,7 @@ from tests.openai.responses.responding import (
     whole,
 )
 from tests.openai.responses.test_input import TOOLED, rendered, said, user
-from tests.text.held import may_say
+from tests.text.constrained import may_say
 
 LIST = {"type": "function", "name": "list", "parameters": {"type": "object", "properties": {}}}
 WEATHER = {

@@ -33,7 +33,7 @@ async def item(store: RememberedResponses, name: str) -> StoredItem | None:
 
 def test_the_least_recently_used_go_first() -> None:
     async def work() -> None:
-        store = MemoryStore(max_responses=2).of("")
+        store = MemoryStore(max_responses=2).for_owner("")
         await store.put(new("a"))
         await store.put(new("b"))
         assert await has(store, "a")
@@ -48,7 +48,7 @@ def test_the_least_recently_used_go_first() -> None:
 
 def test_the_store_is_bounded_in_bytes() -> None:
     async def work() -> None:
-        store = MemoryStore(max_bytes=2 * size(1000)).of("")
+        store = MemoryStore(max_bytes=2 * size(1000)).for_owner("")
         for number in range(50):
             assert await store.put(new(f"{number:02}", of=1000))
         assert [n for n in range(50) if await has(store, f"{n:02}")] == [48, 49]
@@ -62,19 +62,19 @@ def test_the_store_is_bounded_in_bytes() -> None:
 def test_who_stores_much_pushes_out_its_own() -> None:
     async def work() -> None:
         for store in (MemoryStore(max_responses=8), MemoryStore(max_bytes=8 * size(10))):
-            await store.of("modest").put(new("kept"))
+            await store.for_owner("modest").put(new("kept"))
             for number in range(50):
-                await store.of("greedy").put(new(f"{number:02}"))
-            assert await has(store.of("modest"), "kept")
-            assert await has(store.of("greedy"), "49")
-            assert not await has(store.of("greedy"), "41")
+                await store.for_owner("greedy").put(new(f"{number:02}"))
+            assert await has(store.for_owner("modest"), "kept")
+            assert await has(store.for_owner("greedy"), "49")
+            assert not await has(store.for_owner("greedy"), "41")
 
     run(work())
 
 
 def test_a_conversation_outlives_its_beginning() -> None:
     async def work() -> None:
-        store = MemoryStore(max_responses=1).of("")
+        store = MemoryStore(max_responses=1).for_owner("")
         await store.put(new("first"))
         recalled = await store.recall(Wanted(previous="first"), lambda n_bytes: None)
         await store.put(new("second", recalled=recalled))
@@ -87,7 +87,7 @@ def test_a_conversation_outlives_its_beginning() -> None:
 
 def test_an_item_can_be_referred_to_while_any_response_has_it() -> None:
     async def work() -> None:
-        store, first = MemoryStore().of(""), new("first")
+        store, first = MemoryStore().for_owner(""), new("first")
         await store.put(first)
         second = NewResponse(
             id="second", body=b"{}", recalled=Recalled(), given=first.given, output=()
@@ -103,7 +103,7 @@ def test_an_item_can_be_referred_to_while_any_response_has_it() -> None:
 
 def test_a_deleted_response_makes_room() -> None:
     async def work() -> None:
-        store = MemoryStore(max_bytes=size(10)).of("")
+        store = MemoryStore(max_bytes=size(10)).for_owner("")
         await store.put(new("a"))
         assert await store.delete("a")
         assert not await store.delete("a")

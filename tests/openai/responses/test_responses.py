@@ -22,7 +22,7 @@ from tests.openai.responses.responding import (
     whole,
 )
 from tests.text.cards import CHAT_TEMPLATE, card
-from tests.text.held import may_say
+from tests.text.constrained import may_say
 
 TOKENIZER = TextTokenizer(card())
 THOUGHT = "<think>\nHm, Stra\u00dfe?\n</think>\n\n"
@@ -206,22 +206,22 @@ def test_logprobs_come_with_the_words() -> None:
     assert all(len(entry["top_logprobs"]) == 2 for entry in entries)
 
 
-def held_to(**fields: object) -> GenerationRequest:
+def constrained(**fields: object) -> GenerationRequest:
     return asked({**HELLO, **fields}, script=says("x"))
 
 
 def test_without_parallel_calls_there_is_one_at_most() -> None:
-    assert may_say(held_to(tools=[WEATHER]), f"{CALL}\n{CALL}")
-    held = held_to(tools=[WEATHER], parallel_tool_calls=False)
-    assert may_say(held, f"Let me see.\n{CALL}")
-    assert not may_say(held, f"{CALL}\n{CALL}")
+    assert may_say(constrained(tools=[WEATHER]), f"{CALL}\n{CALL}")
+    request = constrained(tools=[WEATHER], parallel_tool_calls=False)
+    assert may_say(request, f"Let me see.\n{CALL}")
+    assert not may_say(request, f"{CALL}\n{CALL}")
 
 
 def test_calls_of_a_strict_tool_fit() -> None:
-    held = held_to(tools=[{**WEATHER, "strict": True}])
-    assert may_say(held, f"{CALL}\n{CALL}")
-    assert may_say(held, "a < b")
-    assert not may_say(held, CALL.replace('"K\u00f6ln"', "5"))
+    request = constrained(tools=[{**WEATHER, "strict": True}])
+    assert may_say(request, f"{CALL}\n{CALL}")
+    assert may_say(request, "a < b")
+    assert not may_say(request, CALL.replace('"K\u00f6ln"', "5"))
 
 
 def test_without_tools_nothing_is_a_call() -> None:

@@ -12,11 +12,11 @@ Files = Mapping[str, bytes]
 
 
 class Hub:
-    """`models` by their names; a file of `held` stops after its first half, until `go_on`."""
+    """`models` by their names; a file named `halting` stops after its first half, until `go_on`."""
 
-    def __init__(self, models: Mapping[str, Files], held: str = "") -> None:
+    def __init__(self, models: Mapping[str, Files], halting: str = "") -> None:
         self.models = models
-        self.held = held
+        self.halting = halting
         self.go_on = threading.Event()
         self.asked: list[str] = []
         self.endpoint = ""
@@ -85,7 +85,7 @@ def serving(hub: Hub) -> Iterator[Hub]:
             for key, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(key, value)
             self.end_headers()
-            if body and name and name == hub.held:
+            if body and name and name == hub.halting:
                 half = len(body) // 2
                 self.wfile.write(body[:half])
                 self.wfile.flush()

@@ -61,9 +61,9 @@ class Folder:
     def states(self) -> dict[str, ModelState]:
         return {status.name: status.state for status in self.downloads.statuses}
 
-    async def until(self, holds: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
-            while not holds():
+            while not condition():
                 await self.changes.wait(self.changes.version, 0.05)
 
     async def settled(self) -> None:
@@ -85,7 +85,7 @@ def test_a_model_is_there_when_all_of_it_is_and_goes_when_it_is_deleted(
     hub: Hub, tmp_path: Path
 ) -> None:
     async def story(folder: Folder) -> None:
-        hub.held = "model.safetensors"
+        hub.halting = "model.safetensors"
         assert folder.downloads.start("org/whole", "main") is None
         assert folder.downloads.start("org/whole", None) is not None  # once at a time
         await folder.until(lambda: _progress(folder) > 0)
@@ -117,7 +117,7 @@ def _progress(folder: Folder) -> float:
 
 def test_a_cancelled_download_leaves_nothing(hub: Hub, tmp_path: Path) -> None:
     async def story(folder: Folder) -> None:
-        hub.held = "model.safetensors"
+        hub.halting = "model.safetensors"
         assert folder.downloads.start("org/whole", None) is None
         await folder.until(lambda: _progress(folder) > 0)
         assert folder.downloads.cancel("org/whole")

@@ -241,7 +241,7 @@ names = st.sampled_from(NAMES)
 
 
 class Machine(RuleBasedStateMachine):
-    """Six models on three places and four cores; one of them is pinned, one takes all cores."""
+    """Six models on three slots and four cores; one of them is pinned, one takes all cores."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -350,9 +350,9 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def never_more_than_there_is(self) -> None:
-        held = [m.needs for m in self.models.values() if m.state != "gone"]
-        assert len(held) <= LIMITS.models
-        assert sum(needs.cpus for needs in held) <= LIMITS.cpus
+        allocated = [m.needs for m in self.models.values() if m.state != "gone"]
+        assert len(allocated) <= LIMITS.models
+        assert sum(needs.cpus for needs in allocated) <= LIMITS.cpus
 
 
 TestCapacity = Machine.TestCase

@@ -282,13 +282,13 @@ def test_an_autoscaled_model_holds_what_its_replicas_of_now_take() -> None:
     model = ModelEntry(Preset(settings=settings), needs, ReplicaSet("m", RoutingSettings()))
     model.start(0)
     assert model.holder(0).needs == needs
-    held = []
+    holders = []
     for running, target in (("ab", 2), ("ab", 5), ("abcdef", 5), ("a", 0)):
         model.observe(replace(RUNNING, running=frozenset(running), target=target), 1)
-        held.append(model.holder(1))
-    assert [holder.needs.gpus for holder in held] == [2, 5, 6, 2]
-    assert held[1].needs == Resources(cpus=10, gpus=5, gpu_bytes=500)
-    assert held[1].extra == Resources(models=0, cpus=6, gpus=3, gpu_bytes=300)
+        holders.append(model.holder(1))
+    assert [holder.needs.gpus for holder in holders] == [2, 5, 6, 2]
+    assert holders[1].needs == Resources(cpus=10, gpus=5, gpu_bytes=500)
+    assert holders[1].extra == Resources(models=0, cpus=6, gpus=3, gpu_bytes=300)
 
 
 def test_whoever_waits_hears_of_a_change_and_of_nothing_else() -> None:

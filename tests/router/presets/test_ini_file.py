@@ -327,7 +327,7 @@ def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
     try:
         sections = parse_presets(text, FILE)
     except PresetError as error:
-        place = str(error).removeprefix(f"{FILE}:").partition(":")[0]
-        assert 1 <= int(place) <= text.count("\n") + 1
+        line = str(error).removeprefix(f"{FILE}:").partition(":")[0]
+        assert 1 <= int(line) <= text.count("\n") + 1
     else:
         assert all(1 <= section.line <= text.count("\n") + 1 for section in sections.values())

@@ -8,7 +8,7 @@ import pytest
 
 from deployments.adapter_files import read_adapter_info
 from deployments.engine.limits import ON_CPU, ON_GPU
-from deployments.model.settings import Adapter, Autoscaling
+from deployments.model.settings import Autoscaling, MergedAdapter
 from deployments.router.presets.hub_names import SEPARATOR
 from deployments.router.presets.ini_file import PresetError, parse_presets
 from deployments.router.presets.option_types import ScalingOptions
@@ -57,7 +57,7 @@ def test_sections_are_models_in_their_order_and_paths_start_at_the_file(base: Pa
     assert list(found) == ["b", "a", "c"]
     paths = [preset.settings.path for preset in found.values()]
     assert paths == [str(base / "two"), str(base / "one"), "hub/id"]
-    assert found["b"].settings.adapters == (Adapter(path=str(base / "adapter")),)
+    assert found["b"].settings.adapters == (MergedAdapter(path=str(base / "adapter")),)
     assert {preset.source for preset in found.values()} == {"preset"}
     assert not any(preset.load_on_startup or preset.pinned for preset in found.values())
 

@@ -31,14 +31,14 @@ class IndexMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.index = PrefixIndex(1000)
-        self.held: dict[str, set[bytes]] = {}
+        self.stored: dict[str, set[bytes]] = {}
         self.asked: list[list[bytes]] = []
 
     @rule(replica=REPLICAS, tokens=TOKENS)
     def store(self, replica: str, tokens: list[int]) -> None:
         hashes = chain(tokens)
         self.index.store(replica, b"".join(hashes))
-        self.held.setdefault(replica, set()).update(hashes)
+        self.stored.setdefault(replica, set()).update(hashes)
         self.asked.append(hashes)
 
     @rule(replica=REPLICAS, data=st.data())
@@ -46,9 +46,9 @@ class IndexMachine(RuleBasedStateMachine):
         if self.asked:
             hashes = data.draw(st.sampled_from(self.asked))
             first = data.draw(st.integers(0, len(hashes)))
-            below = [h for h in self.held.get(replica, ()) if self._continues(hashes[first:], h)]
+            below = [h for h in self.stored.get(replica, ()) if self._continues(hashes[first:], h)]
             self.index.evict(replica, b"".join(below))
-            self.held.get(replica, set()).difference_update(below)
+            self.stored.get(replica, set()).difference_update(below)
 
     def _continues(self, cut: list[bytes], page_hash: bytes) -> bool:
         """Whether a page's prefix goes through what is cut off."""
@@ -60,12 +60,12 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(replica=REPLICAS)
     def forget(self, replica: str) -> None:
         self.index.forget(replica)
-        self.held.pop(replica, None)
+        self.stored.pop(replica, None)
 
     @rule(replica=REPLICAS)
     def start_over(self, replica: str) -> None:
         self.index.restart(replica)
-        self.held.pop(replica, None)
+        self.stored.pop(replica, None)
 
     @rule(shards=st.sampled_from([1, 100, N_SHARDS + 1, 2 * N_SHARDS + 2]))
     def sweep(self, shards: int) -> None:
@@ -75,12 +75,12 @@ class IndexMachine(RuleBasedStateMachine):
     @invariant()
     def every_overlap_is_exact(self) -> None:
         for hashes in self.asked:
-            expected = {name: leading(hashes, held) for name, held in self.held.items()}
+            expected = {name: leading(hashes, stored) for name, stored in self.stored.items()}
             assert self.index.overlap(hashes) == {name: n for name, n in expected.items() if n}
 
 
-def leading(hashes: list[bytes], held: set[bytes]) -> int:
-    return next((n for n, page_hash in enumerate(hashes) if page_hash not in held), len(hashes))
+def leading(hashes: list[bytes], stored: set[bytes]) -> int:
+    return next((n for n, page_hash in enumerate(hashes) if page_hash not in stored), len(hashes))
 
 
 TestIndex = IndexMachine.TestCase

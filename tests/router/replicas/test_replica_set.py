@@ -40,8 +40,8 @@ class Fleet:
         self.last[name] = replace(after, snapshot=False, stored=b"", evicted=b"", received=())
         return self.set.report(after)
 
-    def holders(self, hashes: Sequence[bytes]) -> str | None:
-        """Who is chosen for this prompt, by what they hold alone."""
+    def chosen_by_prefix(self, hashes: Sequence[bytes]) -> str | None:
+        """Who is chosen for this prompt, by what they have stored alone."""
         chosen = self.set.choose(hashes, "probe")
         self.now += INFLIGHT_TIMEOUT_S
         for name in self.last:
@@ -63,14 +63,14 @@ def test_who_reports_a_prefix_is_chosen_for_it() -> None:
     fleet = Fleet("abc")
     for number, name in enumerate("abc"):
         fleet.tell(name, stored=b"".join(prompt(number)))
-    assert [fleet.holders(prompt(number)) for number in range(3)] == ["a", "b", "c"]
+    assert [fleet.chosen_by_prefix(prompt(number)) for number in range(3)] == ["a", "b", "c"]
 
 
 def test_what_is_reported_as_evicted_attracts_nobody() -> None:
     fleet = Fleet("ab")
     fleet.tell("a", stored=b"".join(prompt(1)), running=1)
     fleet.tell("a", evicted=b"".join(prompt(1)))
-    assert fleet.holders(prompt(1)) == "b"
+    assert fleet.chosen_by_prefix(prompt(1)) == "b"
 
 
 def test_a_burst_spreads_over_idle_replicas() -> None:
@@ -117,19 +117,19 @@ def test_a_gap_asks_for_a_snapshot_until_one_comes() -> None:
     fleet = Fleet("ab")
     fleet.tell("a", stored=b"".join(prompt(1)))
     assert fleet.tell("a", skip=1)
-    assert fleet.holders(prompt(1)) == "a"  # as far as is known
+    assert fleet.chosen_by_prefix(prompt(1)) == "a"  # as far as is known
     assert fleet.tell("a")
     assert not fleet.tell("a", snapshot=True, stored=b"".join(prompt(2)))
-    assert fleet.holders(prompt(2)) == "a"
+    assert fleet.chosen_by_prefix(prompt(2)) == "a"
     fleet.tell("a", running=1)
-    assert fleet.holders(prompt(1)) == "b"
+    assert fleet.chosen_by_prefix(prompt(1)) == "b"
 
 
 def test_a_replica_that_starts_over_has_nothing() -> None:
     fleet = Fleet("ab")
     fleet.tell("a", stored=b"".join(prompt(1)))
     assert not fleet.tell("a", epoch="2", sequence=1, snapshot=True, running=1)
-    assert fleet.holders(prompt(1)) == "b"
+    assert fleet.chosen_by_prefix(prompt(1)) == "b"
 
 
 def test_an_unknown_replica_is_chosen_from_at_once_and_asked_for_a_snapshot() -> None:
@@ -228,7 +228,7 @@ def test_a_quiet_fleet_shares_the_work_in_the_long_run() -> None:
     fleet.tell("a", stored=b"".join(common))
     counts = {"a": 0, "b": 0}
     for number in range(200):
-        chosen = fleet.holders([*common, *prompt(number, 5)])
+        chosen = fleet.chosen_by_prefix([*common, *prompt(number, 5)])
         assert chosen is not None
         counts[chosen] += 1
     assert min(counts.values()) > 60

@@ -10,7 +10,7 @@ from deployments.text.reply import Reply, ReplyCall
 from serve_app.demo.evaluation.answering import in_process
 from serve_app.demo.evaluation.evaluate import all_cases, table
 from serve_app.demo.evaluation.model_card import write_card
-from serve_app.demo.evaluation.scoring import Answered, Score, fits, has, scores
+from serve_app.demo.evaluation.scoring import AnsweredCase, SkillScore, fits, has, scores
 from serve_app.demo.training.corpus import Case, Turn
 from serve_app.demo.training.corpus.chat import Expect, SampleCall, SampleTool
 from serve_app.demo.training.network import DRAFT, Network, export
@@ -65,20 +65,23 @@ def test_a_thought_is_wanted_or_unwanted() -> None:
 
 def test_a_call_is_right_when_name_and_arguments_are() -> None:
     wanted = case((SampleCall("clock", {"zone": "UTC"}),))
-    assert Answered(wanted, reply(zone="UTC")).is_right
-    assert not Answered(wanted, reply(zone="utc")).is_right
-    assert not Answered(wanted, reply("UTC")).is_right
-    assert not Answered(wanted, Reply("", "", (ReplyCall("1", "clock", '{"zone": '),))).is_right
+    assert AnsweredCase(wanted, reply(zone="UTC")).is_right
+    assert not AnsweredCase(wanted, reply(zone="utc")).is_right
+    assert not AnsweredCase(wanted, reply("UTC")).is_right
+    assert not AnsweredCase(wanted, Reply("", "", (ReplyCall("1", "clock", '{"zone": '),))).is_right
 
 
 def test_decisions_are_scored_apart_from_arguments() -> None:
     wanted, unwanted = case((SampleCall("clock", {"zone": "UTC"}),)), case((), Expect(says=("no",)))
     answered = [
-        Answered(wanted, reply(zone="Rome")),
-        Answered(unwanted, reply("no")),
-        Answered(unwanted, reply(zone="UTC")),
+        AnsweredCase(wanted, reply(zone="Rome")),
+        AnsweredCase(unwanted, reply("no")),
+        AnsweredCase(unwanted, reply(zone="UTC")),
     ]
-    assert scores(answered) == [Score("skill", 1, 3), Score("decisions whether to call", 2, 3)]
+    assert scores(answered) == [
+        SkillScore("skill", 1, 3),
+        SkillScore("decisions whether to call", 2, 3),
+    ]
 
 
 def test_every_case_is_answered_by_the_engine(
@@ -107,7 +110,7 @@ def test_the_card_has_scores_and_transcripts(tmp_path: Path) -> None:
     }
     (tmp_path / "training.json").write_text(json.dumps(made))
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!\nYes?"}]
-    write_card(tmp_path, [Score("Manta", 9, 10)], [talk], "Twice.")
+    write_card(tmp_path, [SkillScore("Manta", 9, 10)], [talk], "Twice.")
     card = (tmp_path / "README.md").read_text()
     assert "| Manta | 9 | 10 | 90.0% |" in card
     assert "| Steps | 10, resumed at 7 |" in card

@@ -28,7 +28,7 @@ from serve_app.demo.training.tokenizer import (
     template,
 )
 from serve_app.demo.training.train import (
-    State,
+    TrainingState,
     advance,
     begin,
     finish,
@@ -292,7 +292,7 @@ def test_woken_layers_find_the_tool_that_a_question_names(
     assert _share_of_right_choices(state) > before + 0.1
 
 
-def _share_of_right_choices(state: State) -> float:
+def _share_of_right_choices(state: TrainingState) -> float:
     """Among the first tokens of the names of three tools, where these differ."""
     name, end = state.tokenizer.convert_tokens_to_ids([NAME, TOOLS_END])
     right: list[bool] = []

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, LlavaProcessor, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from serve_app.demo.evaluation.scoring import Score
+from serve_app.demo.evaluation.scoring import SkillScore
 from serve_app.demo.evaluation.vision import answers
 from serve_app.demo.evaluation.vision_card import write_card
 from serve_app.demo.model_files import DRAFT, load_vision
@@ -29,7 +29,7 @@ from serve_app.demo.training.vision.prefetch import drawn
 from serve_app.demo.training.vision.tower import looked_at
 from serve_app.demo.training.vision.train import (
     NAMED,
-    State,
+    VisionState,
     begin,
     checkpoint,
     finish,
@@ -79,7 +79,7 @@ def loss_of(network: SightNetwork, batch: Packed) -> torch.Tensor:
     return packed_loss(network, looked_at(network.tower, batch.pixels), batch)
 
 
-def learned(state: State, share: float) -> None:
+def learned(state: VisionState, share: float) -> None:
     """One step later."""
     pictures = drawn(state.tokenizer, wanted(state, 0, share))
     learn(state, pictures, share, talks(state, 0), None)
@@ -194,7 +194,7 @@ def test_a_run_that_is_resumed_is_the_run_that_was_not_interrupted(tmp_path: Pat
     finish(again, 0, out, "abc")
     assert not (out / "checkpoint.pt").exists()
     shown = answers(*load_vision(out), list(islice(cases("digits"), 2)))
-    write_card(out, [Score("digits", 1, 2)], shown)
+    write_card(out, [SkillScore("digits", 1, 2)], shown)
     card = (out / "README.md").read_text()
     assert "| digits | 1 | 2 | 50.0% |" in card
     assert (out / "example_2.png").exists()

@@ -13,7 +13,7 @@ from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
 from deployments.wire import Refused
 from tests.text.cards import card
-from tests.text.held import allows
+from tests.text.constrained import allows
 
 SAYS = (
     "{% for m in messages %}|{{ m.role }}:{{ m.content }}"

@@ -18,8 +18,8 @@ from deployments.wire import ModelCard
 from tests.text.cards import card
 from tests.text.chat.test_tool_injection import CALLS as MADE
 from tests.text.chat.test_tool_injection import RESULTS, USER
+from tests.text.constrained import may_say
 from tests.text.dialects.transcripts import PARIS, TOOLS, json_call
-from tests.text.held import may_say
 
 SAYS = "{% for m in messages %}|{{ m.role }}:{{ m.content }}{% endfor %}"
 # As of DeepSeek R1's distilled models: calls of the past, and no tools.

@@ -1,4 +1,4 @@
-"""The cost of a reply grows with its length, and no more of it is held than may be needed."""
+"""The cost of a reply grows with its length, and no more of it is held back than may be needed."""
 
 import sys
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tests.effort import tries
 from tests.text.dialects.transcripts import TOOLS
 
 LONG = tries(6_000, 30_000)
-HELD = 64  # characters; no mark is longer
+MAX_HELD_BACK = 64  # characters; no mark is longer
 
 # Texts that a parser could lose itself in, made of as many characters as asked for.
 REPEATED = {
@@ -71,11 +71,11 @@ def test_twice_the_text_costs_twice_as_much(name: str, single: bool) -> None:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_of_long_text_only_what_may_be_a_mark_is_held(name: str) -> None:
+def test_of_long_text_only_what_may_be_a_mark_is_held_back(name: str) -> None:
     parser, out = DIALECTS[name].parser(ReplyContext(tools=TOOLS)), 0
     for at in range(LONG):
         out += said(parser, "a < b "[at % 6])
-        assert at + 1 - out <= HELD
+        assert at + 1 - out <= MAX_HELD_BACK
 
 
 def said(parser: ReplyParser, text: str) -> int:
@@ -83,7 +83,7 @@ def said(parser: ReplyParser, text: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "glm", "gemma", "pythonic", "mistral"])
-def test_of_long_arguments_little_is_held(name: str) -> None:
+def test_of_long_arguments_little_is_held_back(name: str) -> None:
     heads = {
         "hermes": '<tool_call>{"name": "search", "arguments": {"query": "',
         "qwen3_coder": "<tool_call><function=search><parameter=query>",
@@ -97,4 +97,4 @@ def test_of_long_arguments_little_is_held(name: str) -> None:
     out = 0
     for at in range(LONG):
         out += said(parser, "a < b "[at % 6])
-        assert at + 1 - out <= HELD
+        assert at + 1 - out <= MAX_HELD_BACK

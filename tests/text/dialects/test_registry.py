@@ -75,7 +75,7 @@ def test_two_calls_stay_two_for_mistrals_templates() -> None:
     assert len({mistral.template_id(f"call_{index}", "f", index) for index in range(50)}) == 50
 
 
-def test_kimis_ids_hold_the_name_and_the_place() -> None:
+def test_kimis_ids_have_the_name_and_the_index() -> None:
     assert DIALECTS["kimi"].call_id(2, "get_weather") == "functions.get_weather:2"
 
 

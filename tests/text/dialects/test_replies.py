@@ -24,10 +24,10 @@ from deployments.text.tool import Tool
 from deployments.wire import Refused
 from tests.effort import tries
 from tests.text.cards import CHAT_TEMPLATE, byte_level, card
+from tests.text.constrained import ConstrainedReply
 from tests.text.dialects.test_call_grammar import LIMIT, SHORT, reader
 from tests.text.dialects.test_transcripts import BY_DIALECT, TABLES
 from tests.text.dialects.transcripts import PLAIN, Calls, Table
-from tests.text.held import HeldReply
 
 LONG = 400  # tokens, behind which a reply ends as soon as it may
 WANDERS = 0.05  # the part of all tokens that are drawn evenly
@@ -86,20 +86,22 @@ class Talk:
         text = b"".join(reads.text_bytes(token_id, token_id not in kept) for token_id in ids)
         return fold_reply([*parser.push(text.decode("utf-8", "replace")), *parser.finish()])
 
-    def says(self, text: str, tokenizer: Tokenizer | None = None) -> tuple[HeldReply, list[int]]:
+    def says(
+        self, text: str, tokenizer: Tokenizer | None = None
+    ) -> tuple[ConstrainedReply, list[int]]:
         """The tokens of the text, as far as the reply may go on with them."""
-        held = HeldReply(self.prompt, self.tokenizer)
+        reply = ConstrainedReply(self.prompt, self.tokenizer)
         ids = (tokenizer or self.tokenizer).encode(text, add_special_tokens=False).ids
-        return held, [*takewhile(held.say, ids)]
+        return reply, [*takewhile(reply.say, ids)]
 
     def written(self, text: str) -> list[int]:
         """Tokens that come to the text, each of which may be said."""
         _, reads, _ = reader(self.tokenizer)
-        held, ids, left = HeldReply(self.prompt, self.tokenizer), list[int](), text.encode()
+        reply, ids, left = ConstrainedReply(self.prompt, self.tokenizer), list[int](), text.encode()
         while left:
-            possible = tempted(self.tokenizer, left, [*held.allowed()])
+            possible = tempted(self.tokenizer, left, [*reply.allowed()])
             assert possible, left
-            ids.append(next(token_id for token_id in possible if held.say(token_id)))
+            ids.append(next(token_id for token_id in possible if reply.say(token_id)))
             left = left[len(reads.token_bytes(ids[-1])) :]
         return ids
 
@@ -185,17 +187,17 @@ class Liar:
 def drawn(talk: Talk, baits: list[str], seed: int) -> list[int]:
     if talk.prompt.triggers is None:
         return drawn_by_mask(talk, baits, seed)
-    held = HeldReply(talk.prompt, talk.tokenizer)
+    reply = ConstrainedReply(talk.prompt, talk.tokenizer)
     liar = Liar(talk.tokenizer, baits, talk.prompt.dialect.marks, seed)
     ids: list[int] = []
-    while len(ids) < LIMIT and not held.grammar.is_over:
-        chosen = liar.choose([*held.allowed()], held.end)
-        if chosen == held.end:
+    while len(ids) < LIMIT and not reply.grammar.is_over:
+        chosen = liar.choose([*reply.allowed()], reply.end)
+        if chosen == reply.end:
             return ids
-        if held.say(chosen):
+        if reply.say(chosen):
             ids.append(chosen)
-        assert not held.grammar.failure, held.grammar.failure
-    assert held.grammar.is_over, "no end"
+        assert not reply.grammar.failure, reply.grammar.failure
+    assert reply.grammar.is_over, "no end"
     return ids
 
 
@@ -245,8 +247,8 @@ def baits_of(table: Table) -> list[str]:
 def test_every_call_fits_whatever_the_model_tries(
     table: Table, marks: str, parallel: bool, thinking: bool, opened: bool
 ) -> None:
-    held = talk(table, marks, thinking=thinking, opened=opened, parallel=parallel)
-    for reply, said in replies(held, baits_of(table), tries(1, 6)):
+    constrained = talk(table, marks, thinking=thinking, opened=opened, parallel=parallel)
+    for reply, said in replies(constrained, baits_of(table), tries(1, 6)):
         check(reply, said)
         assert parallel or len(reply.calls) <= 1, said
 
@@ -254,12 +256,12 @@ def test_every_call_fits_whatever_the_model_tries(
 @BY_DIALECT
 @MARKS
 def test_a_reply_is_text_or_calls_or_both(table: Table, marks: str) -> None:
-    held = talk(table, marks)
+    constrained = talk(table, marks)
     call = table.write([("ping", {"at": None})])
     baits = [call, table.text("Yes. "), table.text("So:\n") + call]
     kinds = set()
     wanted = {(True, False), (False, True)} | (set() if table.starts_only else {(True, True)})
-    for number, (reply, said) in enumerate(replies(held, baits, 24)):
+    for number, (reply, said) in enumerate(replies(constrained, baits, 24)):
         check(reply, said)
         kinds.add((bool(reply.content.strip()), bool(reply.calls)))
         if number >= tries(2, 23) and wanted <= kinds:
@@ -270,7 +272,7 @@ def test_a_reply_is_text_or_calls_or_both(table: Table, marks: str) -> None:
 @BY_DIALECT
 @MARKS
 def test_text_of_many_kinds_can_be_said(table: Table, marks: str) -> None:
-    held = talk(table, marks)
+    constrained = talk(table, marks)
     dialect = DIALECTS[table.dialect]
     cut = [mark[:-1] for mark in dialect.marks]
     texts = ["x", PLAIN, "1 < 2 and <b>", "a\n\n\n", *(f"So {mark} is it" for mark in cut), *cut]
@@ -284,43 +286,43 @@ def test_text_of_many_kinds_can_be_said(table: Table, marks: str) -> None:
         "import functools",
     ]
     for text in texts:
-        reply, said = held.says(table.text(text))
+        reply, said = constrained.says(table.text(text))
         assert not reply.grammar.has_begun, text
-        assert held.heard(said) == Reply(text, "", ()), text
+        assert constrained.heard(said) == Reply(text, "", ()), text
 
 
 @BY_DIALECT
 @MARKS
 def test_a_mark_that_is_spelled_out_is_no_way_around(table: Table, marks: str) -> None:
-    held = talk(table, marks)
+    constrained = talk(table, marks)
     calls: list[Calls] = [[("ping", {"at": 5})], [("search", {"exact": True})]]
     for call in calls:
         text = ("" if table.starts_only else "So: ") + table.write(call)
-        reply, said = held.says(text, byte_level())
+        reply, said = constrained.says(text, byte_level())
         assert len(said) < len(byte_level().encode(text, add_special_tokens=False).ids)
         assert reply.grammar.has_begun
 
 
 def test_text_may_stand_in_the_frame_that_its_model_has_for_it() -> None:
     [table] = [candidate for candidate in TABLES if candidate.dialect == "command"]
-    held = talk(table, "tokens")
-    reply, said = held.says(f"{FRAME[0]}Yes.{FRAME[1]}")
+    constrained = talk(table, "tokens")
+    reply, said = constrained.says(f"{FRAME[0]}Yes.{FRAME[1]}")
     assert len(said) < len("Yes.") + 3
     assert not reply.grammar.has_begun
-    assert held.heard(said) == Reply("Yes.", "", ())
+    assert constrained.heard(said) == Reply("Yes.", "", ())
 
 
 @BY_DIALECT
 @MARKS
 def test_a_call_within_a_thought_is_a_thought(table: Table, marks: str) -> None:
-    dialect, held = DIALECTS[table.dialect], talk(table, marks)
+    dialect, constrained = DIALECTS[table.dialect], talk(table, marks)
     starts = [dialect.thought_marks[0]] if dialect.thought_marks is not None else []
     starts += list(dialect.thought_ends()) if isinstance(dialect, MarkedBlocks) else []
     for start in starts if not dialect.thought_breaks else []:
         text = f"{start}Hm.\n{table.write([('ping', {'at': 5})])}"
-        reply, said = held.says(text)
+        reply, said = constrained.says(text)
         assert not reply.grammar.has_begun
-        assert held.heard(said).calls == ()
+        assert constrained.heard(said).calls == ()
 
 
 @BY_DIALECT
@@ -328,7 +330,7 @@ def test_a_call_within_a_thought_is_a_thought(table: Table, marks: str) -> None:
 @pytest.mark.parametrize("parallel", [True, False], ids=["several", "one"])
 def test_an_answer_in_a_form_is_told_from_a_call(table: Table, marks: str, parallel: bool) -> None:
     answer = from_json_schema(LOOKALIKE, "p")
-    held = talk(table, marks, parallel=parallel, answer=answer)
+    constrained = talk(table, marks, parallel=parallel, answer=answer)
     call = table.write([("ping", {"at": None})])
     marked = [mark + call for mark in DIALECTS[table.dialect].marks]
     answers = [
@@ -338,7 +340,7 @@ def test_an_answer_in_a_form_is_told_from_a_call(table: Table, marks: str, paral
         '{"name": "[TOOL_CALLS]ping[ARGS]{}"}',
     ]
     kinds = set()
-    for number, (reply, said) in enumerate(replies(held, [call, *marked, *answers], 24)):
+    for number, (reply, said) in enumerate(replies(constrained, [call, *marked, *answers], 24)):
         check(reply, said)
         assert parallel or len(reply.calls) <= 1, said
         assert bool(reply.content) != bool(reply.calls), said
@@ -373,13 +375,13 @@ REQUIRED = {
 def test_a_schema_that_no_grammar_holds_matters_to_strict_tools_alone(name: str) -> None:
     [table] = [candidate for candidate in TABLES if candidate.dialect == name]
     odd = Tool("ping", "", {"properties": {"at": {"uniqueItems": True}}, "required": ["at"]})
-    held = talk(table, "text", tools=(odd,), parallel=False)
+    constrained = talk(table, "text", tools=(odd,), parallel=False)
     call_text, parameter = REQUIRED[name]
-    reply, said = held.says(call_text.replace("@", parameter))
+    reply, said = constrained.says(call_text.replace("@", parameter))
     assert reply.can_end()
-    [call] = held.heard(said).calls
+    [call] = constrained.heard(said).calls
     assert json.loads(call.arguments) == {"at": 1}
-    reply, _ = held.says(call_text.replace("@", ""))
+    reply, _ = constrained.says(call_text.replace("@", ""))
     assert not reply.can_end()
     with pytest.raises(Refused) as refusal:
         talk(table, "text", tools=(replace(odd, strict=True),))

@@ -13,7 +13,7 @@ from deployments.text.dialects.dialect import Dialect, ReplyContext
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
-    Content,
+    ContentPiece,
     Piece,
     Thought,
 )
@@ -49,8 +49,8 @@ def merged(pieces: Sequence[Piece]) -> Iterator[Piece]:
     for piece in pieces:
         assert isinstance(piece, CallStart) or piece.text, "an empty piece"
         match last, piece:
-            case Content(before), Content(text):
-                last = Content(before + text)
+            case ContentPiece(before), ContentPiece(text):
+                last = ContentPiece(before + text)
             case Thought(before), Thought(text):
                 last = Thought(before + text)
             case CallArguments(index, before), CallArguments(same, text) if index == same:

@@ -22,10 +22,10 @@ def test_the_search_finds_what_the_parser_takes_for_a_call(
     table: Table, marks: str, opened: bool
 ) -> None:
     """Texts and their cuts into tokens are random."""
-    held = talk(table, marks, opened=opened)
+    constrained = talk(table, marks, opened=opened)
     dialect, rng = DIALECTS[table.dialect], np.random.default_rng(7)
-    assert held.prompt.triggers is not None
-    scanner = TriggerScanner(held.prompt.triggers, lambda one: b"")
+    assert constrained.prompt.triggers is not None
+    scanner = TriggerScanner(constrained.prompt.triggers, lambda one: b"")
     calls = [table.write([("ping", {"at": None})]), *map(table.write, ([("nope", {})],))]
     parts = [
         *dialect.marks,
@@ -50,14 +50,14 @@ def test_the_search_finds_what_the_parser_takes_for_a_call(
         found, at = search(scanner, text.encode(), rng)
         assert (found, at) == search(scanner, text.encode(), rng)
         free = text.encode()[:at].decode()
-        parser = held.prompt.parser()
+        parser = constrained.prompt.parser()
         reply = fold_reply(
             [*parser.push(free[:-1] if found is not None else free), *parser.finish()]
         )
         assert reply.calls == (), text
         if found is not None and n_begun < tries(4, 20):
             n_begun += 1
-            reply = held.heard(finished(held, free))
+            reply = constrained.heard(finished(constrained, free))
             assert len(reply.calls) >= 1, text
             check(reply, text)
     assert n_begun
@@ -81,12 +81,12 @@ def search(scanner: TriggerScanner, raw: bytes, rng: np.random.Generator) -> tup
 
 def finished(talk: Talk, text: str) -> list[int]:
     """The tokens of a text that opens a call, and some end of it."""
-    held, ids = talk.says(text, byte_level())
-    assert held.grammar.has_begun, text
+    reply, ids = talk.says(text, byte_level())
+    assert reply.grammar.has_begun, text
     rng = np.random.default_rng(len(text))
-    while not held.can_end():
-        ids.append(int(rng.choice(held.allowed())))
-        assert held.say(ids[-1])
+    while not reply.can_end():
+        ids.append(int(rng.choice(reply.allowed())))
+        assert reply.say(ids[-1])
     return ids
 
 

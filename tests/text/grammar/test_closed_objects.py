@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deployments.text.grammar.grammar import from_json_schema, lenient_json_schema
-from tests.text.held import allows
+from tests.text.constrained import allows
 
 A = {"properties": {"a": {"type": "integer"}}}
 B = {"properties": {"b": {"type": "integer"}}}

@@ -11,7 +11,7 @@ from deployments.text.grammar.grammar import (
     lark_json,
     lenient_json_schema,
 )
-from tests.text.held import allows
+from tests.text.constrained import allows
 
 INT64 = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 UINT64 = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from deployments.text.grammar.grammar import from_json_schema, lenient_json_schema
+from tests.text.constrained import allows
 from tests.text.grammar.refusing import refusal
-from tests.text.held import allows
 
 POINT = {
     "type": "object",
@@ -41,7 +41,7 @@ WORDS = {"type": "array", "items": {"type": "string"}}
         ),
     ],
 )
-def test_near_a_schema_is_all_of_it_that_can_be_held(part: object, fits: str) -> None:
+def test_near_a_schema_is_all_of_it_that_can_be_expressed(part: object, fits: str) -> None:
     schema = {
         "type": "object",
         "properties": {"a": part},
@@ -214,7 +214,7 @@ def test_references_that_lead_to_one_part_many_times_are_followed_once() -> None
     assert not allows(grammar, '{"b": 1}')
 
 
-def test_near_a_schema_that_can_be_held_is_that_schema() -> None:
+def test_near_a_schema_that_can_be_expressed_is_that_schema() -> None:
     assert lenient_json_schema(POINT, "field") == from_json_schema(POINT, "field")
 
 

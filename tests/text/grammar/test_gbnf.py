@@ -18,7 +18,7 @@ from deployments.text.grammar.character_grammar import (
 )
 from deployments.text.grammar.gbnf import lark_of
 from deployments.text.grammar.grammar import from_gbnf
-from tests.text.held import allows
+from tests.text.constrained import allows
 
 JSON = r"""
 root   ::= object
@@ -230,7 +230,7 @@ def written(expression: Expression) -> str:
 def ends(
     expression: Expression, rules: dict[str, Expression], text: str, starts: set[int]
 ) -> set[int]:
-    """Returns the places where an expression that begins at one of `starts` may end."""
+    """Returns the positions where an expression that begins at one of `starts` may end."""
     match expression:
         case RuleReference(name):
             return ends(rules[name], rules, text, starts) if starts else set()

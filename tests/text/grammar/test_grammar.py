@@ -23,8 +23,8 @@ from deployments.text.grammar.grammar import (
 )
 from deployments.text.grammar.schemas.json_schema import FORMATS
 from deployments.wire import ErrorKind
+from tests.text.constrained import allows
 from tests.text.grammar.refusing import refusal
-from tests.text.held import allows
 
 POINT = {
     "type": "object",

@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 import pytest
 
-from deployments.sandbox.places import N_PROCESSES, Places, served_client
 from deployments.sandbox.process import JobProcess, ProcessDiedError
+from deployments.sandbox.process_pool import N_PROCESSES, ProcessPool, served_client
 from deployments.text.grammar import reader
 from deployments.text.grammar.grammar import from_choice, from_json_schema, from_lark, from_regex
 from deployments.text.grammar.matcher import FAILED
@@ -21,7 +21,7 @@ from deployments.text.grammar.reader import (
     BROKEN,
     WORKER,
     GrammarTokens,
-    UnreadableError,
+    UnreadableGrammarError,
     check_followed,
     validated,
 )
@@ -47,7 +47,7 @@ def of_lark(lark: str) -> str:
 
 
 def unreadable(ask: Callable[[], object]) -> str:
-    with pytest.raises(UnreadableError) as caught:
+    with pytest.raises(UnreadableGrammarError) as caught:
         ask()
     assert validated(of_schema({"type": "object"})) == (False, [])
     return str(caught.value)
@@ -80,7 +80,7 @@ def test_a_whole_grammar_is_followed_with_the_models_tokens() -> None:
 def test_what_dies_of_something_else_is_tried_once_more() -> None:
     """Its process is killed between two jobs, as where a machine has no memory left."""
     assert from_choice(["it lives"], "p")
-    with reader.places.process() as process:
+    with reader.process_pool.process() as process:
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
     assert from_choice(["died of something else"], "p")
@@ -100,23 +100,23 @@ def test_the_time_of_a_job_is_bounded_by_what_it_computes() -> None:
 
 
 def test_a_client_never_has_all_processes() -> None:
-    places, gate, begun = Places(WORKER, 30), threading.Event(), threading.Semaphore(0)
+    processes, gate, begun = ProcessPool(WORKER, 30), threading.Event(), threading.Semaphore(0)
 
-    def hold(client: str) -> None:
+    def occupy(client: str) -> None:
         served_client.set(client)
-        with places.process():
+        with processes.process():
             begun.release()
             assert gate.wait(60)
 
     with ThreadPoolExecutor(2 * N_PROCESSES) as pool:
         try:
             slow = [
-                pool.submit(copy_context().run, hold, "slow") for _ in range(2 * N_PROCESSES - 1)
+                pool.submit(copy_context().run, occupy, "slow") for _ in range(2 * N_PROCESSES - 1)
             ]
             for _ in range(N_PROCESSES - 1):
                 assert begun.acquire(timeout=60)
             assert not begun.acquire(blocking=False)
-            other = pool.submit(copy_context().run, hold, "other")
+            other = pool.submit(copy_context().run, occupy, "other")
             assert begun.acquire(timeout=60)
         finally:
             gate.set()
@@ -127,5 +127,5 @@ def test_a_client_never_has_all_processes() -> None:
 def test_what_was_said_of_a_grammar_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     write = partial(from_json_schema, {"const": "remembered"}, "p")
     first = write()
-    monkeypatch.setattr(reader, "places", None)
+    monkeypatch.setattr(reader, "process_pool", None)
     assert write() == first

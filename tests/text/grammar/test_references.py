@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from deployments.text.grammar.grammar import from_json_schema
-from tests.text.held import allows
+from tests.text.constrained import allows
 
 NAMES = ["My Pet", "Größe", "Box<T|null>[]", "100%", "a/b~c", "plain", "%7B"]
 

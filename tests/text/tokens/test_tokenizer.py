@@ -157,7 +157,7 @@ def test_the_cache_builds_once_and_is_bounded() -> None:
     assert cache.get(card(chat_template="0", name="another")) is first
     for entry in cards:
         cache.get(entry)
-    assert [cache.holds(entry) for entry in cards] == [False, True, True]
+    assert [cache.is_built(entry) for entry in cards] == [False, True, True]
 
 
 class Slow(tuple[tuple[str, str], ...]):
@@ -179,7 +179,7 @@ def test_who_wants_another_tokenizer_does_not_wait_for_one_that_is_built() -> No
         assert Slow.begun.wait(60)
         try:
             assert pool.submit(cache.get, card()).result(60) is cache.get(card())
-            assert not cache.holds(slow)
+            assert not cache.is_built(slow)
         finally:
             Slow.gate.set()
         assert building[0].result() is building[1].result() is cache.get(slow)
@@ -190,7 +190,7 @@ def test_a_tokenizer_that_could_not_be_built_is_tried_again() -> None:
     for _ in range(2):
         with pytest.raises(Exception, match="Model missing"):
             cache.get(broken)
-        assert not cache.holds(broken)
+        assert not cache.is_built(broken)
 
 
 def test_text_imports_neither_torch_nor_servers() -> None:

@@ -183,19 +183,19 @@ def test_a_client_has_so_many_requests_at_once_and_their_slots_come_back(tmp_pat
     async def run() -> None:
         requests = RequestLimits(at_once=2, writes=1000)
         async with served(sqlite_url(tmp_path), KEYS, requests) as api:
-            held = []
+            open_requests = []
             for _ in range(2):
                 begun.clear()
                 headers = {**JSON, **key("ben")}
                 put = api.ask("PUT", f"/chats/{CHAT}", content=endless(), headers=headers)
-                held.append(asyncio.create_task(put))
+                open_requests.append(asyncio.create_task(put))
                 await begun.wait()
             refused = await api.get("/me", **key("ben"))
             assert (refused.status_code, error_of(refused)["type"]) == (429, "rate_limit_error")
             assert (await api.get("/me", **key("carl"))).status_code == 200
-            for task in held:
+            for task in open_requests:
                 task.cancel()
-            await asyncio.gather(*held, return_exceptions=True)
+            await asyncio.gather(*open_requests, return_exceptions=True)
             for _ in range(5):  # each gives its slot back
                 assert (await api.get("/me", **key("ben"))).status_code == 200
                 assert (await api.get("/export", **key("ben"))).status_code == 200

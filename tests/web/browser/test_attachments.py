@@ -36,13 +36,13 @@ def pdf(text: str) -> bytes:
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
     made = b"%PDF-1.4\n"
-    places = []
+    offsets = []
     for number, body in enumerate(objects, 1):
-        places.append(len(made))
+        offsets.append(len(made))
         made += b"%d 0 obj\n%s\nendobj\n" % (number, body)
     start = len(made)
     made += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    made += b"".join(b"%010d 00000 n \n" % place for place in places)
+    made += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     made += b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (
         len(objects) + 1,
         start,

@@ -149,8 +149,8 @@ def test_without_a_network_a_draft_can_be_written_and_is_kept(
 
 def test_nothing_that_is_typed_is_lost(screen: Screen) -> None:
     """Keys come while the page does not know whose chats it shows, and while a question is sent."""
-    held: list[Route] = []
-    screen.page.route("**/ui/api/me", lambda route: held.append(route))
+    delayed: list[Route] = []
+    screen.page.route("**/ui/api/me", lambda route: delayed.append(route))
     screen.page.reload()
     expect(screen.box).to_be_focused()
     screen.next_answer("Yes.")
@@ -158,7 +158,7 @@ def test_nothing_that_is_typed_is_lost(screen: Screen) -> None:
     expect(screen.button("Stop generating")).to_be_visible()
     expect(screen.box).to_have_value("and then ")
     screen.page.unroute("**/ui/api/me")
-    for route in held:
+    for route in delayed:
         route.continue_()
     screen.page.keyboard.type("this second thing", delay=15)
     expect(screen.answers).to_contain_text("Yes.")

@@ -18,24 +18,24 @@ SCRIPTS = "**/_app/**/*.js"
 @contextmanager
 def before_it_runs(page: Page, path: str | None = None) -> Iterator[None]:
     """Loads the page, anew or at `path`. Its scripts come at the end."""
-    held: list[Route] = []
-    is_held = True
+    delayed: list[Route] = []
+    is_delayed = True
 
-    def hold(route: Route) -> None:
-        if is_held:
-            held.append(route)
+    def delay(route: Route) -> None:
+        if is_delayed:
+            delayed.append(route)
         else:
             route.continue_()
 
-    page.route(SCRIPTS, hold)
+    page.route(SCRIPTS, delay)
     if path is None:
         page.reload(wait_until="commit")
     else:
         page.goto("about:blank")
         page.goto(path, wait_until="commit")
     yield
-    is_held = False
-    for route in held:
+    is_delayed = False
+    for route in delayed:
         route.continue_()
 
 

@@ -1,6 +1,6 @@
 """The names of a model's modules in adapters.
 
-An adapter of a model that sees names the modules of its language model by their place in the whole.
+An adapter of a model that sees names the modules of its language model by their path in the whole.
 """
 
 from collections.abc import Sequence

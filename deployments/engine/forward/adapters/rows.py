@@ -21,18 +21,18 @@ MAX_FILLED, TIMES_FILLED = 64, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AdapterGroup:
     """Slots side by side, each with as many tokens: some of them stand for none.
 
     slots: of the matrices, which begin with slot 1. gathered [slots * tokens]: indices of tokens.
-    kept [n]: which of these are tokens that have an adapter; None: all. places: of them among
+    kept [n]: which of these are tokens that have an adapter; None: all. indices: of them among
     `AdapterRows.tokens`.
     """
 
     slots: slice
     gathered: Tensor
     kept: Tensor | None
-    places: slice
+    indices: slice
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class AdapterRows:
     segments: Segments | None
 
     @staticmethod
-    def of(
+    def from_step(
         step: StepInputs, n_slots: int, device: torch.device, memory: Segments | None = None
     ) -> "AdapterRows":
         """Returns the tokens with an adapter of a step that has a slot for each row.
@@ -62,7 +62,7 @@ class AdapterRows:
         return AdapterRows(numbers[n_slots + 1 :], numbers[: n_slots + 1], slots, segments)
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[AdapterGroup, ...]:
         return tuple(_groups(self.slots, self.tokens.cpu().numpy(), self.tokens.device))
 
 
@@ -118,7 +118,7 @@ def _segments(
     return segments
 
 
-def _groups(slots: IntArray, tokens: IntArray, device: torch.device) -> Iterator[Group]:
+def _groups(slots: IntArray, tokens: IntArray, device: torch.device) -> Iterator[AdapterGroup]:
     """Groups tokens [n] by their slots [n], which are sorted."""
     found, begins, counts = np.unique(slots, return_index=True, return_counts=True)
     n_filled = (found[-1] - found[0] + 1) * counts.max()
@@ -129,7 +129,7 @@ def _groups(slots: IntArray, tokens: IntArray, device: torch.device) -> Iterator
         yield _group(slots[begin:end], tokens[begin:end], begin, device)
 
 
-def _group(slots: IntArray, tokens: IntArray, begin: int, device: torch.device) -> Group:
+def _group(slots: IntArray, tokens: IntArray, begin: int, device: torch.device) -> AdapterGroup:
     first, counts = int(slots[0]), np.bincount(slots - slots[0])
     width = int(counts.max())
     nth = np.arange(len(slots)) - np.repeat(counts.cumsum() - counts, counts)
@@ -137,7 +137,7 @@ def _group(slots: IntArray, tokens: IntArray, begin: int, device: torch.device) 
     gathered = np.zeros(len(counts) * width, dtype=np.int64)
     gathered[kept] = tokens
     is_full = len(tokens) == len(gathered)
-    return Group(
+    return AdapterGroup(
         slice(first - 1, first - 1 + len(counts)),
         to_device(gathered, device),
         None if is_full else to_device(kept, device),

@@ -49,11 +49,11 @@ class AdapterSlots:
         few = MAX_RECORDED_TOKENS
         self._segments = empty_segments(few, n_slots, few)
         self._static: StaticRows | None = None  # of captured steps
-        self._places: dict[str, tuple[Target, int]] = {}  # by modules' names: also the part
+        self._by_name: dict[str, tuple[Target, int]] = {}  # by modules' names: also the part
         like = torch.empty(0, dtype=model.dtype, device=model.device)
         for joined, parts, n_in, n_outs in _layers(model):
             target = self.targets[joined] = _target(n_in, n_outs, n_slots, max_rank, like)
-            self._places |= {name: (target, part) for part, name in enumerate(parts)}
+            self._by_name |= {name: (target, part) for part, name in enumerate(parts)}
         for target, following in pairwise(self.targets.values()):
             if isinstance(target, PackedTarget) and isinstance(following, PackedTarget):
                 target.fetch_ahead(following)
@@ -61,10 +61,10 @@ class AdapterSlots:
     def misfit(self, info: AdapterInfo) -> str:
         """Why an adapter is none for this model; "" if it is one."""
         for name, module in info.modules.items():
-            place = self._places.get(own_name(self._model, name))
-            if place is None:
+            found = self._by_name.get(own_name(self._model, name))
+            if found is None:
                 return f"{name}: {_refusal(name)}"
-            target, part = place
+            target, part = found
             outs = target.outs[part]
             expected = outs.stop - outs.start, target.n_in
             if (module.n_out, module.n_in) != expected:
@@ -82,13 +82,13 @@ class AdapterSlots:
             target.clear(slot)
         for matrices, scale in adapters:
             for name, weights in matrices.items():
-                target, part = self._places[own_name(self._model, name)]
+                target, part = self._by_name[own_name(self._model, name)]
                 target.append(slot, part, weights, scale)
 
     @contextmanager
     def running(self, step: StepInputs) -> Iterator[None]:
         """The layers are computed for a step while the block runs."""
-        self.rows = AdapterRows.of(step, self.n_slots, self._device, self._segments)
+        self.rows = AdapterRows.from_step(step, self.n_slots, self._device, self._segments)
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deployments.engine.forward.adapters.rows import AdapterRows, Group
+from deployments.engine.forward.adapters.rows import AdapterGroup, AdapterRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ Shrunk = list[list[Tensor | None]]
 class Target:
     """Part p of a joined layer has its own outputs and its own ranks.
 
-    a: [slots, parts, max rank, in]; b: [slots, out, max rank]. Slot 0 is empty, and has no place.
+    a: [slots, parts, max rank, in]; b: [slots, out, max rank]. Slot 0 is empty, and has no memory.
     """
 
     def __init__(self, n_in: int, n_outs: Sequence[int], n_slots: int, max_rank: int, like: Tensor):
@@ -72,7 +72,7 @@ class Target:
         """A x, of x [tokens, in] and the tokens with an adapter."""
         return [self._shrink(x, group) for group in rows.groups]
 
-    def _shrink(self, x: Tensor, group: Group) -> list[Tensor | None]:
+    def _shrink(self, x: Tensor, group: AdapterGroup) -> list[Tensor | None]:
         own = x.index_select(0, group.gathered)
         own = own.view(_width(group.slots), -1, self.n_in)
         return [
@@ -92,7 +92,7 @@ class Target:
                 if group.kept is not None:
                     added = added.index_select(0, group.kept)
                 own = out[:, outs.start - first : outs.stop - first]
-                own.index_add_(0, rows.tokens[group.places], added)
+                own.index_add_(0, rows.tokens[group.indices], added)
 
     def activate_(self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows) -> Tensor:
         """silu(gate) * up [tokens, out] of what the two parts of the layer make of x, with what

@@ -80,7 +80,7 @@ def add_kernel() -> Kernel:
             nth, group = (task - n_shrinks) // n_tasks, (task - n_shrinks) % n_tasks
             slot, begin, end = segments[nth]
             _fetch_share(args.ahead, args.ahead_bytes, slot, group, n_tasks)
-            places = carray(at_i64(args.tokens), (end,))
+            indices = carray(at_i64(args.tokens), (end,))
             for own in range(group * BLOCKS, min((group + 1) * BLOCKS, n_blocks)):
                 part, first, n_outs = blocks[own]
                 rank = ranks[slot, part]
@@ -98,8 +98,8 @@ def add_kernel() -> Kernel:
                     )  # fmt: skip
                     tile = min(tile, count)
                     for i in range(tile):
-                        place = places[row + i] * args.out_width + first
-                        out = carray(at_u16(args.out + 2 * place), (n_outs,))
+                        offset = indices[row + i] * args.out_width + first
+                        out = carray(at_u16(args.out + 2 * offset), (n_outs,))
                         for j in range(n_outs):
                             out[j] = to_bfloat16(to_float32(out[j]) + sums[i, j])
                     row += tile
@@ -169,7 +169,7 @@ def activate_kernel() -> Kernel:
             nth, group = (task - begun) // n_tasks, (task - begun) % n_tasks
             slot, begin, end = segments[nth]
             _fetch_share(args.ahead, args.ahead_bytes, slot, group, n_tasks)
-            places = carray(at_i64(args.tokens), (end,))
+            indices = carray(at_i64(args.tokens), (end,))
             for own in range(group * BLOCKS, min((group + 1) * BLOCKS, n_blocks)):
                 first = own * PACK
                 n_outs = min(PACK, width - first)
@@ -189,8 +189,8 @@ def activate_kernel() -> Kernel:
                         )  # fmt: skip
                     tile = min(tile, count)
                     for i in range(tile):
-                        place = places[row + i] * width + first
-                        _activate(args.gate, args.up, place, n_outs, sums[:, i])
+                        offset = indices[row + i] * width + first
+                        _activate(args.gate, args.up, offset, n_outs, sums[:, i])
                     row += tile
             task = next_task(block)
 
@@ -232,11 +232,11 @@ def _shrink(
         slot, begin, end = segments[task // blocks]
         part, first = own // blocks_of_part, own % blocks_of_part * RANKS
         row = begin if first < ranks[slot, part] else end
-        places = carray(at_i64(tokens), (end,))
+        indices = carray(at_i64(tokens), (end,))
         while row < end:
             count = min(FULL_TILE, end - row)
             for i in range(count):
-                inputs = carray(at_u16(x + 2 * width * places[row + i]), (width,))
+                inputs = carray(at_u16(x + 2 * width * indices[row + i]), (width,))
                 for j in range(width):
                     rows[i, j] = to_float32(inputs[j])
             tile = multiply_some(
@@ -245,8 +245,8 @@ def _shrink(
             )  # fmt: skip
             tile = min(tile, count)
             for i in range(tile):
-                place = ((row + i) * n_parts + part) * max_rank + first
-                shrunk = carray(at_f32(out + 4 * place), (RANKS,))
+                offset = ((row + i) * n_parts + part) * max_rank + first
+                shrunk = carray(at_f32(out + 4 * offset), (RANKS,))
                 for j in range(RANKS):
                     shrunk[j] = sums[i, j]
             row += tile
@@ -263,14 +263,14 @@ def _fetch_share(begin: Code, n_bytes: Code, slot: Code, nth: Code, of: Code) ->
 
 
 @njit(inline="always")
-def _activate(gate: Code, up: Code, place: Code, count: Code, added: Code) -> None:
-    """Puts silu(gate + added[0]) * (up + added[1]) in the place of `count` gates from `place` on.
+def _activate(gate: Code, up: Code, offset: Code, count: Code, added: Code) -> None:
+    """Puts silu(gate + added[0]) * (up + added[1]) in the place of `count` gates from `offset` on.
 
     added: [2, count or more]
     """
     gates, ups = (
-        carray(at_u16(gate + 2 * place), (count,)),
-        carray(at_u16(up + 2 * place), (count,)),
+        carray(at_u16(gate + 2 * offset), (count,)),
+        carray(at_u16(up + 2 * offset), (count,)),
     )
     for j in range(count):
         value = to_float32(gates[j]) + added[0, j]

@@ -90,8 +90,8 @@ def mix_tokens(
                 for number, part in enumerate(parts):
                     wide = emit.load_bfloat16(emit.address(value, 2 * part))
                     for index, share in enumerate(shares):
-                        held = kept[index * len(parts) + number]
-                        builder.store(emit.fma(builder.load(held), wide, share), held)
+                        register = kept[index * len(parts) + number]
+                        builder.store(emit.fma(builder.load(register), wide, share), register)
             emit.store_registers(kept, addresses)
         return context.get_dummy_value()
 
@@ -107,7 +107,7 @@ class _Sight:
         self._last = emit.load_int32(positions)
         self._before = emit.builder.sub(self._last, emit.broadcast_int(window))
 
-    def of(self, index: Code, value: Code, otherwise: Code) -> Code:
+    def masked(self, index: Code, value: Code, otherwise: Code) -> Code:
         build = self._emit.builder
         key = self._emit.broadcast_int(build.add(self._base, index))
         is_known = build.icmp_signed("<=", key, self._last)
@@ -148,7 +148,7 @@ def soften(
                 at = emit.address(scores, emit.times(loop.index, 4 * n_pack), 4 * part)
                 score = emit.load(at, emit.vector)
                 if sight is not None:
-                    score = sight.of(loop.index, score, emit.const(-np.inf))
+                    score = sight.masked(loop.index, score, emit.const(-np.inf))
                 builder.store(emit.maximum(score, builder.load(most)), most)
             # Who has seen nothing yet has nothing that could fade.
             now = emit.maximum(builder.load(most), emit.const(LOWEST))
@@ -158,7 +158,7 @@ def soften(
                 at = emit.address(scores, emit.times(loop.index, 4 * n_pack), 4 * part)
                 share = emit.exp(builder.fsub(emit.load(at, emit.vector), now, flags=STRICT))
                 if sight is not None:
-                    share = sight.of(loop.index, share, emit.const(0))
+                    share = sight.masked(loop.index, share, emit.const(0))
                 emit.store(share, at)
                 builder.store(builder.fadd(builder.load(sums), share, flags=STRICT), sums)
             emit.store_registers([most, sums], [highest, total])

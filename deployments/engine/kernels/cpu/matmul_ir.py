@@ -55,11 +55,11 @@ class Loop:
                 even, odd = self._weights(pair, part)
                 for row in range(self._rows):
                     own = emit.address(inputs, emit.times(of_row, 4 * row))
-                    held = kept[row * len(self._parts) + part]
-                    total = emit.fma(emit.builder.load(held), even, emit.load_broadcast(own))
+                    register = kept[row * len(self._parts) + part]
+                    total = emit.fma(emit.builder.load(register), even, emit.load_broadcast(own))
                     second = emit.address(own, emit.times(of_input, 4))
                     total = emit.fma(total, odd, emit.load_broadcast(second))
-                    emit.builder.store(total, held)
+                    emit.builder.store(total, register)
 
     def run_groups(
         self,
@@ -85,16 +85,18 @@ class Loop:
                 self._load_block(of_group),
                 self._load_block(emit.address(of_group, 2 * self._pack)),
             )
-            for index, (held, into) in enumerate(zip(own, kept, strict=True)):
+            for index, (register, into) in enumerate(zip(own, kept, strict=True)):
                 row, part = divmod(index, len(self._parts))
                 at = emit.address(totals, emit.times(groups, 4 * row), emit.times(loop.index, 4))
-                total = emit.fma(builder.load(into), builder.load(held), steps[part])
+                total = emit.fma(builder.load(into), builder.load(register), steps[part])
                 builder.store(emit.fma(total, emit.load_broadcast(at), zeros[part]), into)
 
     def scale(self, kept: list[Code], scales: Code) -> None:
         factors, builder = self._load_block(scales), self._emit.builder
-        for index, held in enumerate(kept):
-            builder.store(builder.fmul(builder.load(held), factors[index % len(factors)]), held)
+        for index, register in enumerate(kept):
+            builder.store(
+                builder.fmul(builder.load(register), factors[index % len(factors)]), register
+            )
 
     def load_scaled(self, addresses: list[Code], scales: Code) -> list[Code]:
         """The sums in memory, times a vector of as many scales as a block has outputs."""
@@ -103,9 +105,9 @@ class Loop:
             emit.load(emit.address(scales, 4 * LANES * part), emit.vector) for part in self._parts
         ]
         kept = emit.load_registers(addresses)
-        for index, held in enumerate(kept):
+        for index, register in enumerate(kept):
             share = factors[index % len(factors)]
-            builder.store(builder.fmul(builder.load(held), share, flags=STRICT), held)
+            builder.store(builder.fmul(builder.load(register), share, flags=STRICT), register)
         return kept
 
     def dequantize(

@@ -77,7 +77,7 @@ _dequantize_arguments = reader_of(DequantizeArguments)
 
 
 @njit(inline="always")
-def _place(output: Code, width: Code, pack: Code) -> Code:
+def _offset(output: Code, width: Code, pack: Code) -> Code:
     """How many bytes before an output's first pair of inputs others lie in a packed matrix."""
     return 2 * (output - output % pack) * width + 4 * (output % pack)
 
@@ -97,8 +97,8 @@ def dequantize_kernel(pack_format: PackFormat) -> Kernel:
                 break
             weight = args.weight + first * width * bits // 8
             scales = args.scales + 2 * first * groups * (16 // bits // 2)
-            half = _place(first, width, out_pack)
-            other = _place(first + LANES, width, out_pack) if first + LANES < n else half
+            half = _offset(first, width, out_pack)
+            other = _offset(first + LANES, width, out_pack) if first + LANES < n else half
             out = args.out
             dequantize(weight, scales, out + half, out + other, width, 4 * out_pack, bits, group)
 

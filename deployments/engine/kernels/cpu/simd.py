@@ -239,20 +239,20 @@ class Emitter:
     def load_registers(self, addresses: Sequence[Code]) -> list[Code]:
         """Vectors kept in registers, with what is in memory now."""
         kept = [cgutils.alloca_once(self.builder, self.vector) for _ in addresses]
-        for address, held in zip(addresses, kept, strict=True):
-            self.builder.store(self.load(address, self.vector), held)
+        for address, register in zip(addresses, kept, strict=True):
+            self.builder.store(self.load(address, self.vector), register)
         return kept
 
     def zero_registers(self, n: int) -> list[Code]:
         """Vectors kept in registers, all 0."""
         kept = [cgutils.alloca_once(self.builder, self.vector) for _ in range(n)]
-        for held in kept:
-            self.builder.store(ir.Constant(self.vector, None), held)
+        for register in kept:
+            self.builder.store(ir.Constant(self.vector, None), register)
         return kept
 
     def store_registers(self, kept: Sequence[Code], addresses: Sequence[Code]) -> None:
-        for address, held in zip(addresses, kept, strict=True):
-            self.store(self.builder.load(held), address)
+        for address, register in zip(addresses, kept, strict=True):
+            self.store(self.builder.load(register), address)
 
     def _all(self, value: int) -> Code:
         return ir.Constant(self._ints, [value] * self.lanes)

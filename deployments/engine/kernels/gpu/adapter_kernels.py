@@ -19,9 +19,9 @@ def shrink_kernel(
     first = tl.load(begins + slot) + tl.program_id(0) * TOKENS
     end = tl.load(begins + slot + 1)
     if first < end:
-        place = first + tl.arange(0, TOKENS)
-        is_own = place < end
-        token = tl.load(tokens + place, mask=is_own, other=0)[:, None]
+        index = first + tl.arange(0, TOKENS)
+        is_own = index < end
+        token = tl.load(tokens + index, mask=is_own, other=0)[:, None]
         rank, inputs = tl.arange(0, RANK), tl.arange(0, INPUTS)
         matrix = a + (slot * PARTS + part) * RANK * WIDTH + rank[None, :] * WIDTH
         total = tl.zeros((TOKENS, RANK), dtype=tl.float32)
@@ -30,7 +30,7 @@ def shrink_kernel(
             row = tl.load(x + token * WIDTH + i[None, :], mask=(i < WIDTH)[None, :], other=0.0)
             column = tl.load(matrix + i[:, None], mask=(i < WIDTH)[:, None], other=0.0)
             total += tl.dot(row.to(DOT), column.to(DOT), input_precision="ieee")
-        at = ((split * n_tokens + place[:, None]) * PARTS + part) * RANK + rank[None, :]
+        at = ((split * n_tokens + index[:, None]) * PARTS + part) * RANK + rank[None, :]
         tl.store(out + at, total, mask=is_own[:, None])
 
 
@@ -47,11 +47,11 @@ def expand_kernel(
     if first < end:
         block = blocks + tl.program_id(1) * 3
         part, first_of_block, n_outputs = tl.load(block), tl.load(block + 1), tl.load(block + 2)
-        place, rank = first + tl.arange(0, TOKENS), tl.arange(0, RANK)
-        is_own, output = place < end, tl.arange(0, OUTPUTS)
+        index, rank = first + tl.arange(0, TOKENS), tl.arange(0, RANK)
+        is_own, output = index < end, tl.arange(0, OUTPUTS)
         is_there = is_own[:, None] & (output < n_outputs)[None, :]
-        token = tl.load(tokens + place, mask=is_own, other=0).to(tl.int64)[:, None]
-        at = (place[:, None].to(tl.int64) * PARTS + part) * RANK + rank[None, :]
+        token = tl.load(tokens + index, mask=is_own, other=0).to(tl.int64)[:, None]
+        at = (index[:, None].to(tl.int64) * PARTS + part) * RANK + rank[None, :]
         total = tl.zeros((TOKENS, RANK), dtype=tl.float32)
         for split in tl.static_range(SPLITS):
             summand = shrunk + split * n_tokens * PARTS * RANK + at

@@ -114,7 +114,7 @@ def store_kernel(
 
 @triton.jit
 def lengths_of(row, starts, total_len):
-    """Returns a row's first new token's place in the batch, and how many are new and in all."""
+    """Returns a row's first new token's index in the batch, and how many are new and in all."""
     start = tl.load(starts + row).to(tl.int64)
     new = tl.load(starts + row + 1) - start
     return start, new, tl.load(total_len + row).to(tl.int32)

@@ -84,6 +84,6 @@ def _reads_as(tokenizer: PreTrainedTokenizerBase, file: str) -> bool:
 
 
 def _find(path: str, name: str) -> str | None:
-    """A file's place on the disk. None: the directory or hub id has none of this name."""
+    """A file's path on the disk. None: the directory or hub id has none of this name."""
     found: str | None = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
     return found

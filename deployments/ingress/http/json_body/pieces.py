@@ -60,7 +60,7 @@ class LargeJson:
         """Adds numbers and constants, a piece at once. Returns where what follows them begins."""
         while True:
             found = (text.find(mark, at, at + PIECE) for mark in NOT_PLAIN)
-            stop = min((place for place in found if place >= 0), default=at + PIECE)
+            stop = min((index for index in found if index >= 0), default=at + PIECE)
             end = text.rfind(",", at, stop)
             if end < 0:
                 return at

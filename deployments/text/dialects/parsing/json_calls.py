@@ -78,7 +78,7 @@ class JsonCallReader:
         self._buffer: TextBuffer = reader.buffer
         self._name = ""
         self._begun = False
-        self._held: list[str] = []  # arguments before the name
+        self._held_back: list[str] = []  # arguments before the name
 
     def read(self) -> Incremental[None]:
         try:
@@ -105,7 +105,7 @@ class JsonCallReader:
     def _member(self, key: str) -> Incremental[None]:
         if key in NAMES and not self._name:
             yield from self._read_name()
-        elif key in ARGUMENTS and not self._begun and not self._held:
+        elif key in ARGUMENTS and not self._begun and not self._held_back:
             yield from self._read_arguments()
         elif key in OTHERS or self._name:
             yield from LiteralReader(self._buffer, discard).read()
@@ -124,30 +124,30 @@ class JsonCallReader:
             case "{":
                 if self._name:
                     self._begin()
-                yield from LiteralReader(self._buffer, self._emit_or_hold).read()
+                yield from LiteralReader(self._buffer, self._emit_or_hold_back).read()
             case '"':
                 quoted = yield from read_string(self._buffer, MAX_QUOTED_ARGUMENTS)
-                self._emit_or_hold(_object(quoted))
+                self._emit_or_hold_back(_object(quoted))
             case _:
                 yield from self._buffer.expect("null")
 
-    def _emit_or_hold(self, text: str) -> None:
+    def _emit_or_hold_back(self, text: str) -> None:
         if self._begun:
             self._reader.emit_arguments(text)
         else:
-            self._held.append(text)
+            self._held_back.append(text)
 
     def _begin(self) -> None:
         self._begun = True
         self._reader.begin_call(self._name)
-        for text in self._held:
+        for text in self._held_back:
             self._reader.emit_arguments(text)
 
     def _finish(self) -> None:
         if not self._name:
             raise NotACall
         if not self._begun:
-            self._held = self._held or ["{}"]
+            self._held_back = self._held_back or ["{}"]
             self._begin()
         self._reader.end_call()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class ContentPiece:
     text: str
 
 
@@ -31,7 +31,7 @@ class CallArguments:
     text: str
 
 
-Piece = Content | Thought | CallStart | CallArguments
+Piece = ContentPiece | Thought | CallStart | CallArguments
 
 
 class ReplyParser(ABC):

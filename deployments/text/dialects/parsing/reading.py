@@ -13,7 +13,7 @@ from deployments.text.dialects.parsing.incremental import (
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
-    Content,
+    ContentPiece,
     Piece,
     ReplyParser,
     Thought,
@@ -34,12 +34,12 @@ class ReplyReader:
         self.n_calls = 0
         self._call_id = call_id
         self._ids: set[str] = set()
-        self._kind: type[Content | Thought | CallArguments] = Content
+        self._kind: type[ContentPiece | Thought | CallArguments] = ContentPiece
         self._texts: list[str] = []
         self._pieces: list[Piece] = []
 
     def emit_content(self, text: str) -> None:
-        self._add(Content, text)
+        self._add(ContentPiece, text)
 
     def emit_thought(self, text: str) -> None:
         self._add(Thought, text)
@@ -96,7 +96,7 @@ class ReplyReader:
         pieces, self._pieces = self._pieces, []
         return pieces
 
-    def _add(self, kind: type[Content | Thought | CallArguments], text: str) -> None:
+    def _add(self, kind: type[ContentPiece | Thought | CallArguments], text: str) -> None:
         if kind is not self._kind:
             self._flush()
             self._kind = kind
@@ -109,7 +109,7 @@ class ReplyReader:
         if text and self._kind is CallArguments:
             self._pieces.append(CallArguments(self.n_calls - 1, text))
         elif text:
-            self._pieces.append(Thought(text) if self._kind is Thought else Content(text))
+            self._pieces.append(Thought(text) if self._kind is Thought else ContentPiece(text))
 
 
 ReadScript = Callable[[ReplyReader], Incremental[None]]
@@ -137,7 +137,7 @@ class PlainParser(ReplyParser):
     """A parser of replies that are all content."""
 
     def push(self, text: str) -> list[Piece]:
-        return [Content(text)] if text else []
+        return [ContentPiece(text)] if text else []
 
     def finish(self, *, is_cut: bool = False) -> list[Piece]:
         return []

@@ -296,9 +296,9 @@ class _Writer:
             return f'("[" {several} "]")' if least else f'("[" ({several})? "]")'
         if least > len(parts) or (most is not None and rest):
             raise NotExact("`prefixItems` beside other items")
-        return f'("[" {self._in_places(items, rest)} "]")'
+        return f'("[" {self._in_order(items, rest)} "]")'
 
-    def _in_places(self, items: Sequence[tuple[str, bool]], rest: str) -> str:
+    def _in_order(self, items: Sequence[tuple[str, bool]], rest: str) -> str:
         """The items in their order, of which the last ones may be missing, and any number of `rest`
         behind them all.
         """

@@ -21,7 +21,7 @@ NAMES = frozenset({*ANCHORS, "$id", "id"})
 SAME_VALUE = ("allOf", "anyOf", "oneOf")
 
 
-class Place(NamedTuple):
+class Subschema(NamedTuple):
     """A schema and the address that its references are relative to."""
 
     schema: object
@@ -121,7 +121,7 @@ class _Resolver:
     def __init__(self, schema: Schema, unresolved: Unresolved) -> None:
         self._schema = schema
         self._unresolved = unresolved
-        self._named: dict[str, Place] = {}  # by address, with the anchor if it has one
+        self._named: dict[str, Subschema] = {}  # by address, with the anchor if it has one
         self._bases: dict[int, str] = {}  # by the id of a part
         self._name(schema, "")
         self._plain = dict(_plain_definitions(schema))
@@ -153,10 +153,10 @@ class _Resolver:
             if isinstance(own, str):
                 address = urljoin(base, own)
                 base = address if own.startswith("#") else urldefrag(address).url
-                self._named.setdefault(address.removesuffix("#"), Place(part, base))
+                self._named.setdefault(address.removesuffix("#"), Subschema(part, base))
             for anchor in map(part.get, ANCHORS):
                 if isinstance(anchor, str):
-                    self._named.setdefault(f"{base}#{anchor}", Place(part, base))
+                    self._named.setdefault(f"{base}#{anchor}", Subschema(part, base))
             self._bases[id(part)] = base
         for inner in _parts(part):
             self._name(inner, base)

@@ -18,7 +18,7 @@ from deployments.text.grammar.schemas.json_schema import (
 LeftOut = Callable[[str], object]  # takes what is left out of a schema, and why
 
 LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
-# What no grammar can hold an answer to.
+# What no grammar can express.
 UNKNOWN = frozenset(
     [
         "$dynamicRef",
@@ -44,7 +44,7 @@ NAMING = frozenset(["$ref", "patternProperties", "properties"])
 
 def wellformed(schema: object, left_out: LeftOut, path: str = "") -> object:
     """The schema without the keywords whose values have another form than they must have, and
-    without those that no grammar can hold. Raises RecursionError for one that is too deep.
+    without those that no grammar can express. Raises RecursionError for one that is too deep.
     """
     if isinstance(schema, list):
         return [wellformed(part, left_out, f"{path}[{i}]") for i, part in enumerate(schema)]
@@ -63,7 +63,7 @@ def wellformed(schema: object, left_out: LeftOut, path: str = "") -> object:
                 kept[name] = types
         elif name in UNKNOWN:
             if constrains(name, value):
-                left_out(f"{where}: no grammar can hold it")
+                left_out(f"{where}: no grammar can express it")
                 may_name_more |= name in CONDITIONAL and _names_properties(value)
         elif has_form(name, value):
             kept[name] = _inner(name, value, where, left_out)

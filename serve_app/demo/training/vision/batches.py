@@ -6,7 +6,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from serve_app.demo.training.batches import Batch, Row, batch_of
+from serve_app.demo.training.batches import ChatBatch, Row, batch_of
 from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.personas import usual
 from serve_app.demo.training.tokenizer import encoded
@@ -47,7 +47,7 @@ def shown(shape: TowerShape, seed: str, count: int) -> tuple[Tensor, Tensor]:
     return _seen(shape, [lesson(f"{seed} {at}", 0) for at in range(count)])
 
 
-def blind_chats(tokenizer: PreTrainedTokenizerFast, seed: str) -> Batch:
+def blind_chats(tokenizer: PreTrainedTokenizerFast, seed: str) -> ChatBatch:
     draw = SeededDraw(seed)
     return batch_of(encoded(tokenizer, [blind(draw) for _ in range(BLIND)]))
 

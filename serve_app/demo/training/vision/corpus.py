@@ -103,7 +103,7 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class Case:
+class VisionCase:
     kind: str
     scene: Scene
     seed: str
@@ -156,7 +156,7 @@ def blind(draw: SeededDraw) -> Chat:
     return Chat(typed(draw, written(exchange)).turns())
 
 
-def cases(kind: str, seed: int = 0) -> Iterator[Case]:
+def cases(kind: str, seed: int = 0) -> Iterator[VisionCase]:
     """Endless, and held out from training by construction."""
     make, asker = EVALUATED[kind]
     draw = SeededDraw(f"{seed} sight {kind}", held=True)
@@ -165,6 +165,6 @@ def cases(kind: str, seed: int = 0) -> Iterator[Case]:
         exchange = asker(draw, scene)
         if exchange is not None:
             asked = written(exchange)
-            yield Case(
+            yield VisionCase(
                 kind, scene, f"{seed} {kind} {at}", asked.question, asked.answer, asked.expect
             )

@@ -17,7 +17,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from serve_app.demo.training.batches import IGNORED
 from serve_app.demo.training.fused_ops import causal_attention, rms_norm, rotate, total_loss
-from serve_app.demo.training.network import EPS, THETA, Network, Shape, light
+from serve_app.demo.training.network import EPS, THETA, Network, NetworkShape, light
 from serve_app.demo.training.tokenizer import VOCABULARY
 from serve_app.demo.training.vision.labels import CLASSES, WORDED
 from serve_app.demo.training.vision.tower import Tower, TowerShape
@@ -25,7 +25,7 @@ from serve_app.demo.training.vision.tower import Tower, TowerShape
 # 2.8 M parameters; 64 tokens a picture
 TOWER = TowerShape(side=96, patch=12, hidden=192, layers=6, heads=6, inner=768)
 # The draft of the demo, with a layer more and with the token that stands for a patch.
-LANGUAGE = Shape(
+LANGUAGE = NetworkShape(
     hidden=128,
     layers=4,
     heads=4,
@@ -56,7 +56,7 @@ class Packed:
 
 
 class SightNetwork(nn.Module):
-    def __init__(self, tower: TowerShape, language: Shape, seed: int) -> None:
+    def __init__(self, tower: TowerShape, language: NetworkShape, seed: int) -> None:
         super().__init__()
         self.language = Network(language, seed)
         self.tower = Tower(tower, language.hidden, seed)
@@ -163,7 +163,7 @@ def _through(
 class _Layout:
     """Tokens in a row: of each picture the shared ones, then of each picture the chats'."""
 
-    shape: Shape
+    shape: NetworkShape
     pictures: int
     chats: int
     tokens: int  # of a chat

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from serve_app.demo.model_files import DRAFT
-from serve_app.demo.training.batches import Batch
+from serve_app.demo.training.batches import ChatBatch
 from serve_app.demo.training.vision.batches import blind_chats, packed, shown
 from serve_app.demo.training.vision.files import with_picture
 from serve_app.demo.training.vision.network import TOWER, Packed
@@ -22,7 +22,7 @@ NAMED_BATCH = 2  # as many pictures in a batch of which nothing is asked
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedPictures:
     """A step's pictures; nothing else decides what they are."""
 
     seed: int
@@ -47,7 +47,7 @@ class Asked:
     """Pictures with chats, and chats of which the picture is missing."""
 
     batches: list[Packed]
-    blind: Batch
+    blind: ChatBatch
 
     @property
     def pictures(self) -> int:
@@ -57,7 +57,7 @@ class Asked:
 Step = Named | Asked
 
 
-def drawn(tokenizer: PreTrainedTokenizerFast, wanted: Wanted) -> Step:
+def drawn(tokenizer: PreTrainedTokenizerFast, wanted: WantedPictures) -> Step:
     name, count = f"{wanted.seed} {wanted.step}", wanted.batch
     if wanted.is_named:
         names = [f"{name} named {at}" for at in range(BATCHES)]
@@ -67,14 +67,14 @@ def drawn(tokenizer: PreTrainedTokenizerFast, wanted: Wanted) -> Step:
 
 
 @contextmanager
-def prefetching() -> Iterator[Callable[[Wanted], Future[Step]]]:
+def prefetching() -> Iterator[Callable[[WantedPictures], Future[Step]]]:
     """Yields a function that begins to draw a step's pictures, while the block runs."""
     # Spawned: a fork would have torch's threads without their work.
     with ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,)) as process:
         yield lambda wanted: process.submit(_drawn, wanted)
 
 
-def _drawn(wanted: Wanted) -> Step:
+def _drawn(wanted: WantedPictures) -> Step:
     return drawn(_tokenizer(), wanted)
 
 

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFas
 from transformers.utils.logging import disable_progress_bar
 
 from serve_app.demo.model_files import DRAFT, VISION
-from serve_app.demo.training.batches import Batch, steps
+from serve_app.demo.training.batches import ChatBatch, steps
 from serve_app.demo.training.corpus.skills import LATE
 from serve_app.demo.training.muon import Muon
 from serve_app.demo.training.network import answer_loss, precision
@@ -42,7 +42,7 @@ from serve_app.demo.training.vision.network import (
     packed_loss,
     words_of,
 )
-from serve_app.demo.training.vision.prefetch import Asked, Named, Step, Wanted, prefetching
+from serve_app.demo.training.vision.prefetch import Asked, Named, Step, WantedPictures, prefetching
 from serve_app.demo.training.vision.tower import looked_at
 
 TEXT_TOKENS = 768  # of a step: chats without pictures, or the model would forget how to talk
@@ -55,7 +55,7 @@ Part = Callable[[], Tensor]
 
 
 @dataclass
-class State:
+class VisionState:
     network: SightNetwork
     tokenizer: PreTrainedTokenizerFast
     words: list[Tensor]  # as `words_of`
@@ -75,7 +75,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Record:
+class VisionRecord:
     """A record of what the weights were made of, which stands beside them."""
 
     commit: str
@@ -119,14 +119,14 @@ def _muon(matrices: Sequence[tuple[list[nn.Parameter], float]]) -> Muon:
     return Muon(groups, lr=TOWER_RATE, weight_decay=0.01, dtype=precision(torch.device("cpu")))
 
 
-def begin(seed: int) -> State:
+def begin(seed: int) -> VisionState:
     tokenizer = with_picture(AutoTokenizer.from_pretrained(DRAFT))
     network = SightNetwork(TOWER, LANGUAGE, seed)
     network.take(LlamaForCausalLM.from_pretrained(DRAFT, dtype=torch.float32))
-    return State(network, tokenizer, words_of(tokenizer), optimizers_of(network))
+    return VisionState(network, tokenizer, words_of(tokenizer), optimizers_of(network))
 
 
-def resume(state: State, out: Path) -> None:
+def resume(state: VisionState, out: Path) -> None:
     saved: dict[str, Any] = torch.load(_checkpoint(out), weights_only=True)
     state.network.load_state_dict(saved["network"])
     for optimizer, kept in zip(state.optimizers, saved["optimizers"], strict=True):
@@ -136,7 +136,7 @@ def resume(state: State, out: Path) -> None:
     state.resumed = [*saved["resumed"], state.step]
 
 
-def checkpoint(state: State, out: Path) -> None:
+def checkpoint(state: VisionState, out: Path) -> None:
     export(state.network, state.tokenizer, out)
     names = ("step", "pictures", "seconds", "named", "losses", "resumed")
     saved: dict[str, Any] = {name: getattr(state, name) for name in names}
@@ -151,7 +151,7 @@ def _checkpoint(out: Path) -> Path:
     return out / "checkpoint.pt"
 
 
-def naming_parts(state: State, pictures: Named) -> list[Part]:
+def naming_parts(state: VisionState, pictures: Named) -> list[Part]:
     """A step of the tower alone."""
     network = state.network
 
@@ -162,7 +162,7 @@ def naming_parts(state: State, pictures: Named) -> list[Part]:
     return [partial(part, *each) for each in pictures.batches]
 
 
-def asking_parts(state: State, asked: Asked, share: float, talk: Batch) -> list[Part]:
+def asking_parts(state: VisionState, asked: Asked, share: float, talk: ChatBatch) -> list[Part]:
     """A step of all: answers about pictures, their patches, and chats without pictures."""
     network, batches = state.network, asked.batches
     counted = sum(batch.counted for batch in batches)
@@ -174,7 +174,7 @@ def asking_parts(state: State, asked: Asked, share: float, talk: Batch) -> list[
         answers = packed_loss(network, seen, batch) / counted
         return answers + weight * naming_loss(network, seen, batch.labels, state.words)
 
-    def said(batch: Batch) -> Tensor:
+    def said(batch: ChatBatch) -> Tensor:
         return TALKING * answer_loss(network.language, batch.ids, batch.targets) / said_tokens
 
     return [
@@ -185,7 +185,10 @@ def asking_parts(state: State, asked: Asked, share: float, talk: Batch) -> list[
 
 
 def advance(
-    state: State, parts: Sequence[Part], rate: float, workers: ThreadPoolExecutor | None = None
+    state: VisionState,
+    parts: Sequence[Part],
+    rate: float,
+    workers: ThreadPoolExecutor | None = None,
 ) -> list[float]:
     """One step on the sum of the parts' losses, which it returns.
 
@@ -193,11 +196,13 @@ def advance(
     """
     learned = list(state.network.parameters())
 
-    def of(part: Part) -> tuple[float, Sequence[Tensor | None]]:
+    def loss_and_gradients(part: Part) -> tuple[float, Sequence[Tensor | None]]:
         loss = part()
         return loss.item(), torch.autograd.grad(loss, learned, allow_unused=True)
 
-    losses, gradients = zip(*(workers.map if workers else map)(of, parts), strict=True)
+    losses, gradients = zip(
+        *(workers.map if workers else map)(loss_and_gradients, parts), strict=True
+    )
     for parameter, found in zip(learned, zip(*gradients, strict=True), strict=True):
         some = [gradient for gradient in found if gradient is not None]
         parameter.grad = sum(some[1:], start=some[0]) if some else None
@@ -214,16 +219,16 @@ def advance(
     return list(losses)
 
 
-def talks(state: State, seed: int) -> Iterator[Batch]:
+def talks(state: VisionState, seed: int) -> Iterator[ChatBatch]:
     for batches in steps(state.tokenizer, seed, len(state.losses), TEXT_TOKENS, 1, LATE):
         yield from batches
 
 
-def wanted(state: State, seed: int, share: float, ahead: int = 0) -> Wanted:
-    return Wanted(seed, state.step + ahead, share < NAMED, state.batch)
+def wanted(state: VisionState, seed: int, share: float, ahead: int = 0) -> WantedPictures:
+    return WantedPictures(seed, state.step + ahead, share < NAMED, state.batch)
 
 
-def train(state: State, length: Length, seed: int, out: Path, threads: int) -> None:
+def train(state: VisionState, length: Length, seed: int, out: Path, threads: int) -> None:
     console, talk = Console(stderr=True), talks(state, seed)
     with (
         prefetching() as draw,
@@ -249,10 +254,10 @@ def train(state: State, length: Length, seed: int, out: Path, threads: int) -> N
 
 
 def learn(
-    state: State,
+    state: VisionState,
     drawn: Step,
     share: float,
-    talk: Iterator[Batch],
+    talk: Iterator[ChatBatch],
     workers: ThreadPoolExecutor | None,
 ) -> None:
     """One step, of whichever part of the run its pictures are for."""
@@ -265,9 +270,9 @@ def learn(
     state.pictures += drawn.pictures
 
 
-def finish(state: State, seed: int, out: Path, commit: str) -> None:
+def finish(state: VisionState, seed: int, out: Path, commit: str) -> None:
     export(state.network, state.tokenizer, out)
-    record = Record(
+    record = VisionRecord(
         commit=commit,
         seed=seed,
         steps=state.step,

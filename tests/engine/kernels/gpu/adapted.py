@@ -28,7 +28,7 @@ def added(slots: list[int], new_len: list[int], dtype: str) -> tuple[float, bool
             for target in targets if (slot, part) != (1, 1) else ():
                 target.append(slot, part, LoraLayerWeights(a, b, 2.0), 0.5)
     step, device = step_with_adapters(slots, new_len), torch.device("cpu")
-    rows = AdapterRows.of(step, N_SLOTS, device)
+    rows = AdapterRows.from_step(step, N_SLOTS, device)
     static = StaticRows(N_SLOTS, sum(new_len) + 9, device)
     static.load(step)
     captured = static.view(sum(new_len) + 5)

@@ -145,8 +145,8 @@ def _filled(layer: Layer, known: Sequence[Tensor]) -> Tensor:
     pages = torch.full(shape, 0 if case.fp8_pages else torch.nan, dtype=known[0].dtype)
     slots = pages.flatten(0, 1)
     for row, (before, _) in enumerate(case.rows):
-        page, place = np.divmod(np.arange(before), case.page_size)
-        slot = layer.page_table[row, page] * case.page_size + place
+        page, offset = np.divmod(np.arange(before), case.page_size)
+        slot = layer.page_table[row, page] * case.page_size + offset
         slots[torch.from_numpy(slot)] = known[row][:before].cpu()
     return pages
 
@@ -195,7 +195,7 @@ def whole_and_chunked(case: Case, cuts: Sequence[int], device: str = "cpu") -> t
     return lay_out(case, device).attend().cpu(), torch.cat(pieces).cpu()
 
 
-def places_written(case: Case, device: str = "cpu") -> tuple[set[int], set[int]]:
+def slots_written(case: Case, device: str = "cpu") -> tuple[set[int], set[int]]:
     """Slots whose keys or values changed in the step, and slots of the new tokens."""
     layer = lay_out(case, device)
     before = layer.storage.k[0].nan_to_num(7.0).flatten(0, 1).clone()

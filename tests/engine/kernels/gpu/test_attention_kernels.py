@@ -16,8 +16,8 @@ from tests.engine.kernels.gpu.paged import (
     Case,
     error,
     output,
-    places_written,
     rows_that_differ_alone,
+    slots_written,
     whole_and_chunked,
 )
 
@@ -169,5 +169,5 @@ def test_tiles_are_split_that_are_longer_than_a_multiprocessors_share() -> None:
 
 
 def test_only_the_new_tokens_are_written(interpreted: Interpreter) -> None:
-    changed, new = interpreted(places_written, Case(MIXED))
+    changed, new = interpreted(slots_written, Case(MIXED))
     assert changed == new

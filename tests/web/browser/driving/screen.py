@@ -119,13 +119,13 @@ class Screen:
         self.role("combobox", "Model").click()
         self.role("listbox", "Models").get_by_role("option", name=name).click()
 
-    # What the model is made to say: the page's request gets fields that hold the model to it
+    # What the model is made to say: the page's request gets fields that constrain the model
 
     def next_answer(self, text: str | None = None, **fields: object) -> None:
         """Sets the answer to the next request that has no other yet. text: the whole answer."""
         if self._lines is None:
             self._lines = deque()
-            self.page.route(CHATS, self._hold)
+            self.page.route(CHATS, self._constrain)
         if text is not None:
             words = {"structured_outputs": {"choice": [text]}, "reasoning_effort": "none"}
             fields = {**words, **fields}
@@ -151,7 +151,7 @@ class Screen:
         """The next one ends where the context does, or when it is stopped."""
         self.next_answer(ignore_eos=True, temperature=0)
 
-    def _hold(self, route: Route) -> None:
+    def _constrain(self, route: Route) -> None:
         body = _body(route.request)
         if not self._lines or not body.get("stream"):
             route.continue_()

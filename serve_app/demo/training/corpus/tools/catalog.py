@@ -16,7 +16,7 @@ from serve_app.demo.training.corpus.tools.catalog_work import TABLE as WORK
 from serve_app.demo.training.corpus.tools.kinds import ToolKind
 from serve_app.demo.training.corpus.tools.values import (
     ENTITIES,
-    Slot,
+    ValueSlot,
     clock,
     company,
     day,
@@ -185,7 +185,7 @@ def _kind(row: str) -> ToolKind:
         names=(called,),
         about=(about,),
         asks=tuple(ask.strip() for ask in asks.split(";")),
-        slots=tuple(Slot((field,), MAKERS[maker], type_) for field, type_, maker in slots),
+        slots=tuple(ValueSlot((field,), MAKERS[maker], type_) for field, type_, maker in slots),
         done="".join(done),
         drawn=True,
     )

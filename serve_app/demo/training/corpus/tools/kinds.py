@@ -22,7 +22,7 @@ from serve_app.demo.training.corpus.tools.nouns import (
 )
 from serve_app.demo.training.corpus.tools.values import (
     ENTITIES,
-    Slot,
+    ValueSlot,
     clock,
     company,
     day,
@@ -45,19 +45,19 @@ class ToolKind:
     names: tuple[str, ...]
     about: tuple[str, ...]
     asks: tuple[str, ...]
-    slots: tuple[Slot, ...]
+    slots: tuple[ValueSlot, ...]
     done: str = ""  # what is said when it is done; empty for what finds something
     entity: str = ""  # whose attribute it finds
     drawn: bool = False  # the phrasings are of one side already
 
 
 def _kind(
-    nouns: list[str], names: str, about: str, asks: str, *slots: Slot, done: str = ""
+    nouns: list[str], names: str, about: str, asks: str, *slots: ValueSlot, done: str = ""
 ) -> ToolKind:
     return ToolKind(tuple(nouns), patterns(names), patterns(about), patterns(asks), slots, done)
 
 
-def _of(entity: str, slot: Slot) -> ToolKind:
+def _of(entity: str, slot: ValueSlot) -> ToolKind:
     """A kind that finds something about a thing of this sort."""
     of = "in" if entity in ("city", "town", "room") else "of"
     found_ = _kind(
@@ -99,7 +99,7 @@ DATED = _kind(
     [I need|I want to know|Look up] the {x} in {a} [on|for] {b}[|.]
     """,
     ENTITIES["city"],
-    Slot(("date", "day", "when", "on"), day),
+    ValueSlot(("date", "day", "when", "on"), day),
 )
 MAKE = _kind(
     MADE,
@@ -110,7 +110,7 @@ MAKE = _kind(
     [Can|Could] you [create|add|make] a [|new ]{x} [called|named] {q}{a}{q}?
     [I need|I want] a [|new ]{x} [called|named] {q}{a}{q}[|.]
     """,
-    Slot(("title", "name", "label", "text", "subject"), title),
+    ValueSlot(("title", "name", "label", "text", "subject"), title),
     done="Done: the {x} {a} is made.",
 )
 PLAN = _kind(
@@ -122,9 +122,9 @@ PLAN = _kind(
     [Can|Could] you [plan|schedule|add] a {x} {q}{a}{q} on {b} at {c}?
     On {b} at {c} I [need|want|have] a {x} called {q}{a}{q}[|. Please add it.]
     """,
-    Slot(("title", "name", "what", "text"), title),
-    Slot(("date", "day", "on", "when"), day),
-    Slot(("time", "at", "start", "hour"), clock),
+    ValueSlot(("title", "name", "what", "text"), title),
+    ValueSlot(("date", "day", "on", "when"), day),
+    ValueSlot(("time", "at", "start", "hour"), clock),
     done="Done: the {x} {a} is planned on {b} at {c}.",
 )
 SEND = _kind(
@@ -136,11 +136,11 @@ SEND = _kind(
     [Can|Could] you send a {x} to {a} [saying|with the text] {q}{b}{q}?
     [Please send|I want to send] {a} a {x} [saying|that says|with the words] {q}{b}{q}[|.]
     """,
-    Slot(
+    ValueSlot(
         ("to", "receiver", "recipient", "name", "person"),
         lambda draw: draw.choice((name, mail))(draw),
     ),
-    Slot(("text", "body", "message", "content", "words"), phrase),
+    ValueSlot(("text", "body", "message", "content", "words"), phrase),
     done="Done: the {x} to {a} is sent.",
 )
 ADJUST = _kind(
@@ -152,8 +152,8 @@ ADJUST = _kind(
     [Can|Could] you [set|change|adjust] the {x} in the {a} to {b}?
     [I want|I would like] the {x} in the {a} at {b}[|.]
     """,
-    Slot(("room", "area", "place", "zone"), room),
-    Slot(("value", "level", "to", "amount", "setting"), number(1, 100), "integer"),
+    ValueSlot(("room", "area", "place", "zone"), room),
+    ValueSlot(("value", "level", "to", "amount", "setting"), number(1, 100), "integer"),
     done="Done: the {x} in the {a} is {b}.",
 )
 SWITCH = _kind(
@@ -165,8 +165,8 @@ SWITCH = _kind(
     [Can|Could] you [switch|turn] {b} the {x} in the {a}?
     [Please turn|Turn|Switch] the {x} in the {a} {b}[|.]
     """,
-    Slot(("room", "area", "place", "zone"), room),
-    Slot(("on", "power", "active", "enabled"), lambda draw: draw.chance(0.5), "boolean"),
+    ValueSlot(("room", "area", "place", "zone"), room),
+    ValueSlot(("on", "power", "active", "enabled"), lambda draw: draw.chance(0.5), "boolean"),
     done="Done: the {x} in the {a} is switched {b}.",
 )
 CONVERT = _kind(
@@ -178,9 +178,9 @@ CONVERT = _kind(
     [How much|How many {c}|What] [is|are] {a} {b} in {c}?
     [Can|Could] you convert {a} {b} [to|into] {c}?
     """,
-    Slot(("amount", "value", "number", "quantity"), number(1, 999), "number"),
-    Slot(("from", "from_unit", "source", "unit"), unit),
-    Slot(("to", "to_unit", "target", "into"), unit),
+    ValueSlot(("amount", "value", "number", "quantity"), number(1, 999), "number"),
+    ValueSlot(("from", "from_unit", "source", "unit"), unit),
+    ValueSlot(("to", "to_unit", "target", "into"), unit),
 )
 BOOK = _kind(
     BOOKED,
@@ -191,9 +191,9 @@ BOOK = _kind(
     [Can|Could] you [book|find|reserve|order] a {x} from {a} to {b} on {c}?
     [I need|I want|I would like] a {x} from {a} to {b} on {c}[|.]
     """,
-    Slot(("from", "origin", "start", "departure", "from_city"), town),
-    Slot(("to", "destination", "end", "arrival", "to_city"), town),
-    Slot(("date", "day", "when", "on"), day),
+    ValueSlot(("from", "origin", "start", "departure", "from_city"), town),
+    ValueSlot(("to", "destination", "end", "arrival", "to_city"), town),
+    ValueSlot(("date", "day", "when", "on"), day),
     done="Done: the {x} from {a} to {b} on {c} is booked.",
 )
 SEAT = _kind(
@@ -205,9 +205,9 @@ SEAT = _kind(
     [Can|Could] you [book|reserve] a {x} at {a} for {b} people at {c}?
     [I need|I want|We need] a {x} at {a} for {b} people at {c}[|.]
     """,
-    Slot(("place", "where", "restaurant", "venue", "at"), company),
-    Slot(("people", "guests", "persons", "party_size", "seats"), number(2, 20), "integer"),
-    Slot(("time", "hour", "when", "start"), clock),
+    ValueSlot(("place", "where", "restaurant", "venue", "at"), company),
+    ValueSlot(("people", "guests", "persons", "party_size", "seats"), number(2, 20), "integer"),
+    ValueSlot(("time", "hour", "when", "start"), clock),
     done="Done: the {x} at {a} for {b} people at {c} is booked.",
 )
 SEARCH = _kind(
@@ -219,7 +219,7 @@ SEARCH = _kind(
     [Can|Could] you [search for|find|look for] {xs} [about|on] {q}{a}{q}?
     [I need|I want|I am looking for] {xs} [about|on] {q}{a}{q}[|.]
     """,
-    Slot(("query", "words", "keywords", "q", "search", "topic"), phrase),
+    ValueSlot(("query", "words", "keywords", "q", "search", "topic"), phrase),
 )
 END = _kind(
     ENDED,
@@ -230,7 +230,9 @@ END = _kind(
     [Can|Could] you [cancel|stop|end|delete|close] [|the |my ]{x} {a}?
     [I want|I would like] to [cancel|end|stop] [|the |my ]{x} {a}[|.]
     """,
-    Slot(("id", "number", "code", "key", "reference"), lambda draw: ENTITIES["order"].make(draw)),
+    ValueSlot(
+        ("id", "number", "code", "key", "reference"), lambda draw: ENTITIES["order"].make(draw)
+    ),
     done="Done: the {x} {a} is cancelled.",
 )
 FILE = _kind(
@@ -244,7 +246,7 @@ FILE = _kind(
     [Can|Could] you [read|open|load|show] the {x} {a}?
     [What is in|Show me what is in|Tell me what is in] the {x} {a}[?|.]
     """,
-    Slot(("path", "file", "filename", "name", "source"), path),
+    ValueSlot(("path", "file", "filename", "name", "source"), path),
 )
 COMPUTE = _kind(
     listed("add, multiply, subtract, divide, gcd, average, power, modulo, hypotenuse, product"),
@@ -255,8 +257,8 @@ COMPUTE = _kind(
     [What is|Compute|Calculate|Tell me|Work out] the {x} of {a} and {b}[?|.]
     [Can|Could] you [compute|calculate|work out] the {x} of {a} and {b}?
     """,
-    Slot(("a", "x", "first", "left", "m"), number(2, 9999), "number"),
-    Slot(("b", "y", "second", "right", "n"), number(2, 9999), "number"),
+    ValueSlot(("a", "x", "first", "left", "m"), number(2, 9999), "number"),
+    ValueSlot(("b", "y", "second", "right", "n"), number(2, 9999), "number"),
 )
 NONE = _kind(
     listed("""
@@ -283,7 +285,7 @@ DO = _kind(
     [I want you to|Make sure to|It is time to|Do not forget to] {x} the {a}[|.|!]
     The {a}: [please {x} it|{x} it, please][|.]
     """,
-    Slot(("object", "item", "thing", "what", "target", "name"), item),
+    ValueSlot(("object", "item", "thing", "what", "target", "name"), item),
     done="Done: {x} the {a}.",
 )
 DO_MUCH = _kind(
@@ -295,8 +297,8 @@ DO_MUCH = _kind(
     [Can|Could] you {x} {b} of the {a}[?|, please?]
     [I want you to|It is time to] {x} {b} of the {a}[|.]
     """,
-    Slot(("object", "item", "thing", "what", "target"), item),
-    Slot(("count", "number", "times", "amount", "how_many"), number(2, 200), "integer"),
+    ValueSlot(("object", "item", "thing", "what", "target"), item),
+    ValueSlot(("count", "number", "times", "amount", "how_many"), number(2, 200), "integer"),
     done="Done: {x} {b} of the {a}.",
 )
 ACTIONS = (

@@ -19,7 +19,7 @@ from serve_app.demo.training.corpus.tools.nouns import (
     VERBS,
 )
 from serve_app.demo.training.corpus.tools.values import (
-    Slot,
+    ValueSlot,
     clock,
     company,
     day,
@@ -110,7 +110,7 @@ def loose(draw: SeededDraw) -> ToolKind:
     called, about = draw.ask(CALLED).format(**fill), draw.ask(ABOUT).format(**fill)
     telling = [part for part in fill.values() if part in called or part in about]
     makers = [draw.choice(MAKERS) for _ in fields]
-    slots = [Slot((f,), make, kind) for f, (make, kind) in zip(fields, makers, strict=True)]
+    slots = [ValueSlot((f,), make, kind) for f, (make, kind) in zip(fields, makers, strict=True)]
     order = draw.sample(range(len(fields)), len(fields))  # of the definition
     letters = [f"{{{LETTERS[order.index(at)]}}}" for at in range(len(fields))]
     return ToolKind(

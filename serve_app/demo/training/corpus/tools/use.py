@@ -13,7 +13,7 @@ from serve_app.demo.training.corpus.tools.catalog import WRITTEN_KINDS
 from serve_app.demo.training.corpus.tools.kinds import ACTIONS, LOOKUPS, ToolKind
 from serve_app.demo.training.corpus.tools.loose_requests import loose
 from serve_app.demo.training.corpus.tools.nouns import IDIOMS
-from serve_app.demo.training.corpus.tools.values import Slot, found
+from serve_app.demo.training.corpus.tools.values import ValueSlot, found
 
 LETTERS = "abcd"
 VOWEL = re.compile(r"\b([Aa]) (?=[aeio])")
@@ -88,7 +88,7 @@ def _any_kind(draw: SeededDraw) -> ToolKind:
     return draw.choice(LOOKUPS if draw.chance(0.45) else ACTIONS)
 
 
-def _field(draw: SeededDraw, slot: Slot) -> str:
+def _field(draw: SeededDraw, slot: ValueSlot) -> str:
     """Often one that can't be guessed from what is asked."""
     if len(slot.names) == 1 or draw.chance(0.6):
         return draw.choice(slot.names)
@@ -96,7 +96,7 @@ def _field(draw: SeededDraw, slot: Slot) -> str:
     return f"{made}_{draw.choice(slot.names)}" if draw.chance(0.3) else made
 
 
-def _property(draw: SeededDraw, field: str, slot: Slot) -> Mapping[str, object]:
+def _property(draw: SeededDraw, field: str, slot: ValueSlot) -> Mapping[str, object]:
     named = field.replace("_", " ")
     if draw.chance(0.5):
         return {"type": slot.type}

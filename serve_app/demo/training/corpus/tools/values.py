@@ -20,7 +20,7 @@ minutes, seconds, euros, dollars, yen, francs, pesos, rupees, kelvin, celsius, f
 
 
 @dataclass(frozen=True)
-class Slot:
+class ValueSlot:
     """A parameter: what it may be called, its JSON type, and how its value is made."""
 
     names: tuple[str, ...]
@@ -100,27 +100,27 @@ def found(draw: SeededDraw) -> Value:
 
 
 # what a tool is about: how the parameter may be called, and what its values are
-ENTITIES: dict[str, Slot] = {
-    "city": Slot(("city", "location", "place", "city_name"), town),
-    "town": Slot(("town", "where", "location", "place"), town),
-    "person": Slot(("person", "name", "who", "full_name"), name),
-    "customer": Slot(("customer", "customer_name", "client", "name"), name),
-    "employee": Slot(("employee", "employee_name", "worker", "staff"), name),
-    "user": Slot(("user", "user_name", "username", "account"), name),
-    "product": Slot(("product", "product_name", "article", "item"), item),
-    "order": Slot(("order", "order_id", "order_number", "id"), code),
-    "flight": Slot(("flight", "flight_number", "flight_id", "number"), code),
-    "parcel": Slot(("parcel", "parcel_id", "tracking_id", "code"), code),
-    "company": Slot(("company", "company_name", "firm", "business"), company),
-    "shop": Slot(("shop", "store", "shop_name", "store_name"), company),
-    "hotel": Slot(("hotel", "hotel_name", "house", "name"), company),
-    "river": Slot(("river", "river_name", "water", "name"), company),
-    "team": Slot(("team", "team_name", "club", "side"), company),
-    "book": Slot(("book", "title", "book_title", "name"), title),
-    "song": Slot(("song", "title", "song_title", "track"), title),
-    "machine": Slot(("machine", "machine_id", "device", "device_id"), code),
-    "room": Slot(("room", "room_name", "area", "zone"), room),
-    "account": Slot(
+ENTITIES: dict[str, ValueSlot] = {
+    "city": ValueSlot(("city", "location", "place", "city_name"), town),
+    "town": ValueSlot(("town", "where", "location", "place"), town),
+    "person": ValueSlot(("person", "name", "who", "full_name"), name),
+    "customer": ValueSlot(("customer", "customer_name", "client", "name"), name),
+    "employee": ValueSlot(("employee", "employee_name", "worker", "staff"), name),
+    "user": ValueSlot(("user", "user_name", "username", "account"), name),
+    "product": ValueSlot(("product", "product_name", "article", "item"), item),
+    "order": ValueSlot(("order", "order_id", "order_number", "id"), code),
+    "flight": ValueSlot(("flight", "flight_number", "flight_id", "number"), code),
+    "parcel": ValueSlot(("parcel", "parcel_id", "tracking_id", "code"), code),
+    "company": ValueSlot(("company", "company_name", "firm", "business"), company),
+    "shop": ValueSlot(("shop", "store", "shop_name", "store_name"), company),
+    "hotel": ValueSlot(("hotel", "hotel_name", "house", "name"), company),
+    "river": ValueSlot(("river", "river_name", "water", "name"), company),
+    "team": ValueSlot(("team", "team_name", "club", "side"), company),
+    "book": ValueSlot(("book", "title", "book_title", "name"), title),
+    "song": ValueSlot(("song", "title", "song_title", "track"), title),
+    "machine": ValueSlot(("machine", "machine_id", "device", "device_id"), code),
+    "room": ValueSlot(("room", "room_name", "area", "zone"), room),
+    "account": ValueSlot(
         ("account", "account_id", "account_number", "iban"), number(1000, 99999), "integer"
     ),
 }

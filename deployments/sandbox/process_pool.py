@@ -18,8 +18,8 @@ IDLE_S = 60.0  # until a process that others made needless ends
 served_client: ContextVar[str] = ContextVar("served_client", default="")
 
 
-class Places:
-    """Any thread may ask, and waits for a place. Processes begin when they are needed."""
+class ProcessPool:
+    """Any thread may ask, and waits for a process. They begin when they are needed."""
 
     def __init__(self, module: str, timeout_s: float) -> None:
         self._module = module
@@ -52,7 +52,7 @@ class Places:
             self._changed.wait_for(lambda: self._is_next(asking))
             self._waiting.remove(asking)
             self._running[asking] += 1
-            self._changed.notify_all()  # there may be another place
+            self._changed.notify_all()  # there may be another process
             return self._idle.pop()[1] if self._idle else JobProcess(self._module, self._timeout_s)
 
     def _is_next(self, asking: str) -> bool:

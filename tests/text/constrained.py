@@ -55,8 +55,8 @@ def compiler(tokenizer: Tokenizer) -> GrammarCompiler:
     return GrammarCompiler(lambda: tokenizer.to_str(), tokenizer.get_vocab_size(), ends)
 
 
-class HeldReply:
-    """A new reply, held to its grammar as an engine does it."""
+class ConstrainedReply:
+    """A new reply, constrained by its grammar as in an engine."""
 
     def __init__(self, asked: Asked, tokenizer: Tokenizer) -> None:
         self.end = token_id(tokenizer, "<|im_end|>")
@@ -90,6 +90,6 @@ class HeldReply:
 def may_say(asked: Asked, text: str) -> bool:
     """Whether the text may be all of a reply."""
     tokenizer = byte_level()
-    held = HeldReply(asked, tokenizer)
+    reply = ConstrainedReply(asked, tokenizer)
     ids = tokenizer.encode(text, add_special_tokens=False).ids
-    return all(map(held.say, ids)) and held.can_end()
+    return all(map(reply.say, ids)) and reply.can_end()

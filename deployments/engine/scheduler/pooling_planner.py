@@ -1,6 +1,7 @@
-"""Plans the steps of an encoder: whole texts, as many as fit into a budget.
+"""Plans the steps of an encoder, which has pooling tasks alone: as many as fit into a budget.
 
-A text is not cut: its tokens attend to those behind them.
+A prompt is not cut: its tokens attend to those behind them. `planner.Planner` has the pooling tasks
+of decoders, beside all others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ class StepPlanner(Protocol):
     def give_back(self, tasks: Iterable[Task]) -> None: ...
 
 
-class WholeTextPlanner:
+class PoolingPlanner:
     def __init__(self, cache: KVCache) -> None:
         self._cache = cache
 
@@ -34,13 +35,13 @@ class WholeTextPlanner:
             if chosen and task.n_tokens > left:
                 continue
             has_page = self._cache.extend(task.id, task.n_tokens)
-            assert has_page, "each running text has a page"
+            assert has_page, "each running task has a page"
             chosen.append(task)
             left -= task.n_tokens
         return Batch(chosen, [task.n_tokens for task in chosen])
 
     def plan_next(self, tasks: Sequence[Task], budget: int) -> Batch:
-        return Batch((), ())  # nothing follows a text
+        return Batch((), ())  # nothing follows a prompt
 
     def give_back(self, tasks: Iterable[Task]) -> None:
         """Nothing is planned ahead."""

@@ -11,8 +11,8 @@ from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
 
-class CheckpointBorders:
-    """The places of a task's checkpoints: behind the prompt's last page that another prompt may
+class CheckpointBoundaries:
+    """The positions of a task's checkpoints: behind the prompt's last page that another prompt may
     share, before messages, where others with the same beginning went on differently, and every so
     many tokens."""
 
@@ -34,19 +34,20 @@ class CheckpointBorders:
             if common > other.n_computed:
                 other.branches.add(common)
 
-    def next_border(self, task: Task, n_before: int) -> int | None:
+    def next_boundary(self, task: Task, n_before: int) -> int | None:
         """The first one behind `n_before` tokens of the task, as a number of tokens. None: there is
         none before its last known token."""
         if self._cache.checkpoints is None:
             return None
         every = (n_before // self._step + 1) * self._step
-        borders = (*task.branches, *self._of_prompt(task), every)
+        boundaries = (*task.branches, *self._of_prompt(task), every)
         return min(
-            (border for border in borders if n_before < border < task.n_tokens), default=None
+            (boundary for boundary in boundaries if n_before < boundary < task.n_tokens),
+            default=None,
         )
 
     def commit(self, task: Task) -> None:
-        """Keeps the state behind the task's computed tokens, if they end at a border."""
+        """Keeps the state behind the task's computed tokens, if they end at a boundary."""
         n = task.n_computed
         if self._cache.checkpoints is None or n % self._page_size:
             return

@@ -1,4 +1,4 @@
-"""Tells others of all pages before something that can be hit."""
+"""Publishes all pages before something that can be hit."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from kv.journal import Journal
 
 
-class ToldPages:
-    """Pages are told of while something stands at them or behind them. So whoever is told of a page
-    is told of those before it, too."""
+class PublishedPages:
+    """Pages are published while something stands at them or behind them. So the pages before a
+    published one are published, too."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

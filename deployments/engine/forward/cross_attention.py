@@ -1,7 +1,7 @@
-"""The half of a speech model that hears: its encoder, and the decoder's attention to it.
+"""The cross-attention of a speech model: its encoder, and the decoder's attention to it.
 
-A sound is encoded once for each task that runs, and never again while any of them, or the memory of
-the latest sounds, has its states.
+A sound is encoded once for each task that runs, and never again while any of them, or the cache of
+the latest sounds, has its keys and values.
 """
 
 from collections import OrderedDict, defaultdict
@@ -15,16 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel, WhisperFeatureExtractor
 
-from deployments.engine.tasks.sound import CrossStates, Sound
+from deployments.engine.tasks.sound import CrossKeyValues, Sound
 from deployments.engine.tasks.task import Task
 from deployments.wire import GenerationRequest
 
 SOUND_ENCODER = "sound_encoder"  # a module of models that transcribe
 SAMPLE_BYTES = 2  # of the sounds in requests: 16 bits, mono, little endian
-TICK_FRAMES = 2  # of the features, whose number the encoder halves
-# By row, the weights [heads, new tokens, ticks] of the heads that tell when a token is heard.
-Attended = Mapping[int, Sequence[Tensor]]
-NOTHING: Attended = {}
+FRAMES_PER_STATE = 2  # of the features, whose number the encoder halves
+# By row, the weights [heads, new tokens, states] of the heads that tell when a token is heard.
+AlignmentWeights = Mapping[int, Sequence[Tensor]]
+NO_WEIGHTS: AlignmentWeights = {}
 
 
 class CrossAttention(nn.Module):
@@ -37,39 +37,40 @@ class CrossAttention(nn.Module):
         self.q_proj, self.out_proj = given.q_proj, given.out_proj
         self._heads, self._scaling, self._layer = given.num_heads, given.scaling, layer
 
-    def states(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        """encoded [ticks, hidden] -> keys and values [heads, ticks, dim]"""
-        keys, values = self.k_proj(encoded), self.v_proj(encoded)
+    def key_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """states [states, hidden] -> keys and values [heads, states, dim]"""
+        keys, values = self.k_proj(states), self.v_proj(states)
         return self._by_head(keys), self._by_head(values)
 
     def forward(
-        self, hidden_states: Tensor, key_value_states: "HeardRows", **_: object
+        self, hidden_states: Tensor, key_value_states: "EncoderStates", **_: object
     ) -> tuple[Tensor, None]:
         """hidden_states [1, tokens, hidden]"""
         queries = self._by_head(self.q_proj(hidden_states[0]) * self._scaling)
-        heard = key_value_states.attend(self._layer, queries)
-        return self.out_proj(heard.transpose(0, 1).flatten(1))[None], None
+        attended = key_value_states.attend(self._layer, queries)
+        return self.out_proj(attended.transpose(0, 1).flatten(1))[None], None
 
     def _by_head(self, given: Tensor) -> Tensor:
         return given.view(len(given), self._heads, -1).transpose(0, 1).contiguous()
 
 
-class HeardRows:
-    """The sounds that the rows of a step hear. Layers get them in place of the encoder's states.
+class EncoderStates:
+    """The encoder states that the rows of a step cross-attend to, as keys and values. Layers get
+    them in place of the encoder's output.
 
     Each row is computed by itself, so that its result is the same whatever the others are. The rows
-    in `aligned`, which says how many ticks each has, leave the weights of the `heads` of each layer
-    in `weights`.
+    in `aligned`, which says how many states each has, leave the weights of the `heads` of each
+    layer in `weights`.
     """
 
     def __init__(
         self,
-        states: Sequence[CrossStates],
+        key_values: Sequence[CrossKeyValues],
         new_len: Sequence[int],
         aligned: Mapping[int, int],
         heads: Mapping[int, Sequence[int]],
     ) -> None:
-        self._states = states
+        self._key_values = key_values
         self._new_len = [*new_len]
         self._aligned, self._heads = aligned, heads
         self.weights: dict[int, list[Tensor]] = {row: [] for row in aligned}
@@ -82,21 +83,22 @@ class HeardRows:
         parts = [
             F.scaled_dot_product_attention(row[None], keys[None], values[None], scale=1.0)[0]
             for row, (keys, values) in zip(
-                rows, (states[layer] for states in self._states), strict=True
+                rows, (by_layer[layer] for by_layer in self._key_values), strict=True
             )
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def _keep_weights(self, layer: int, rows: Sequence[Tensor]) -> None:
         heads = [*self._heads[layer]]
-        for row, n_ticks in self._aligned.items():
-            keys = self._states[row][layer][0][heads]
+        for row, n_states in self._aligned.items():
+            keys = self._key_values[row][layer][0][heads]
             weights = (rows[row][heads] @ keys.transpose(1, 2)).float().softmax(-1)
-            self.weights[row].append(weights[..., :n_ticks])
+            self.weights[row].append(weights[..., :n_states])
 
 
-class Hearing:
-    """The sounds of one model's tasks, which it encodes and gives to the decoder's layers.
+class CrossAttentionCache:
+    """The sounds of one model's tasks, which it encodes once. It keeps the keys and values of their
+    cross-attention, and gives them to the decoder's layers.
 
     `prepare` is for any thread, all else for the one that runs the model.
     """
@@ -107,8 +109,8 @@ class Hearing:
         self._model, self._max_kept = model, max_kept
         self._heads = alignment_heads(model)
         self._extractor = extractor_of(model.config)
-        self._kept: OrderedDict[bytes, CrossStates] = OrderedDict()
-        self._rows: HeardRows | None = None
+        self._kept: OrderedDict[bytes, CrossKeyValues] = OrderedDict()
+        self._rows: EncoderStates | None = None
         decoder = whole.model.decoder
         self._hook = decoder.register_forward_pre_hook(self._give_rows, with_kwargs=True)
 
@@ -118,7 +120,7 @@ class Hearing:
         self._kept.clear()
 
     @property
-    def max_bytes(self) -> int:
+    def max_sound_bytes(self) -> int:
         """The most bytes of the sound of one request."""
         n_samples: int = self._extractor.n_samples
         return n_samples * SAMPLE_BYTES
@@ -132,42 +134,42 @@ class Hearing:
         return Sound(digest, samples, features)
 
     @contextmanager
-    def of(self, tasks: Sequence[Task], new_len: Sequence[int]) -> Iterator[Attended]:
-        """Within, the rows of a step hear the sounds of their tasks; a trial hears nothing.
+    def running(self, tasks: Sequence[Task], new_len: Sequence[int]) -> Iterator[AlignmentWeights]:
+        """Within, the rows of a step cross-attend to the sounds of their tasks; a trial has none.
 
         What rows to align attend to is there when their step is computed.
         """
-        states = [self._states(task.sound) for task in tasks if task.sound is not None]
-        if not states:
-            yield NOTHING
+        key_values = [self._key_values(task.sound) for task in tasks if task.sound is not None]
+        if not key_values:
+            yield NO_WEIGHTS
             return
         aligned = {
-            row: self._n_ticks(task.sound)
+            row: self._n_states(task.sound)
             for row, task in enumerate(tasks)
             if task.sound is not None and task.pooled is not None and task.pooled.aligns
         }
-        self._rows = HeardRows(states, new_len, aligned, self._heads)
+        self._rows = EncoderStates(key_values, new_len, aligned, self._heads)
         try:
             yield self._rows.weights
         finally:
             self._rows = None
 
-    def _n_ticks(self, sound: Sound) -> int:
+    def _n_states(self, sound: Sound) -> int:
         hop: int = self._extractor.hop_length
         n_frames = -(-len(sound.samples) // SAMPLE_BYTES // hop)
-        return max(1, n_frames // TICK_FRAMES)
+        return max(1, n_frames // FRAMES_PER_STATE)
 
-    def _states(self, sound: Sound) -> CrossStates:
-        if sound.states is None:
-            sound.states = self._kept.get(sound.digest) or self._encode(sound)
+    def _key_values(self, sound: Sound) -> CrossKeyValues:
+        if sound.key_values is None:
+            sound.key_values = self._kept.get(sound.digest) or self._encode(sound)
             sound.features = None
-            self._kept[sound.digest] = sound.states
+            self._kept[sound.digest] = sound.key_values
             self._kept.move_to_end(sound.digest)
             while len(self._kept) > self._max_kept:
                 self._kept.popitem(last=False)
-        return sound.states
+        return sound.key_values
 
-    def _encode(self, sound: Sound) -> CrossStates:
+    def _encode(self, sound: Sound) -> CrossKeyValues:
         features = sound.features
         if features is None:  # it was preempted, or was kept when it came
             features = self._features(sound.samples)
@@ -187,32 +189,32 @@ class Hearing:
         return args, {**kwargs, "encoder_hidden_states": self._rows}
 
 
-def hearing_of(model: PreTrainedModel, max_kept: int) -> Hearing | None:
+def cross_attention_cache(model: PreTrainedModel, max_kept: int) -> CrossAttentionCache | None:
     """None for a model that reads text."""
-    return Hearing(model, max_kept) if hears(model) else None
+    return CrossAttentionCache(model, max_kept) if is_encoder_decoder(model) else None
 
 
-def hears(model: PreTrainedModel) -> bool:
+def is_encoder_decoder(model: PreTrainedModel) -> bool:
     return SOUND_ENCODER in model._modules
 
 
-def encode(model: PreTrainedModel, features: Tensor) -> CrossStates:
+def encode(model: PreTrainedModel, features: Tensor) -> CrossKeyValues:
     """Computes the keys and values that the decoder's layers attend to. features [bands, frames]"""
     whole: Any = model
     given = features.to(model.device, model.dtype)
-    encoded: Tensor = getattr(whole, SOUND_ENCODER)(given[None]).last_hidden_state[0]
-    return [layer.encoder_attn.states(encoded) for layer in whole.model.decoder.layers]
+    states: Tensor = getattr(whole, SOUND_ENCODER)(given[None]).last_hidden_state[0]
+    return [layer.encoder_attn.key_values(states) for layer in whole.model.decoder.layers]
 
 
 def longest_features(model: PreTrainedModel) -> Tensor:
-    """Returns features [bands, frames] of the longest sound, of which nothing is heard."""
+    """Returns features [bands, frames] of the longest sound, which is silence."""
     config: Any = model.config
-    return torch.zeros(config.num_mel_bins, TICK_FRAMES * config.max_source_positions)
+    return torch.zeros(config.num_mel_bins, FRAMES_PER_STATE * config.max_source_positions)
 
 
-def sound_bytes(model: PreTrainedModel) -> int:
-    """Returns the bytes of the states of one sound; 0 for a model that reads text."""
-    if not hears(model):
+def cross_attention_bytes(model: PreTrainedModel) -> int:
+    """Returns the bytes of the keys and values of one sound; 0 for a model that reads text."""
+    if not is_encoder_decoder(model):
         return 0
     config: Any = model.config
     n_numbers = 2 * config.decoder_layers * config.max_source_positions * config.d_model
@@ -226,7 +228,7 @@ def alignment_heads(model: PreTrainedModel) -> Mapping[int, Sequence[int]]:
     Files of some models name none.
     """
     found: dict[int, list[int]] = defaultdict(list)
-    if hears(model):
+    if is_encoder_decoder(model):
         for layer, head in getattr(model.generation_config, "alignment_heads", None) or ():
             found[layer].append(head)
     return dict(found)
