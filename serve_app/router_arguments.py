@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from deployments.contract.wire import DEMO_SOURCE
 from deployments.router.presets.ini_file import PresetError
 from deployments.router.presets.option_types import Name
 from deployments.router.presets.options import ModelOptions
@@ -21,7 +22,6 @@ from deployments.router.settings import (
     Preset,
     RoutingSettings,
 )
-from deployments.wire import DEMO_SOURCE
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "model"
 DEMO_NAME = "manta-demo"

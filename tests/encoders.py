@@ -25,7 +25,7 @@ from transformers import (
     XLMRobertaConfig,
 )
 
-from deployments.outputs import Pooling
+from deployments.contract.outputs import Pooling
 from tests.models import CONFIGS, SIZES, VOCAB
 
 Floats = NDArray[np.float32]

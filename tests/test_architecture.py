@@ -47,6 +47,7 @@ FOLDERS = sorted({path.parent for path in SOURCES} - {TABLES})
 FORBIDDEN = {
     "kv": {"deployments", "serve_app", "ray", "pydantic", "starlette", "transformers"},
     "deployments": {"serve_app"},
+    "deployments/contract": {"ray", "pydantic", "starlette", "torch", "transformers"},
     "deployments/engine": {"ray", "pydantic", "starlette", "prometheus_client"},
     "deployments/media": {"ray", "pydantic", "starlette", "torch", "transformers"},
     "deployments/text": {"ray", "pydantic", "starlette", "torch"},
@@ -75,6 +76,7 @@ ORDER: Mapping[str, list[set[str]]] = {
         {"media"},
         {"sandbox"},
         {"telemetry"},
+        {"contract", "serving"},
     ],
     "deployments/engine": [
         {"scheduler"},
@@ -89,7 +91,7 @@ ORDER: Mapping[str, list[set[str]]] = {
 # Where each public function says its shapes, units and errors.
 INTERFACES = (
     "kv",
-    "deployments/wire.py",
+    "deployments/contract",
     "deployments/engine/engine.py",
     "deployments/engine/core.py",
     "deployments/engine/runner.py",

@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.served_adapters import AdapterTable, AskedAdapters, ServedAdapter, contents
+from deployments.contract.served_adapters import (
+    AdapterTable,
+    AskedAdapters,
+    ServedAdapter,
+    contents,
+)
 from kv.content import Adapter
 
 POLITE = ServedAdapter(id=0, name="polite", path="/p", digest=b"p", rank=4)

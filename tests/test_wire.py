@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.contract.outputs import Vectors
+from deployments.contract.wire import FinishReason, TokenEvent, TokenLogprob, merge
 from deployments.model.channel_server import gather
-from deployments.outputs import Vectors
-from deployments.wire import FinishReason, TokenEvent, TokenLogprob, merge
 
 
 def events_of(n: int, *, logprobs: bool, ending: TokenEvent) -> list[TokenEvent]:

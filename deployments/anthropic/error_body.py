@@ -3,9 +3,9 @@
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployments.contract.wire import RequestError
 from deployments.ingress.http.app import REQUEST_ID
 from deployments.ingress.http.errors import ERRORS
-from deployments.wire import RequestError
 
 SDK_REQUEST_ID = "request-id"  # the response header that the SDKs read
 # The SDKs' tool runners read this to send whole conversations instead of threads.

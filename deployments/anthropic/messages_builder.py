@@ -16,6 +16,14 @@ from deployments.anthropic.messages_conversation import (
     sources_of,
 )
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest, PromptFields
+from deployments.contract.wire import (
+    ErrorKind,
+    FinishReason,
+    ModelCard,
+    Refused,
+    RequestError,
+    SamplingParams,
+)
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import ReadMedia, RequestContext, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
@@ -28,14 +36,6 @@ from deployments.text.chat.prompt import Prompt
 from deployments.text.reply import CallTracker
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import (
-    ErrorKind,
-    FinishReason,
-    ModelCard,
-    Refused,
-    RequestError,
-    SamplingParams,
-)
 
 MESSAGE_STOP = event("message_stop", b'{"type":"message_stop"}')
 # Required by the SDKs' types; they are of features that only Anthropic has.

@@ -29,12 +29,12 @@ from deployments.anthropic.tools_schema import (
     NoChoice,
     ServerTool,
 )
+from deployments.contract.wire import refused
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.source import Source
 from deployments.text.chat.conversation import Conversation, Thinking
 from deployments.text.grammar.grammar import from_json_schema
 from deployments.text.tool import Tool
-from deployments.wire import refused
 
 CALL_ID = "toolu_"
 # Claude Code begins its system prompt with a billing block that changes in every request. It is

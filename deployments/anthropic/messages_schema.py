@@ -23,9 +23,9 @@ from deployments.anthropic.tools_schema import (
     ToolChoice,
     ToolList,
 )
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import MAX_NAME, MAX_STOPS, Items, StopString, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
-from deployments.wire import refused
 
 MIN_THINKING_TOKENS = 1024  # as Anthropic has it
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 from starlette.datastructures import QueryParams
 
+from deployments.contract.wire import ModelCard, ModelStatus, refused
 from deployments.ingress.fleet.cluster import Cluster, ServedModel, cards_of, served_models
 from deployments.ingress.generation.abilities import generates
 from deployments.ingress.http.paging import index_after, page_size
-from deployments.wire import ModelCard, ModelStatus, refused
 
 VERSION_HEADER = "anthropic-version"  # all of Anthropic's clients send it
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 1000  # Anthropic's

@@ -9,6 +9,14 @@ from queue import SimpleQueue
 
 from transformers import PreTrainedModel
 
+from deployments.contract.wire import (
+    ErrorKind,
+    FinishReason,
+    GenerationRequest,
+    Refused,
+    RequestError,
+    TokenEvent,
+)
 from deployments.engine.build import build_cache, build_scheduler, usable_encoder
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.cross_attention import cross_attention_cache, is_encoder_decoder
@@ -25,14 +33,6 @@ from deployments.engine.tasks.mailbox import LoopMailbox, Mailbox, ThreadMailbox
 from deployments.engine.tasks.task import Task, make_task
 from deployments.engine.threads import one_thread
 from deployments.engine.validation import find_invalid, find_long_span
-from deployments.wire import (
-    ErrorKind,
-    FinishReason,
-    GenerationRequest,
-    Refused,
-    RequestError,
-    TokenEvent,
-)
 
 
 class EngineCore:

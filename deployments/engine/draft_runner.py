@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from deployments.contract.wire import GenerationRequest
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.sampling.sampler import SamplingPipeline
 from deployments.engine.sampling.strategy import BANNED
 from deployments.engine.tasks.mailbox import NullMailbox
 from deployments.engine.tasks.task import Task, make_task
-from deployments.wire import GenerationRequest
 from kv.arrays import IntArray
 from kv.cache import KVCache
 

@@ -12,6 +12,14 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from deployments.contract.outputs import Pooling, PoolParams
+from deployments.contract.wire import (
+    GenerationRequest,
+    ModelCard,
+    Refused,
+    SamplingParams,
+    TokenEvent,
+)
 from deployments.engine.core import EngineCore
 from deployments.engine.generate_result import GenerateResult
 from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits
@@ -26,10 +34,8 @@ from deployments.engine.model_card import (
     make_card,
 )
 from deployments.engine.outputs.vectors import unpack
-from deployments.outputs import Pooling, PoolParams
 from deployments.text.tokens.detokenizer import Detokenizer
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest, ModelCard, Refused, SamplingParams, TokenEvent
 
 EMBEDDING = PoolParams()
 

@@ -10,11 +10,11 @@ from jinja2 import TemplateSyntaxError
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from deployments.contract.speech_rules import SpeechRules
+from deployments.contract.wire import ModelCard, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.validation import invalid_sampling
-from deployments.speech_rules import SpeechRules
-from deployments.wire import ModelCard, SamplingParams
 
 BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # that some editors begin files with
 SUGGESTED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")  # by a model's files

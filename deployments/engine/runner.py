@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deployments.contract.outputs import Pooling, PoolParams
+from deployments.contract.wire import GenerationRequest, TokenLogprob
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.cross_attention import (
@@ -34,8 +36,6 @@ from deployments.engine.tasks.mailbox import NullMailbox
 from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.step_masks import begin_row_masks, find_late_rows
 from deployments.engine.tasks.task import Task, make_task
-from deployments.outputs import Pooling, PoolParams
-from deployments.wire import GenerationRequest, TokenLogprob
 from kv.arrays import IntArray
 from kv.cache import KVCache
 

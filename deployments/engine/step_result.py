@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
 
+from deployments.contract.wire import TokenLogprob
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.tasks.pooled import PooledChunk
-from deployments.wire import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from math import inf
 
-from deployments.engine.sampling.sampler import SAMPLERS
-from deployments.wire import (
+from deployments.contract.wire import (
     DryParams,
     ErrorKind,
     GenerationRequest,
@@ -14,6 +13,7 @@ from deployments.wire import (
     SamplingParams,
     ThinkingBudget,
 )
+from deployments.engine.sampling.sampler import SAMPLERS
 from kv.content import Content
 
 MAX_SAMPLERS = 32

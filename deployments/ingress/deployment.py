@@ -13,7 +13,7 @@ from ray.serve.context import _get_global_client
 from ray.serve.deployment import Deployment
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
+from deployments.contract.wire import Refused, RequestError
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.host_names import HostNames
 from deployments.ingress.http.app import SingleRequestId
@@ -24,10 +24,10 @@ from deployments.ingress.streams.peers import StreamKey, StreamState, no_stream
 from deployments.ingress.streams.replay_buffer import StreamPart
 from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.ingress.streams.serve_peers import PART_BYTES, PART_WAIT_S, ServePeers
+from deployments.serving.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.telemetry.logs import join_serve_log
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
-from deployments.wire import Refused, RequestError
 
 PROBE_S = 1.0
 

@@ -10,8 +10,8 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.requests import ClientDisconnect
 
+from deployments.contract.wire import Refused
 from deployments.telemetry.metric_families import MetricFamily
-from deployments.wire import Refused
 
 NO_MODEL = "unknown"  # requests refused before a model was found
 OTHER_MODELS = "other"

@@ -1,8 +1,8 @@
 """llama-server's error body, in which `code` is the HTTP status."""
 
+from deployments.contract.wire import RequestError
 from deployments.ingress.generation.plan import ContextError
 from deployments.ingress.http.errors import ERRORS
-from deployments.wire import RequestError
 
 
 def envelope(error: RequestError, request_id: str) -> tuple[int, object]:

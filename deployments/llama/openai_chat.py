@@ -4,12 +4,12 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
+from deployments.contract.wire import RequestError, refused
 from deployments.ingress.http.sse import data, encode
 from deployments.llama.error_body import envelope
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.schema import AssistantMessage, ChatRequest, parse_chat_as
 from deployments.openai.fields.common import TopLogprobs
-from deployments.wire import RequestError, refused
 
 
 class LlamaChatRequest(ChatRequest):

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, BinaryIO
 
+from deployments.contract.media_rules import MediaKind
 from deployments.media.file_types import FileKind
 from deployments.media.medium import Medium, WantedForm
 from deployments.media.settings import MediaSettings
-from deployments.media_rules import MediaKind
 from deployments.sandbox.process import JobProcess, ProcessDiedError
 
 DECODER = "deployments.media.decoder"

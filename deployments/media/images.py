@@ -6,8 +6,8 @@ from io import BytesIO
 
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
+from deployments.contract.media_rules import MediaKind
 from deployments.media.medium import Medium
-from deployments.media_rules import MediaKind
 from kv.content import DIGEST_BYTES
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from deployments.media_rules import MediaKind
+from deployments.contract.media_rules import MediaKind
 
 
 class WantedForm(StrEnum):

@@ -9,8 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from deployments.media.medium import Medium
-from deployments.media_rules import (
+from deployments.contract.media_rules import (
     AudioRules,
     Expansion,
     ImageRules,
@@ -18,7 +17,8 @@ from deployments.media_rules import (
     MediaRules,
     MediaSizeError,
 )
-from deployments.wire import refused
+from deployments.contract.wire import refused
+from deployments.media.medium import Medium
 from kv.content import PlaceholderRange
 
 NAMES = {MediaKind.IMAGE: "images", MediaKind.AUDIO: "sounds"}

@@ -17,12 +17,12 @@ from av.audio.stream import AudioStream
 from av.container import InputContainer
 from numpy.typing import NDArray
 
+from deployments.contract.media_rules import MediaKind
 from deployments.media.images import UnreadableError
 from deployments.media.medium import Medium
 from deployments.media.mpeg_frames import declared_s
 from deployments.media.resampler import Floats, Resampler
 from deployments.media.sound_parts import parts_of
-from deployments.media_rules import MediaKind
 from kv.content import DIGEST_BYTES
 
 BLOCK_FRAMES = 1 << 16

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from deployments.contract.wire import refused
 from deployments.media.file_types import FileKind
-from deployments.wire import refused
 
 FILE_SCHEME, DATA_SCHEME = "file://", "data:"
 

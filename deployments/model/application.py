@@ -8,10 +8,10 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.deployment import Application
 from ray.serve.handle import DeploymentHandle
 
-from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.model.autoscaling import autoscaling_config
 from deployments.model.deployment import Model
 from deployments.model.settings import ModelSettings
+from deployments.serving.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.telemetry.logs import serve_logging_config
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 
-from deployments.channel_protocol import (
+from deployments.contract.channel import (
     CHANNEL_IDLE_S,
     HEARTBEAT,
     HEARTBEAT_S,
@@ -27,14 +27,14 @@ from deployments.channel_protocol import (
     event_weight,
     with_files,
 )
-from deployments.detached_tasks import create_detached_task
-from deployments.telemetry import logs
-from deployments.wire import (
+from deployments.contract.wire import (
     ErrorKind,
     GenerationRequest,
     TokenEvent,
     merge,
 )
+from deployments.serving.detached_tasks import create_detached_task
+from deployments.telemetry import logs
 
 log = logging.getLogger("ray.serve")
 

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 from ray import serve
 from ray.serve.config import RequestRouterConfig
 
-from deployments.draining import DRAIN_CHECK_S
+from deployments.contract.wire import (
+    ErrorKind,
+    FinishReason,
+    GenerationRequest,
+    LoadProgress,
+    Refused,
+    TokenEvent,
+)
 from deployments.model.autoscaling import ReplicaDemand
 from deployments.model.channel_server import ChannelServers
 from deployments.model.load_progress import ProgressReporter, ReportProgress
@@ -24,18 +31,11 @@ from deployments.model.pinned_routing import PinRouter
 from deployments.model.reporter import Gauges, Reporter
 from deployments.model.router_link import RouterLink
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
+from deployments.serving.draining import DRAIN_CHECK_S
 from deployments.telemetry import logs
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
 from deployments.telemetry.sequence_log import SequenceLog
-from deployments.wire import (
-    ErrorKind,
-    FinishReason,
-    GenerationRequest,
-    LoadProgress,
-    Refused,
-    TokenEvent,
-)
 from kv.journal import Journal
 
 if TYPE_CHECKING:  # they import torch, and the router imports this module

@@ -17,6 +17,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.utils import logging as bars
 
+from deployments.contract.wire import ModelCard
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_same_tokenizer
@@ -36,7 +37,6 @@ from deployments.model.rank_actors import start_ranks
 from deployments.model.settings import ModelSettings, check_settings
 from deployments.model.start_log import log_engine, log_tools
 from deployments.model.weights import adapters_of, device_of, load_weights
-from deployments.wire import ModelCard
 
 T = TypeVar("T")
 WEIGHTS_BAR = "Loading weights"  # transformers' name of its progress bar

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
-from deployments.replica_status import ReplicaReport
+from deployments.contract.replica_status import ReplicaReport
 from kv.content import DIGEST_BYTES
 from kv.journal import Journal
 

@@ -7,9 +7,9 @@ from hashlib import blake2b
 from importlib.metadata import version as version_of
 from typing import Literal
 
+from deployments.contract.outputs import ModelTask, Pooling
+from deployments.contract.wire import SamplingParams
 from deployments.engine.limits import EngineLimits
-from deployments.outputs import ModelTask, Pooling
-from deployments.wire import SamplingParams
 
 MODEL_DEPLOYMENT = "MantaModel"  # a name that no other application has
 

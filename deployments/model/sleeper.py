@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from deployments.detached_tasks import create_detached_task
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.engine.core import EngineCore
 from deployments.engine.stats import EngineStats
 from deployments.model.metrics import COUNTERS
-from deployments.wire import ErrorKind, Refused
+from deployments.serving.detached_tasks import create_detached_task
 
 log = logging.getLogger("ray.serve")
 

@@ -5,12 +5,12 @@ import logging
 import torch
 from transformers import PreTrainedModel
 
+from deployments.contract.wire import ModelCard
 from deployments.engine.core import EngineCore
 from deployments.text.chat.template_calls import describes_tools
 from deployments.text.chat.templates import knows_tools
 from deployments.text.dialects.registry import dialect_of
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
 from kv.cache import CacheShape
 
 log = logging.getLogger("ray.serve")

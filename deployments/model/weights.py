@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from transformers import PreTrainedModel
 
+from deployments.contract.outputs import ModelTask
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.configs.reader import read_config
 from deployments.engine.loading.loader import load_model
@@ -13,7 +14,6 @@ from deployments.engine.loading.sentence_files import read_sentence_files
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.parallel.sharding import load_shard
 from deployments.model.settings import ModelSettings
-from deployments.outputs import ModelTask
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 

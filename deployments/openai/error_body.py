@@ -1,7 +1,7 @@
 """OpenAI's error body: four fields, which are always present."""
 
+from deployments.contract.wire import RequestError
 from deployments.ingress.http.errors import ERRORS
-from deployments.wire import RequestError
 
 
 def openai_envelope(error: RequestError, request_id: str) -> tuple[int, object]:

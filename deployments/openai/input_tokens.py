@@ -1,9 +1,9 @@
 """Counts the tokens of a request's prompt, without generating."""
 
+from deployments.contract.wire import ModelCard, Refused
 from deployments.ingress.generation.plan import ContextError
 from deployments.ingress.generation.response_builder import ApiRequestT, ResponseBuilder
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, Refused
 
 
 def count_prompt_tokens(

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from deployments.anthropic.error_body import anthropic_envelope
 from deployments.anthropic.models import VERSION_HEADER, anthropic_model, anthropic_page
+from deployments.contract.wire import ModelCard, Refused
 from deployments.ingress.fleet.cluster import (
     Cluster,
     ServedModel,
@@ -21,7 +22,6 @@ from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode
 from deployments.ingress.routes.model_management import TAG, reload_if_asked
 from deployments.ingress.routes.model_status import status_object
-from deployments.wire import ModelCard, Refused
 
 OWNER = "manta"
 

@@ -4,9 +4,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from deployments.contract.wire import refused
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.http.app import REQUEST_ID
-from deployments.wire import refused
 
 TENANT = "x-tenant-id"
 MAX_TENANT_CHARACTERS = 1024

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from ray import serve
 
-from deployments.draining import DRAIN_CHECK_S, SHORT_DRAINING
+from deployments.contract.replica_status import FleetStatus, ReplicaReport
+from deployments.contract.routing import RoutingDecision, RoutingQuery
+from deployments.contract.wire import ErrorKind, LoadProgress, ModelState, ModelStatus, RequestError
 from deployments.model.settings import application_name
-from deployments.replica_status import FleetStatus, ReplicaReport
 from deployments.router.downloads.downloads import OFF, SOURCE, Downloads
 from deployments.router.lifecycle.adapter_commands import AdapterCommands
 from deployments.router.lifecycle.applications import deployed_at
@@ -29,11 +30,10 @@ from deployments.router.settings import (
     DownloadSettings,
     RoutingSettings,
 )
-from deployments.routing import RoutingDecision, RoutingQuery
+from deployments.serving.draining import DRAIN_CHECK_S, SHORT_DRAINING
 from deployments.telemetry.logs import join_serve_log
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
-from deployments.wire import ErrorKind, LoadProgress, ModelState, ModelStatus, RequestError
 
 LEASE_S = 5.0  # until the next call of a request that waits for a model
 USE_LEASE_S = 2.0  # until the request reaches the model

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
+from deployments.contract.wire import ModelState
 from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.telemetry.metric_families import MetricFamily
-from deployments.wire import ModelState
 
 COUNTERS: dict[str, tuple[str, Callable[[ModelEntry], int]]] = {
     "manta_router_loads": ("Loads begun.", lambda e: e.loads),

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from sqlalchemy import Column, ColumnElement, Table, and_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deployments.detached_tasks import to_its_end
+from deployments.contract.wire import ErrorKind, Refused, refused
+from deployments.serving.detached_tasks import to_its_end
 from deployments.store.database import Database
 from deployments.store.owners import OwnerState, read_state
 from deployments.store.rows import Row, chat_json, message_json
 from deployments.store.tables import CHAT, MESSAGE
-from deployments.wire import ErrorKind, Refused, refused
 
 CURSOR = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 MAX_PAGE_BYTES = 8 << 20  # after which no other row is begun

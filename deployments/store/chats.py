@@ -19,12 +19,12 @@ from sqlalchemy import (
     update,
 )
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.store.files import drop_unused
 from deployments.store.limits import ROW_BYTES, StoreLimits, too_much
 from deployments.store.owners import Owners, OwnerWrite
 from deployments.store.rows import ChatFields, MessageFields, Row, chat_json
 from deployments.store.tables import ATTACHMENT, CHAT, MESSAGE
-from deployments.wire import ErrorKind, Refused
 
 ONLY_NEW = 0  # as the revision that a write was made from: there is no such chat yet
 PART = 500  # rows of one statement

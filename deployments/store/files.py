@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, delete, exists, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deployments.detached_tasks import to_its_end
+from deployments.serving.detached_tasks import to_its_end
 from deployments.store.database import Database
 from deployments.store.limits import ROW_BYTES
 from deployments.store.owners import Owners, OwnerWrite

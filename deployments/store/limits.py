@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from deployments.wire import ErrorKind, Refused
+from deployments.contract.wire import ErrorKind, Refused
 
 ROW_BYTES = 256  # that a row is counted as, beside its body; tombstones too
 

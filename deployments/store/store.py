@@ -4,7 +4,7 @@ import asyncio
 
 from sqlalchemy.engine import URL
 
-from deployments.detached_tasks import create_detached_task
+from deployments.serving.detached_tasks import create_detached_task
 from deployments.store.changes import Changes
 from deployments.store.chats import Chats, now_ms
 from deployments.store.database import Database

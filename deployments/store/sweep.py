@@ -7,13 +7,13 @@ from functools import partial
 
 from sqlalchemy import Column, ColumnElement, Table, and_, delete, select
 
+from deployments.contract.wire import Refused
 from deployments.store.database import Database
 from deployments.store.failures import OUR_FAULTS
 from deployments.store.files import drop_unused, is_used
 from deployments.store.limits import ROW_BYTES
 from deployments.store.owners import Owners, OwnerWrite
 from deployments.store.tables import CHAT, FILE, MESSAGE
-from deployments.wire import Refused
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from sqlalchemy import select
 
-from deployments.detached_tasks import create_detached_task
+from deployments.contract.wire import Refused
+from deployments.serving.detached_tasks import create_detached_task
 from deployments.store.database import Database
 from deployments.store.tables import OWNER
-from deployments.wire import Refused
 
 LOOK_S = 1.0  # between looks for writes of other processes: one query for all who wait
 

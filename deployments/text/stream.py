@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from deployments.outputs import Vectors, join_vectors
+from deployments.contract.outputs import Vectors, join_vectors
+from deployments.contract.wire import FinishReason, RequestError, TokenEvent, TokenLogprob
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,
@@ -16,7 +17,6 @@ from deployments.text.dialects.parsing.pieces import (
 from deployments.text.stop_strings import AnswerMatcher, StopMatcher
 from deployments.text.tokens.detokenizer import Detokenizer
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import FinishReason, RequestError, TokenEvent, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

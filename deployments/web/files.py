@@ -16,8 +16,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import NotModifiedResponse, PathLike, StaticFiles
 from starlette.types import Scope
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.web.settings import PREFIX
-from deployments.wire import ErrorKind, Refused
 
 INDEX = "index.html"
 IMMUTABLE = "_app/immutable/"  # whose names change with their contents

@@ -20,12 +20,12 @@ from ray.serve.schema import ServeApplicationSchema
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from deployments.anthropic.error_body import anthropic_envelope
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.ingress import haproxy_answers, proxy_answers
 from deployments.ingress.http.errors import ErrorFormat
 from deployments.ingress.http.sse import encode
 from deployments.llama.error_body import envelope as llama_envelope
 from deployments.openai.error_body import openai_envelope
-from deployments.wire import ErrorKind, RequestError
 
 STARTING = RequestError(ErrorKind.UNAVAILABLE, "The server is starting; try again soon")
 FORMS: Mapping[str, ErrorFormat] = {

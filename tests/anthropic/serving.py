@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 from starlette.types import ASGIApp
 
 from deployments.anthropic.routes import app
+from deployments.contract.wire import GenerationRequest, ModelCard
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
-from deployments.wire import GenerationRequest, ModelCard
 from tests.ingress.engines import ScriptedEngine, says
 from tests.text.cards import card
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from deployments.contract.wire import ModelCard
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
 from tests.anthropic.serving import (
     COUNT,
     HELLO,

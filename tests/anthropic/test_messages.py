@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
+from deployments.contract.wire import (
+    ErrorKind,
+    FinishReason,
+    GenerationRequest,
+    RequestError,
+    TokenEvent,
+)
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ErrorKind, FinishReason, GenerationRequest, RequestError, TokenEvent
 from tests.anthropic.serving import (
     HELLO,
     MESSAGE,

@@ -11,7 +11,7 @@ from anthropic import AsyncAnthropic
 from anthropic.types import ModelInfo
 from pydantic import TypeAdapter
 
-from deployments.outputs import AnswerKinds
+from deployments.contract.outputs import AnswerKinds
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import http, served
 from tests.text.cards import card

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from deployments.contract.wire import SamplingParams
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import SamplingParams
 from tests.anthropic.serving import (
     COUNT,
     HELLO,

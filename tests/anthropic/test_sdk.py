@@ -7,8 +7,8 @@ from typing import Any
 import anthropic
 import pytest
 
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ErrorKind, RequestError
 from tests.anthropic.serving import (
     HELLO,
     USER,

@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import ON_CPU
 from deployments.engine.loading.loader import load_model, load_tokenizer
-from deployments.wire import GenerationRequest, SamplingParams
 from serve_app.demo.model_files import DRAFT, MODEL
 from serve_app.demo.training.corpus import cases
 from serve_app.demo.training.corpus.skills import EVALUATED

@@ -15,11 +15,11 @@ from rich.progress import track
 from rich.table import Table
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import default_dtype
 from deployments.engine.threads import one_thread
-from deployments.wire import GenerationRequest, SamplingParams
 from tests.bench.shapes import SHAPE_135M
 
 N_NEW = 128

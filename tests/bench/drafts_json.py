@@ -15,12 +15,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import ON_CPU, EngineLimits
 from deployments.engine.runner import PendingStep
 from deployments.engine.tasks.batch import Batch
 from deployments.text.grammar.grammar import from_json_schema
-from deployments.wire import GenerationRequest, SamplingParams
 from serve_app.router_arguments import DEMO_MODEL
 
 STEPS = 100

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from deployments.contract.outputs import Pooling, PoolParams
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from deployments.engine.engine import InferenceEngine
-from deployments.outputs import Pooling, PoolParams
-from deployments.wire import GenerationRequest, SamplingParams
 
 DEMO = "serve_app/demo/model"
 STREAM_TOKENS = 400

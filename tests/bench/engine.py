@@ -22,12 +22,12 @@ from rich.progress import track
 from rich.table import Table
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import default_dtype, load_model
 from deployments.engine.loading.quantization import quantize
 from deployments.engine.threads import one_thread
-from deployments.wire import GenerationRequest, SamplingParams
 from kv.content import PLAIN, Content
 from tests.adapters import make_adapter
 from tests.bench.shapes import SHAPE_135M

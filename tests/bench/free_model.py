@@ -9,16 +9,22 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.config import RequestRouterConfig
 from ray.serve.deployment import Application
 
+from deployments.contract.replica_status import ReplicaReport
+from deployments.contract.routing import RoutingDecision, RoutingQuery
+from deployments.contract.wire import (
+    FinishReason,
+    GenerationRequest,
+    ModelState,
+    ModelStatus,
+    TokenEvent,
+)
 from deployments.model.application import Door
 from deployments.model.channel_server import ChannelServers
 from deployments.model.pinned_routing import PinRouter
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
-from deployments.replica_status import ReplicaReport
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import RoutingSettings
-from deployments.routing import RoutingDecision, RoutingQuery
 from deployments.telemetry.metric_families import MetricFamily
-from deployments.wire import FinishReason, GenerationRequest, ModelState, ModelStatus, TokenEvent
 from tests.text.cards import card
 
 SETTINGS = ModelSettings(name="free", path="none")

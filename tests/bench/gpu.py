@@ -35,9 +35,9 @@ from transformers import (
     Qwen3Config,
 )
 
+from deployments.contract.wire import GenerationRequest, SamplingParams, TokenEvent
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 from tests.bench.chunks import chunk_seconds
 from tests.bench.device_time import bandwidth, matmul_rate
 from tests.bench.engine import adapters_for, decode_step_ms, ratio_with_adapters

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from deployments.contract.wire import GenerationRequest, SamplingParams, TokenEvent
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.runner import Runner
@@ -28,7 +29,6 @@ from deployments.engine.sampling.sampler import default_pipeline
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.scheduler import InferenceScheduler
 from deployments.engine.tasks.task import make_task
-from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 from kv.cache import CacheShape, KVCache
 from kv.content import Content
 from kv.layout import alike

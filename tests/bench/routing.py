@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from deployments.contract.replica_status import ReplicaReport
 from deployments.model.reporter import REPORT_INTERVAL_S, ReportWriter
-from deployments.replica_status import ReplicaReport
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import RoutingSettings
 from tests.bench.simulation.fleet import Clock, Job, Replica

@@ -12,11 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from deployments.engine.core import EngineCore
-from deployments.engine.limits import EngineLimits
-from deployments.engine.loading.loader import move
-from deployments.engine.scheduler.model_drafter import ModelDrafter
-from deployments.wire import (
+from deployments.contract.wire import (
     FinishReason,
     GenerationRequest,
     RequestError,
@@ -24,6 +20,10 @@ from deployments.wire import (
     TokenEvent,
     TokenLogprob,
 )
+from deployments.engine.core import EngineCore
+from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loader import move
+from deployments.engine.scheduler.model_drafter import ModelDrafter
 from kv.content import Adapter, Content
 from tests import effort
 from tests.models import VOCAB, tiny_model

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from deployments.engine.limits import EngineLimits
-from deployments.wire import GenerationRequest, SamplingParams
 from tests.engine.drive import GREEDY, Engine, engine, random_ids, request, roomy
 
 N_STEPS = 8

@@ -10,11 +10,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
+from deployments.contract.wire import ErrorKind, GenerationRequest, Refused, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import EngineLimits
 from deployments.engine.model_card import default_sampling
 from deployments.text.grammar.grammar import from_choice
-from deployments.wire import ErrorKind, GenerationRequest, Refused, SamplingParams
 from tests.checkpoints import byte_tokenizer, save_checkpoint
 
 PROMPTS = ["Once upon a time", "Grüße, 世界", "x"]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from deployments.contract.wire import Refused
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.generate_result import GenerateResult, Piece
 from deployments.engine.limits import EngineLimits
-from deployments.wire import Refused
 from tests.checkpoints import save_checkpoint
 
 PROMPTS = ["Once upon a time", "x"]

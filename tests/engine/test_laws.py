@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from deployments.wire import FinishReason, GenerationRequest, SamplingParams
+from deployments.contract.wire import FinishReason, GenerationRequest, SamplingParams
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
 
 N_NEW = 24

@@ -10,9 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
-from deployments.engine.limits import EngineLimits
-from deployments.text.grammar.grammar import from_lark, from_regex
-from deployments.wire import (
+from deployments.contract.wire import (
     DryParams,
     FinishReason,
     GenerationRequest,
@@ -21,6 +19,8 @@ from deployments.wire import (
     ThinkingBudget,
     TokenEvent,
 )
+from deployments.engine.limits import EngineLimits
+from deployments.text.grammar.grammar import from_lark, from_regex
 from tests.effort import tries
 from tests.engine.drive import Record, engine, random_ids, request, roomy
 from tests.models import alike, forgetful

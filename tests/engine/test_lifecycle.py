@@ -10,7 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams, TokenEvent
+from deployments.contract.wire import (
+    ErrorKind,
+    FinishReason,
+    GenerationRequest,
+    SamplingParams,
+    TokenEvent,
+)
 from tests.effort import tries
 from tests.engine.drive import GREEDY, Engine, Outcome, engine, random_ids, request, roomy
 

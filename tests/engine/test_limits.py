@@ -6,8 +6,8 @@ from math import inf, nan
 
 import pytest
 
+from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from deployments.engine.limits import EngineLimits
-from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from tests import effort
 from tests.engine.drive import Engine, Outcome, engine, random_ids, request, roomy
 from tests.models import VOCAB

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, GenerationConfig
 
+from deployments.contract.wire import SamplingParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.model_card import chat_templates, default_sampling, end_token_ids
-from deployments.wire import SamplingParams
 from tests.checkpoints import CHAT_TEMPLATE, byte_tokenizer
 from tests.models import VOCAB, tiny_model
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
+from deployments.contract.wire import SamplingParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.by_rows import by_rows
-from deployments.wire import SamplingParams
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
 from tests.families.tiny import tiny_model
 

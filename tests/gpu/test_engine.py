@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.wire import GenerationRequest, SamplingParams
 from tests.engine.adapters.test_laws import LIMITS as LIMITS_OF_ADAPTERS
 from tests.engine.adapters.test_laws import check as check_merged
 from tests.engine.adapters.test_laws import make_adapters, rows

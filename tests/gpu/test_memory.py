@@ -6,12 +6,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import load_model, move_to_device
 from deployments.engine.loading.quantization import Quantization
-from deployments.wire import GenerationRequest, SamplingParams
 from kv.layout import alike
 from kv.storage import Storage
 from tests.checkpoints import save_checkpoint, save_large

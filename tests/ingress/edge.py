@@ -8,11 +8,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from deployments.anthropic.routes import app as anthropic_app
-from deployments.ingress.metrics import Metrics
-from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.llama.routes import app as llama_app
-from deployments.openai.routes import app
-from deployments.outputs import (
+from deployments.contract.outputs import (
     Activation,
     AnswerKinds,
     LabelParams,
@@ -20,7 +16,11 @@ from deployments.outputs import (
     Pooling,
     PoolParams,
 )
-from deployments.wire import GenerationRequest, TokenEvent
+from deployments.contract.wire import GenerationRequest, TokenEvent
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.llama.routes import app as llama_app
+from deployments.openai.routes import app
 from tests.ingress.engines import Script, ScriptedEngine, pools, says
 from tests.llama.serving import CountingCluster
 from tests.openai.serving import http

@@ -5,14 +5,10 @@ import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
-from deployments.ingress.fleet.cluster import find_served
-from deployments.model.settings import application_name
-from deployments.outputs import Vectors, join_vectors
-from deployments.replica_status import FleetStatus, ReplicaState, ReplicaStatus
-from deployments.router.downloads.downloads import OFF
-from deployments.served_adapters import NO_ADAPTERS, AskedAdapters
-from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import (
+from deployments.contract.outputs import Vectors, join_vectors
+from deployments.contract.replica_status import FleetStatus, ReplicaState, ReplicaStatus
+from deployments.contract.served_adapters import NO_ADAPTERS, AskedAdapters
+from deployments.contract.wire import (
     FinishReason,
     GenerationRequest,
     ModelCard,
@@ -23,6 +19,10 @@ from deployments.wire import (
     TokenEvent,
     TokenLogprob,
 )
+from deployments.ingress.fleet.cluster import find_served
+from deployments.model.settings import application_name
+from deployments.router.downloads.downloads import OFF
+from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.text.cards import byte_level, card, token_id
 
 Script = Callable[[GenerationRequest], AsyncIterator[TokenEvent]]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from deployments.contract.wire import refused
 from deployments.ingress.metrics import MAX_MODEL_LABELS, OTHER_MODELS, Metrics
 from deployments.telemetry.metric_families import render
-from deployments.wire import refused
 
 
 def total(metrics: Metrics, **labels: str) -> float | None:

@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from deployments.anthropic.routes import app as anthropic_app
+from deployments.contract.wire import ModelCard
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.stopping import Stopping
 from deployments.llama.routes import app as llama_app
 from deployments.openai.routes import app as openai_app
-from deployments.wire import ModelCard
 from tests.ingress.engines import ScriptedEngine, forever, says
 from tests.llama.serving import CountingCluster
 from tests.openai.serving import http

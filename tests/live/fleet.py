@@ -13,21 +13,21 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
 
-from deployments.channel_protocol import HEARTBEAT_S
-from deployments.engine.limits import EngineLimits
-from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, application_name
-from deployments.router.deployment import Router
-from deployments.router.lifecycle.applications import read_applications
-from deployments.router.presets.sources import Sources
-from deployments.router.settings import CapacitySettings, RoutingSettings
-from deployments.routing import RoutingDecision, RoutingQuery
-from deployments.wire import (
+from deployments.contract.channel import HEARTBEAT_S
+from deployments.contract.routing import RoutingDecision, RoutingQuery
+from deployments.contract.wire import (
     GenerationRequest,
     ModelState,
     ModelStatus,
     RequestError,
     SamplingParams,
 )
+from deployments.engine.limits import EngineLimits
+from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, application_name
+from deployments.router.deployment import Router
+from deployments.router.lifecycle.applications import read_applications
+from deployments.router.presets.sources import Sources
+from deployments.router.settings import CapacitySettings, RoutingSettings
 
 PATIENCE_S = 240  # for anything at all, on a machine that others use too
 CALL_S = 60

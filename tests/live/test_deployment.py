@@ -8,11 +8,8 @@ import pytest
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from deployments.deploy_errors import last_error
-from deployments.model.application import model_application
-from deployments.model.settings import MODEL_DEPLOYMENT, Autoscaling, ModelSettings
-from deployments.replica_status import ReplicaReport
-from deployments.wire import (
+from deployments.contract.replica_status import ReplicaReport
+from deployments.contract.wire import (
     ErrorKind,
     FinishReason,
     GenerationRequest,
@@ -20,6 +17,9 @@ from deployments.wire import (
     SamplingParams,
     TokenEvent,
 )
+from deployments.model.application import model_application
+from deployments.model.settings import MODEL_DEPLOYMENT, Autoscaling, ModelSettings
+from deployments.serving.deploy_errors import last_error
 from tests.checkpoints import save_checkpoint
 from tests.live.fleet import LIMITS, PATIENCE_S, POLL_S, delete, read_card
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import ray
 
+from deployments.contract.wire import ErrorKind, ModelState, ModelStatus, RequestError
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 from deployments.router.lifecycle.applications import read_applications
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, Preset
-from deployments.wire import ErrorKind, ModelState, ModelStatus, RequestError
 from tests.checkpoints import save_checkpoint
 from tests.live.fleet import (
     PATIENCE_S,

@@ -13,11 +13,11 @@ import torch
 from ray import serve
 from ray.exceptions import RayError
 
+from deployments.contract.wire import GenerationRequest, SamplingParams, TokenEvent
 from deployments.engine.core import EngineCore
 from deployments.engine.loading.loader import load_model
 from deployments.model.application import model_application
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
-from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 from tests.checkpoints import save_checkpoint
 from tests.live.fleet import LIMITS, delete, read_card, settings
 

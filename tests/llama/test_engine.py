@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deployments.wire import GenerationRequest, ModelCard, TokenEvent
+from deployments.contract.wire import GenerationRequest, ModelCard, TokenEvent
 from tests.engine.drive import Engine, ascii_tokenizer, engine, roomy
 from tests.ingress.engines import never
 from tests.llama.serving import COMPLETION, CountingCluster, events_of, send

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from deployments.contract.wire import ModelCard
 from deployments.ingress.metrics import Metrics
 from deployments.openai.routes import app
-from deployments.wire import ModelCard
 from tests.engine.drive import Engine, engine
 from tests.llama.serving import send
 from tests.llama.test_engine import CARD, RealCluster

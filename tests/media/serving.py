@@ -10,14 +10,14 @@ from starlette.types import ASGIApp
 from tokenizers import Tokenizer
 
 from deployments.anthropic.routes import app as anthropic
+from deployments.contract.media_rules import MediaRules
+from deployments.contract.wire import GenerationRequest, ModelCard
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.routes import app as llama
 from deployments.media.families.qwen_vl import MergedPatchImageRules
 from deployments.media.families.whisper_audio import WindowAudioRules
-from deployments.media_rules import MediaRules
 from deployments.openai.routes import app as openai
-from deployments.wire import GenerationRequest, ModelCard
 from tests.ingress.engines import says
 from tests.llama.serving import CountingCluster
 from tests.openai.audio.patient import PATIENT

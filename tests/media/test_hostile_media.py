@@ -13,12 +13,12 @@ from threading import Event, Thread
 
 import pytest
 
+from deployments.contract.wire import Refused
 from deployments.ingress.generation.media_reader import MediaReader
 from deployments.media.fetch import Fetcher
 from deployments.media.file_types import FileKind
 from deployments.media.settings import MediaSettings
 from deployments.media.source import Source
-from deployments.wire import Refused
 from tests.media.files import DOCUMENTS, IMAGES, SOUNDS, image, pdf
 from tests.media.serving import blind, seeing
 

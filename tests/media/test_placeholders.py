@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deployments.contract.media_rules import MediaKind, MediaRules
+from deployments.contract.wire import Refused
 from deployments.media.families.registry import rules_of
 from deployments.media.medium import Medium
 from deployments.media.placeholders import ExpandedText, expand
-from deployments.media_rules import MediaKind, MediaRules
-from deployments.wire import Refused
 from tests.media import processors
 from tests.media.processors import SEEING, Processor, build
 

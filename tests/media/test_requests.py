@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from deployments.contract.media_rules import MediaKind
+from deployments.contract.wire import GenerationRequest, MediumFile
 from deployments.ingress.settings import DEFAULTS
 from deployments.media.images import as_png, open_image
 from deployments.media.settings import MediaSettings
-from deployments.media_rules import MediaKind
-from deployments.wire import GenerationRequest, MediumFile
 from kv.hashing import page_hashes
 from tests.media.files import image, pdf, wav
 from tests.media.serving import (

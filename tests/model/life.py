@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from deployments.contract.wire import GenerationRequest, SamplingParams, TokenEvent
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.quantization import Quantization
 from deployments.model.model_source import ModelSource
 from deployments.model.settings import ModelSettings
 from deployments.model.sleeper import Sleeper
-from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
 from kv.journal import Journal
 
 LIMITS = EngineLimits(n_pages=64, max_running=4, context_length=256)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
 from deployments.model.model_source import ModelSource
 from deployments.model.settings import ModelSettings
-from deployments.wire import GenerationRequest, SamplingParams
 from serve_app.demo.model_files import MODEL
 from tests.checkpoints import save_checkpoint
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.wire import ErrorKind, Refused
 from tests.checkpoints import save_checkpoint
 from tests.model.life import Life, ask, ids
 

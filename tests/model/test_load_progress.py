@@ -2,8 +2,8 @@
 
 import asyncio
 
+from deployments.contract.wire import LoadProgress
 from deployments.model.load_progress import ProgressReporter
-from deployments.wire import LoadProgress
 
 
 def test_the_last_word_arrives_whatever_was_left_out() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from deployments.contract.replica_status import ReplicaReport
 from deployments.model.reporter import (
     BUSY_HEARTBEAT_S,
     IDLE_HEARTBEAT_S,
@@ -17,7 +18,6 @@ from deployments.model.reporter import (
     Reporter,
     ReportWriter,
 )
-from deployments.replica_status import ReplicaReport
 from kv.hashing import page_hashes
 from kv.journal import Journal
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from deployments.contract.wire import SamplingParams
 from deployments.model.model_source import ModelSource
 from deployments.router.presets.options import ModelOptions
-from deployments.wire import SamplingParams
 from tests.checkpoints import save_checkpoint
 
 

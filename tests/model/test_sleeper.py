@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import load_model
@@ -15,7 +16,6 @@ from deployments.engine.stats import EngineStats
 from deployments.model.metrics import COUNTERS, GAUGES
 from deployments.model.model_source import ModelSource
 from deployments.model.settings import MergedAdapter, ModelSettings
-from deployments.wire import ErrorKind, Refused
 from tests.checkpoints import save_checkpoint, save_large
 from tests.model.life import GREEDY, LIMITS, SAMPLED, Life, ask, ids, request
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import httpx
 
+from deployments.contract.outputs import Activation, AnswerKinds, ModelTask, Pooling, PoolParams
+from deployments.contract.wire import GenerationRequest, ModelCard
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.llama.routes import app as llama_app
 from deployments.openai.routes import app as openai_app
-from deployments.outputs import Activation, AnswerKinds, ModelTask, Pooling, PoolParams
-from deployments.wire import GenerationRequest, ModelCard
 from tests.ingress.engines import Script, pools
 from tests.llama.serving import CountingCluster
 from tests.openai.serving import http

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from deployments.wire import FinishReason, GenerationRequest, TokenEvent, TokenLogprob
+from deployments.contract.wire import FinishReason, GenerationRequest, TokenEvent, TokenLogprob
 from tests.ingress.engines import END, Script
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from deployments.contract.wire import GenerationRequest, TokenEvent
 from deployments.ingress.metrics import Metrics
 from deployments.openai.routes import app
-from deployments.wire import GenerationRequest, TokenEvent
 from tests.ingress.engines import ScriptedEngine, forever, never, says
 from tests.openai.serving import CHAT, HELLO, Socket, served
 

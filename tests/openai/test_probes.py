@@ -11,10 +11,7 @@ from starlette.types import Message
 
 from deployments.anthropic.events import PING
 from deployments.anthropic.routes import app as anthropic_app
-from deployments.ingress.metrics import Metrics
-from deployments.ingress.settings import IngressSettings
-from deployments.openai.routes import app as openai_app
-from deployments.wire import (
+from deployments.contract.wire import (
     ErrorKind,
     GenerationRequest,
     ModelCard,
@@ -22,6 +19,9 @@ from deployments.wire import (
     RequestError,
     TokenEvent,
 )
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.settings import IngressSettings
+from deployments.openai.routes import app as openai_app
 from tests.anthropic.serving import MESSAGES
 from tests.ingress.engines import Script, ScriptedEngine, never, says
 from tests.openai.responses.responding import EVENT, RESPONSES

@@ -8,8 +8,8 @@ from openai import APIStatusError, BadRequestError, RateLimitError, pydantic_fun
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ErrorKind, RequestError
 from tests.ingress.engines import ScriptedEngine, fails, says
 from tests.openai.chat.chatting import ROOMY
 from tests.openai.serving import sdk, served

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from deployments.replica_status import ReplicaReport
+from deployments.contract.replica_status import ReplicaReport
 
 
 def report(replica_id: str = "a", **fields: Any) -> ReplicaReport:

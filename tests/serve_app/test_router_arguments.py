@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from deployments.contract.outputs import ModelTask, Pooling
 from deployments.engine.limits import EngineLimits
 from deployments.model.settings import Autoscaling, MergedAdapter, ModelSettings, SamplingDefaults
-from deployments.outputs import ModelTask, Pooling
 from deployments.router.presets.ini_file import PresetError
 from deployments.router.presets.option_types import ServedAdapterOptions
 from deployments.router.presets.options import ModelOptions

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.store.database import Database, store_url
 from deployments.store.items import NewResponse, Recalled, StoredItem, Wanted
 from deployments.store.kept_store import KeptStore
 from deployments.store.limits import KeptLimits
 from deployments.store.tables import CONVERSATION, ITEM, KEPT, RESPONSE
-from deployments.wire import ErrorKind, Refused
 
 OWNER = "name:anna"
 

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from deployments.contract.wire import ErrorKind
 from deployments.store.chats import ONLY_NEW, StaleChat
 from deployments.store.limits import ROW_BYTES
 from deployments.store.store import Store
-from deployments.wire import ErrorKind
 from tests.databases import opened
 from tests.store.keeping import refusal
 from tests.store.talking import (

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.store.items import NewResponse, Recalled, StoredItem, Wanted
 from deployments.store.kept_store import KeptStore
-from deployments.wire import ErrorKind, Refused
 from tests.store.keeping import (
     OWNER,
     counted,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from deployments.contract.wire import ErrorKind, FinishReason, RequestError, TokenEvent
 from deployments.telemetry.logs import SERVE_LOG, bind_request_id
 from deployments.telemetry.sequence_log import SequenceLog
-from deployments.wire import ErrorKind, FinishReason, RequestError, TokenEvent
 
 STOP = TokenEvent(finish_reason=FinishReason.STOP)
 LENGTH = TokenEvent(finish_reason=FinishReason.LENGTH)

@@ -13,8 +13,8 @@ from tokenizers import (
     trainers,
 )
 
-from deployments.outputs import AnswerKinds
-from deployments.wire import ModelCard, SamplingParams
+from deployments.contract.outputs import AnswerKinds
+from deployments.contract.wire import ModelCard, SamplingParams
 
 CORPUS = [
     "Hello world, how are you today? I am fine, thank you.",

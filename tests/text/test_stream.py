@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.contract.wire import FinishReason, TokenEvent, TokenLogprob
 from deployments.text.dialects.dialect import ReplyContext
 from deployments.text.dialects.parsing.pieces import CallArguments, ContentPiece, Piece, Thought
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.stream import TextDelta, TextStream, fold, join_pieces
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
-from deployments.wire import FinishReason, TokenEvent, TokenLogprob
 from tests.text.cards import byte_level, card, token_id
 
 TOKENIZER = TextTokenizer(card())

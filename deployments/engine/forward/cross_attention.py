@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel, WhisperFeatureExtractor
 
+from deployments.contract.wire import GenerationRequest
 from deployments.engine.tasks.sound import CrossKeyValues, Sound
 from deployments.engine.tasks.task import Task
-from deployments.wire import GenerationRequest
 
 SOUND_ENCODER = "sound_encoder"  # a module of models that transcribe
 SAMPLE_BYTES = 2  # of the sounds in requests: 16 bits, mono, little endian

@@ -14,6 +14,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from deployments.contract.outputs import ModelTask, Pooling
 from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.by_rows import attention_of_rows, by_rows
@@ -39,7 +40,6 @@ from deployments.engine.loading.weights_check import check_weights
 from deployments.engine.media.encoder import media_encoder
 from deployments.engine.outputs.model_outputs import outputs_of
 from deployments.engine.threads import one_thread
-from deployments.outputs import ModelTask, Pooling
 
 # Weights that are copied to a device at the same time: each copy waits for pages of its file.
 MAX_CONCURRENT_COPIES = 4

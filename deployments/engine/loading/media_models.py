@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
+from deployments.contract.media_rules import MediaRules
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.module_names import remember_names
 from deployments.engine.loading.model_tasks import has_vocabulary
@@ -19,7 +20,6 @@ from deployments.engine.media.families.family import MediaFamily
 from deployments.engine.media.families.registry import media_family_of
 from deployments.media.families.described import UnknownProcessorError
 from deployments.media.families.registry import rules_of
-from deployments.media_rules import MediaRules
 
 log = logging.getLogger(__name__)
 

@@ -30,13 +30,13 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
 )
 
+from deployments.contract.outputs import Activation, AnswerKinds, ModelTask, Pooling
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.encoder import alone
 from deployments.engine.loading.sentence_files import SentenceFiles
 from deployments.engine.media.families.registry import takes_media
 from deployments.engine.outputs.classification import find_label_head
 from deployments.engine.outputs.model_outputs import OUTPUTS, ModelOutputs
-from deployments.outputs import Activation, AnswerKinds, ModelTask, Pooling
 from kv.arrays import IntArray
 
 N_TRIED = 6  # tokens

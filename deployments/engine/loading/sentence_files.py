@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers.utils import cached_file
 
+from deployments.contract.outputs import Pooling
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
-from deployments.outputs import Pooling
 
 POOLINGS = {"cls": Pooling.CLS, "mean": Pooling.MEAN, "lasttoken": Pooling.LAST}
 # The fields of older files, each with the name that newer ones have for it.

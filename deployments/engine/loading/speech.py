@@ -14,6 +14,7 @@ from transformers import (
 )
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
+from deployments.contract.speech_rules import SpeechRules, TranscriptParams
 from deployments.engine.forward.cross_attention import (
     FRAMES_PER_STATE,
     SOUND_ENCODER,
@@ -22,7 +23,6 @@ from deployments.engine.forward.cross_attention import (
     extractor_of,
     is_encoder_decoder,
 )
-from deployments.speech_rules import SpeechRules, TranscriptParams
 
 START = "<|startoftranscript|>"
 BEFORE, NO_TIMES = "<|startofprev|>", "<|notimestamps|>"

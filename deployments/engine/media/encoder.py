@@ -13,14 +13,14 @@ from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from deployments.contract.media_rules import MediaKind, MediaRules
+from deployments.contract.wire import MediumFile
 from deployments.engine.media.families.family import Inputs, MediaFamily, Module
 from deployments.media.decoder_process import DecoderProcess, DecodingError, Job
 from deployments.media.file_types import FileKind
 from deployments.media.images import UnreadableError
 from deployments.media.medium import Medium, WantedForm
 from deployments.media.settings import MediaSettings
-from deployments.media_rules import MediaKind, MediaRules
-from deployments.wire import MediumFile
 
 Floats = NDArray[np.float32]
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from deployments.contract.outputs import Pooling
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.encoder import alone
-from deployments.outputs import Pooling
 from kv.arrays import IntArray
 
 MAX_DIFFERENCE = 1e-3  # of logits, relative, that is rounding

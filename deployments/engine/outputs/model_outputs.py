@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from deployments.contract.outputs import AnswerKinds, ModelTask, Pooling
 from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.cross_attention import alignment_heads, is_encoder_decoder
-from deployments.outputs import AnswerKinds, ModelTask, Pooling
 
 OUTPUTS = "paged_outputs"  # attribute of a model: its `ModelOutputs`
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deployments.contract.outputs import AlignParams, LabelParams, OutputParams, Pooling, PoolParams
 from deployments.engine.forward.cross_attention import AlignmentWeights
 from deployments.engine.forward.inputs import NO_TOKENS, StepInputs
 from deployments.engine.outputs.alignment import attention_map, first_states
@@ -18,7 +19,6 @@ from deployments.engine.outputs.vectors import finish_vectors, pack
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.pooled import Pooled, PooledChunk
 from deployments.engine.tasks.task import Task
-from deployments.outputs import AlignParams, LabelParams, OutputParams, Pooling, PoolParams
 from kv.arrays import IntArray
 
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from deployments.engine.outputs.model_outputs import ModelOutputs
-from deployments.engine.tasks.pooled import Pooled
-from deployments.outputs import (
+from deployments.contract.outputs import (
     VECTOR_ITEM_BYTES,
     AlignParams,
     LabelParams,
@@ -13,7 +11,9 @@ from deployments.outputs import (
     Pooling,
     PoolParams,
 )
-from deployments.wire import ErrorKind, GenerationRequest, RequestError
+from deployments.contract.wire import ErrorKind, GenerationRequest, RequestError
+from deployments.engine.outputs.model_outputs import ModelOutputs
+from deployments.engine.tasks.pooled import Pooled
 
 MAX_NORM = 64  # a higher power is the largest number, but for rounding
 MAX_LABELS = 4096  # tokens whose log-probabilities one request asks for

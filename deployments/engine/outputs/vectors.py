@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from deployments.outputs import VECTOR_ITEM_BYTES, PoolParams, Vectors
+from deployments.contract.outputs import VECTOR_ITEM_BYTES, PoolParams, Vectors
 
 Floats = NDArray[np.float32]
 

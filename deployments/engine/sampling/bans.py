@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deployments.contract.wire import SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BANNED, MAX_LOGIT_CHANGE, BaseSamplingStrategy
 from deployments.engine.tasks.sampling_state import BadWords
 from deployments.engine.tasks.task import Task
 from deployments.engine.transfer import to_device
-from deployments.wire import SamplingParams
 
 
 class LogitBiasStrategy(BaseSamplingStrategy):

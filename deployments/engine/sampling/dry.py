@@ -5,12 +5,12 @@ from math import log
 import numpy as np
 from torch import Tensor
 
+from deployments.contract.wire import DryParams, SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import MAX_LOGIT_CHANGE, BaseSamplingStrategy
 from deployments.engine.tasks.repetitions import Repetitions
 from deployments.engine.tasks.task import Task
 from deployments.engine.transfer import to_device
-from deployments.wire import DryParams, SamplingParams
 
 
 class DryStrategy(BaseSamplingStrategy):

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from deployments.contract.wire import SamplingParams, TokenLogprob
 from deployments.engine.sampling.rows import ParamGroup, SamplingRows
 from deployments.engine.sampling.strategy import BANNED
 from deployments.engine.transfer import Readback
-from deployments.wire import SamplingParams, TokenLogprob
 
 SCORED_AT_ONCE = 64  # positions whose distributions are held at once
 

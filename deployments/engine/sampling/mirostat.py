@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.contract.wire import MirostatParams, SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BANNED, MAX_LOGIT_CHANGE, BaseSamplingStrategy
 from deployments.engine.tasks.task import Task
 from deployments.engine.transfer import Readback
-from deployments.wire import MirostatParams, SamplingParams
 
 N_ESTIMATED = 100  # most likely tokens that version 1 estimates Zipf's exponent from
 

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.contract.wire import SamplingParams
 from deployments.engine.sampling.rows import ParamGroup, SamplingRows
 from deployments.engine.sampling.strategy import MAX_LOGIT_CHANGE, BaseSamplingStrategy
 from deployments.engine.tasks.task import Task
 from deployments.engine.tasks.token_counts import TokenCounts
 from deployments.engine.transfer import to_device
-from deployments.wire import SamplingParams
 from kv.arrays import IntArray
 
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.contract.wire import GenerationRequest, SamplingParams, TokenLogprob
 from deployments.engine.sampling.bans import BadWordsStrategy, LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.sampling.dry import DryStrategy
 from deployments.engine.sampling.logprobs import PendingLogprobs, draw_logprobs, model_logprobs
@@ -33,7 +34,6 @@ from deployments.engine.sampling.truncation import (
 from deployments.engine.tasks.mailbox import NullMailbox
 from deployments.engine.tasks.task import Task, make_task
 from deployments.engine.transfer import Readback, to_device
-from deployments.wire import GenerationRequest, SamplingParams, TokenLogprob
 
 BLOCK_TOKENS = 128  # tokens whose probabilities are summed in float32
 # By llama-server's names, in our order.

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
+from deployments.contract.wire import SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
-from deployments.wire import SamplingParams
 
 BANNED = float("-inf")
 # Decides which token is sampled whatever the other logits are, and is far from float32's overflow.

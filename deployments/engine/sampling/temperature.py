@@ -5,9 +5,9 @@ from math import pow
 import torch
 from torch import Tensor
 
+from deployments.contract.wire import SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
-from deployments.wire import SamplingParams
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-30, 1e30
 

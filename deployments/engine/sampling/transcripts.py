@@ -7,10 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.contract.speech_rules import TranscriptParams
+from deployments.contract.wire import SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BANNED, BaseSamplingStrategy
-from deployments.speech_rules import TranscriptParams
-from deployments.wire import SamplingParams
 
 
 class TranscriptStrategy(BaseSamplingStrategy):

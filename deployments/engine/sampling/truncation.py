@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from deployments.contract.wire import SamplingParams
 from deployments.engine.rng import XTC_STREAM
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BANNED, BaseSamplingStrategy, has_truncation
-from deployments.wire import SamplingParams
 
 FIRST_REACH = 256  # tokens that hold most of the probability, as a rule: then no row is sorted
 

@@ -11,11 +11,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from deployments.adapter_files import AdapterError
+from deployments.contract.wire import ErrorKind, TokenEvent
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.loading.adapter_loader import AdapterLoader, LoadedAdapter
 from deployments.engine.scheduler.events import FAILED
 from deployments.engine.tasks.task import Task
-from deployments.wire import ErrorKind, TokenEvent
 from kv.content import Adapter
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ after a preemption.
 
 import threading
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.engine.tasks.task import Task
-from deployments.fair_share import FairShare
-from deployments.wire import ErrorKind, Refused
+from deployments.serving.fair_share import FairShare
 
 
 class Admission:

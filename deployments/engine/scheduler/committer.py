@@ -6,6 +6,7 @@ A step's tokens belong to their tasks from here on, and its full pages can be fo
 import logging
 from collections.abc import Sequence
 
+from deployments.contract.wire import ErrorKind, TokenEvent, TokenLogprob
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.events import (
@@ -19,7 +20,6 @@ from deployments.engine.stats import EngineStats
 from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
-from deployments.wire import ErrorKind, TokenEvent, TokenLogprob
 from kv.cache import KVCache
 
 log = logging.getLogger(__name__)

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from deployments.contract.wire import ErrorKind, FinishReason, TokenEvent, TokenLogprob
 from deployments.engine.outputs.vectors import split
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.tasks.mailbox import Mailbox, deliver
 from deployments.engine.tasks.task import Task
-from deployments.wire import ErrorKind, FinishReason, TokenEvent, TokenLogprob
 
 ABORTED = TokenEvent(finish_reason=FinishReason.ABORT)
 STOPPED = TokenEvent.failed("the engine stopped", ErrorKind.UNAVAILABLE)

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deployments.contract.media_rules import MediaKind
+from deployments.contract.wire import ErrorKind, MediumFile, TokenEvent
 from deployments.engine.media.encoder import STEPS_AHEAD, MediaEncoder
 from deployments.engine.media.encoder_cache import EncoderCache
 from deployments.engine.media.families.family import Bidirectional, Inputs
@@ -23,8 +25,6 @@ from deployments.engine.scheduler.events import FAILED, OUT_OF_MEMORY
 from deployments.engine.tasks.media_vectors import MediaVectors, unbroken_spans
 from deployments.engine.tasks.task import Task
 from deployments.media.images import UnreadableError
-from deployments.media_rules import MediaKind
-from deployments.wire import ErrorKind, MediumFile, TokenEvent
 from kv.content import PlaceholderRange
 
 log = logging.getLogger(__name__)

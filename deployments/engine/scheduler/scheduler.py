@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
+from deployments.contract.wire import THINKING_OVER, TokenEvent
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.limits import CHECKPOINT_STEP
 from deployments.engine.loading.adapter_loader import AdapterLoader
@@ -43,7 +44,6 @@ from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import deliver
 from deployments.engine.tasks.task import Task
-from deployments.wire import THINKING_OVER, TokenEvent
 from kv.cache import KVCache
 
 log = logging.getLogger(__name__)

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from deployments.contract.wire import TokenEvent
 from deployments.engine.scheduler.adapter_gate import AdapterGate
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue
 from deployments.engine.tasks.task import Task
-from deployments.wire import TokenEvent
 from kv.cache import KVCache
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer
 
-from deployments.grammar_triggers import GrammarTriggers
+from deployments.contract.grammar_triggers import GrammarTriggers
 from deployments.text.grammar.triggers import ScanState, Trigger, TriggerScanner
 from deployments.text.tokens.token_texts import TokenTexts
 

@@ -16,13 +16,13 @@ from weakref import WeakSet, WeakValueDictionary
 import numpy as np
 from tokenizers import Tokenizer
 
+from deployments.contract.wire import ErrorKind, GenerationRequest, Refused
 from deployments.engine.tasks.free_text import FreeText, FreeTexts
 from deployments.engine.tasks.grammar_drafts import Bitmask, DraftMasks, compute_mask, follow
 from deployments.engine.tasks.mask_worker import MaskWorker
 from deployments.text.grammar.grammar import MAX_GRAMMAR_BYTES
 from deployments.text.grammar.ll_tokenizer import ll_tokenizer
 from deployments.text.grammar.matcher import FAILED, build_matcher, error_of
-from deployments.wire import ErrorKind, GenerationRequest, Refused
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Protocol
 
-from deployments.wire import TokenEvent, merge
+from deployments.contract.wire import TokenEvent, merge
 
 
 class Mailbox(Protocol):

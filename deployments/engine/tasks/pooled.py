@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from deployments.outputs import Pooling, Vectors
+from deployments.contract.outputs import Pooling, Vectors
 
 # Poolings that read the hidden states of tokens that a prefix cache would skip.
 NEED_ALL_TOKENS = frozenset({Pooling.CLS, Pooling.MEAN, Pooling.TOKEN})

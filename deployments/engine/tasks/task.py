@@ -6,6 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from deployments.contract.wire import (
+    FinishReason,
+    GenerationRequest,
+    SamplingParams,
+    TokenEvent,
+    TokenLogprob,
+)
 from deployments.engine.tasks.drafts import Drafts
 from deployments.engine.tasks.grammar_matcher import GrammarMatcher
 from deployments.engine.tasks.grid_positions import GridPositions, grid_positions
@@ -14,13 +21,6 @@ from deployments.engine.tasks.media_vectors import MediaVectors
 from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.sampling_state import SamplingState
 from deployments.engine.tasks.sound import Sound
-from deployments.wire import (
-    FinishReason,
-    GenerationRequest,
-    SamplingParams,
-    TokenEvent,
-    TokenLogprob,
-)
 from kv.content import Adapter
 from kv.hashing import page_hash
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from copy import copy
 
-from deployments.wire import ThinkingBudget
+from deployments.contract.wire import ThinkingBudget
 
 
 class ThinkingTracker:

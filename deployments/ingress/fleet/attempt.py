@@ -7,7 +7,15 @@ import grpc  # type: ignore[import-untyped]
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 
-from deployments.channel_protocol import needs_pieces
+from deployments.contract.channel import needs_pieces
+from deployments.contract.wire import (
+    ErrorKind,
+    GenerationRequest,
+    ModelCard,
+    ModelState,
+    Refused,
+    TokenEvent,
+)
 from deployments.ingress.fleet import liveness
 from deployments.ingress.fleet.channel_client import ChannelClients
 from deployments.ingress.fleet.channel_stream import ChannelStream
@@ -24,14 +32,6 @@ from deployments.ingress.fleet.serve_handles import (
 )
 from deployments.ingress.fleet.single_stream import SingleStream
 from deployments.telemetry.spans import is_traced
-from deployments.wire import (
-    ErrorKind,
-    GenerationRequest,
-    ModelCard,
-    ModelState,
-    Refused,
-    TokenEvent,
-)
 
 # How often the state of a model is checked while a call waits for a replica of it.
 WATCH_INTERVAL_S = 5.0

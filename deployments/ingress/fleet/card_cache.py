@@ -9,7 +9,8 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from deployments.detached_tasks import create_shared_task
+from deployments.contract.served_adapters import PLAIN_MODEL, AdapterTable, AskedAdapters
+from deployments.contract.wire import ModelCard, ModelStatus
 from deployments.ingress.fleet.cluster import UP_STATES
 from deployments.ingress.fleet.model_waits import ModelWaits
 from deployments.ingress.fleet.retries import Retries
@@ -24,8 +25,7 @@ from deployments.ingress.fleet.serve_handles import (
     cancelled_elsewhere,
     unavailable,
 )
-from deployments.served_adapters import PLAIN_MODEL, AdapterTable, AskedAdapters
-from deployments.wire import ModelCard, ModelStatus
+from deployments.serving.detached_tasks import create_shared_task
 
 log = logging.getLogger("ray.serve")
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from enum import Enum, auto
 from functools import partial
 
-from deployments.channel_protocol import (
+from deployments.contract.channel import (
     CHANNEL_IDLE_S,
     HEARTBEAT_S,
     FilePiece,
@@ -27,7 +27,7 @@ from deployments.channel_protocol import (
     encode_update,
     request_weight,
 )
-from deployments.detached_tasks import create_detached_task
+from deployments.contract.wire import GenerationRequest
 from deployments.ingress.fleet.channel_stream import ChannelStream
 from deployments.ingress.fleet.liveness import ReplicaSilentError, within_timeout
 from deployments.ingress.fleet.serve_handles import (
@@ -36,8 +36,8 @@ from deployments.ingress.fleet.serve_handles import (
     call_result,
     cancelled_elsewhere,
 )
+from deployments.serving.detached_tasks import create_detached_task
 from deployments.telemetry import logs
-from deployments.wire import GenerationRequest
 
 log = logging.getLogger("ray.serve")
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from deployments.channel_protocol import Join, needs_pieces, without_files
+from deployments.contract.channel import Join, needs_pieces, without_files
+from deployments.contract.wire import TokenEvent, merge
 from deployments.ingress.fleet.serve_handles import ServeHandles
-from deployments.wire import TokenEvent, merge
 
 
 class ChannelStream:

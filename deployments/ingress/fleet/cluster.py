@@ -6,16 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from deployments.ingress.generation.engine_client import Engine
-from deployments.replica_status import FleetStatus
-from deployments.served_adapters import SEPARATOR, ServedAdapter, named_adapter
-from deployments.wire import (
+from deployments.contract.replica_status import FleetStatus
+from deployments.contract.served_adapters import SEPARATOR, ServedAdapter, named_adapter
+from deployments.contract.wire import (
     ErrorKind,
     ModelCard,
     ModelState,
     ModelStatus,
     Refused,
 )
+from deployments.ingress.generation.engine_client import Engine
 
 UP_STATES = frozenset({ModelState.READY, ModelState.SLEEPING})
 CARD_TIMEOUT_S = 5.0  # for a card that one can do without

@@ -10,6 +10,17 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 
+from deployments.contract.replica_status import FleetStatus
+from deployments.contract.routing import RoutingDecision
+from deployments.contract.wire import (
+    THINKING_OVER,
+    ErrorKind,
+    GenerationRequest,
+    ModelCard,
+    ModelStatus,
+    Refused,
+    TokenEvent,
+)
 from deployments.ingress.fleet.attempt import (
     Attempts,
     ModelGoneError,
@@ -28,17 +39,6 @@ from deployments.ingress.fleet.suspects import Suspects
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.model.settings import MODEL_DEPLOYMENT
-from deployments.replica_status import FleetStatus
-from deployments.routing import RoutingDecision
-from deployments.wire import (
-    THINKING_OVER,
-    ErrorKind,
-    GenerationRequest,
-    ModelCard,
-    ModelStatus,
-    Refused,
-    TokenEvent,
-)
 
 log = logging.getLogger("ray.serve")
 

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from deployments.channel_protocol import HEARTBEAT_S
-from deployments.detached_tasks import create_detached_task
+from deployments.contract.channel import HEARTBEAT_S
 from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
+from deployments.serving.detached_tasks import create_detached_task
 
 
 class Heartbeats:

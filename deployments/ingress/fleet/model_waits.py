@@ -9,12 +9,12 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from deployments.detached_tasks import create_detached_task
+from deployments.contract.wire import ModelState, ModelStatus, Refused, RequestError
 from deployments.ingress.fleet.cluster import UP_STATES
 from deployments.ingress.fleet.router_client import RouterClient, RouterSilentError
 from deployments.ingress.fleet.serve_handles import unavailable
 from deployments.ingress.metrics import Metrics
-from deployments.wire import ModelState, ModelStatus, Refused, RequestError
+from deployments.serving.detached_tasks import create_detached_task
 
 POLL_TIMEOUT_S = 2.0  # how long the router holds one call
 POLL_INTERVAL_S = 0.2  # between two calls that were answered at once

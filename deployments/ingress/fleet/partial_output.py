@@ -5,8 +5,8 @@ Another replica continues from the tokens. Vectors begin anew.
 
 from dataclasses import replace
 
-from deployments.outputs import Vectors, join_vectors
-from deployments.wire import GenerationRequest, SamplingParams, TokenEvent
+from deployments.contract.outputs import Vectors, join_vectors
+from deployments.contract.wire import GenerationRequest, SamplingParams, TokenEvent
 
 
 class PartialOutput:

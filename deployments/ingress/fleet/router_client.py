@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from deployments.channel_protocol import count_fitting
-from deployments.detached_tasks import create_detached_task, create_shared_task
+from deployments.contract.channel import count_fitting
+from deployments.contract.replica_status import FleetStatus
+from deployments.contract.routing import RoutingDecision, RoutingQuery
+from deployments.contract.wire import ModelCard, ModelStatus, Refused, RequestError
 from deployments.ingress.fleet.serve_handles import (
     CONTROL_TIMEOUT_S,
     UNREACHABLE,
@@ -15,10 +17,8 @@ from deployments.ingress.fleet.serve_handles import (
     call_result,
     unavailable,
 )
-from deployments.replica_status import FleetStatus
-from deployments.routing import RoutingDecision, RoutingQuery
+from deployments.serving.detached_tasks import create_detached_task, create_shared_task
 from deployments.telemetry.spans import is_traced
-from deployments.wire import ModelCard, ModelStatus, Refused, RequestError
 
 log = logging.getLogger("ray.serve")
 

@@ -3,12 +3,12 @@
 import asyncio
 from typing import Any
 
-from deployments.channel_protocol import HEARTBEAT
-from deployments.detached_tasks import create_detached_task
+from deployments.contract.channel import HEARTBEAT
+from deployments.contract.wire import TokenEvent
 from deployments.ingress.fleet.heartbeats import Heartbeats
 from deployments.ingress.fleet.liveness import within_timeout
 from deployments.ingress.fleet.serve_handles import ServeHandles
-from deployments.wire import TokenEvent
+from deployments.serving.detached_tasks import create_detached_task
 
 
 class SingleStream:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from deployments.contract.wire import Refused, RequestError
 from deployments.ingress.generation.choice_merge import ChoiceDelta
 from deployments.ingress.generation.deadline import Deadline
 from deployments.ingress.generation.deltas import Deltas
@@ -21,7 +22,6 @@ from deployments.ingress.http.sse import EVENT_STREAM
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.stopping import Stopping, ending
 from deployments.text.stream import TextDelta, fold
-from deployments.wire import Refused, RequestError
 
 ValueT = TypeVar("ValueT")
 

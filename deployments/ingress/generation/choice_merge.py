@@ -5,11 +5,8 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from deployments.ingress.generation.response_builder import Generation
-from deployments.ingress.http.errors import ENDINGS, internal_error
-from deployments.outputs import LabelParams
-from deployments.text.stream import TextDelta
-from deployments.wire import (
+from deployments.contract.outputs import LabelParams
+from deployments.contract.wire import (
     ErrorKind,
     FinishReason,
     GenerationRequest,
@@ -17,6 +14,9 @@ from deployments.wire import (
     RequestError,
     TokenEvent,
 )
+from deployments.ingress.generation.response_builder import Generation
+from deployments.ingress.http.errors import ENDINGS, internal_error
+from deployments.text.stream import TextDelta
 
 logger = logging.getLogger(__name__)
 

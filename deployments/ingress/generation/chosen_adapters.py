@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from deployments.served_adapters import MAX_CHOSEN, SEPARATOR, Scales
-from deployments.wire import ModelCard, refused
+from deployments.contract.served_adapters import MAX_CHOSEN, SEPARATOR, Scales
+from deployments.contract.wire import ModelCard, refused
 
 LoraScales = Sequence[tuple[int, float]]  # ids and scales
 

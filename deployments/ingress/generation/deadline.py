@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.ingress.generation.choice_merge import ChoiceDelta
 from deployments.ingress.generation.deltas import Deltas
-from deployments.wire import ErrorKind, Refused
 
 GRACE_S = 5.0  # for a client to read the last of an answer
 

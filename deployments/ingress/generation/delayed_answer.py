@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from deployments.contract.wire import Refused
 from deployments.ingress.generation.answer import (
     EVENT_HEADERS,
     SPACE,
@@ -16,7 +17,6 @@ from deployments.ingress.generation.answer import (
 from deployments.ingress.generation.response_builder import ResponseBuilder
 from deployments.ingress.http.errors import public_error
 from deployments.ingress.metrics import InflightGuard
-from deployments.wire import Refused
 
 
 class DelayedAnswer:

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
+from deployments.contract.wire import ErrorKind, Refused, RequestError
 from deployments.ingress.generation.choice_merge import ChoiceDelta, ChoiceMerge, Start
 from deployments.ingress.generation.response_builder import Generation, Usage
-from deployments.wire import ErrorKind, Refused, RequestError
 
 
 class Prepared(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
-from deployments.wire import GenerationRequest, ModelCard, TokenEvent
+from deployments.contract.wire import GenerationRequest, ModelCard, TokenEvent
 
 
 class Engine(Protocol):

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from starlette.types import Receive
 
+from deployments.contract.wire import ModelCard
 from deployments.ingress.generation.answer import Answer, earliest, while_connected
 from deployments.ingress.generation.caller import Caller
 from deployments.ingress.generation.deadline import Deadline
@@ -26,7 +27,6 @@ from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.ingress.stopping import waiting
 from deployments.telemetry.spans import span
 from deployments.text.tokens.tokenizer import TokenizerCache
-from deployments.wire import ModelCard
 
 RequestT = TypeVar("RequestT", bound=ApiRequest)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from deployments.fair_share import FairShare
-from deployments.wire import ErrorKind, Refused
+from deployments.contract.wire import ErrorKind, Refused
+from deployments.serving.fair_share import FairShare
 
 
 class InflightLimit:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NoReturn, TypeVar
 
+from deployments.contract.media_rules import MediaKind
+from deployments.contract.wire import ModelCard, media_kinds, refused
 from deployments.ingress.off_loop import Turns
 from deployments.media.decoder_process import DecodedPiece, DecoderProcess, DecodingError, Job
 from deployments.media.fetch import Fetcher, MediaFetchError
@@ -22,8 +24,6 @@ from deployments.media.medium import WantedForm
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.settings import MediaSettings
 from deployments.media.source import Source
-from deployments.media_rules import MediaKind
-from deployments.wire import ModelCard, media_kinds, refused
 
 N_FETCHES, N_DECODERS = 4, 2  # at once
 MAX_HEAD = 256  # of a data: URL, before its base64

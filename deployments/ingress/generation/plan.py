@@ -3,16 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from deployments.grammar_triggers import GrammarTriggers
-from deployments.ingress.generation.chosen_adapters import LoraScales, chosen_adapters
-from deployments.ingress.generation.response_builder import Generation
-from deployments.served_adapters import contents
-from deployments.text.chat.prompt import Prompt
-from deployments.text.grammar.grammar import check_grammar
-from deployments.text.grammar.reader import GrammarTokens
-from deployments.text.stream import TextStream
-from deployments.text.tokens.tokenizer import COUNTED_LIMITS, TextTokenizer
-from deployments.wire import (
+from deployments.contract.grammar_triggers import GrammarTriggers
+from deployments.contract.served_adapters import contents
+from deployments.contract.wire import (
     ErrorKind,
     GenerationRequest,
     MediumFile,
@@ -22,6 +15,13 @@ from deployments.wire import (
     SamplingParams,
     refused,
 )
+from deployments.ingress.generation.chosen_adapters import LoraScales, chosen_adapters
+from deployments.ingress.generation.response_builder import Generation
+from deployments.text.chat.prompt import Prompt
+from deployments.text.grammar.grammar import check_grammar
+from deployments.text.grammar.reader import GrammarTokens
+from deployments.text.stream import TextStream
+from deployments.text.tokens.tokenizer import COUNTED_LIMITS, TextTokenizer
 from kv.content import Content
 
 N_SEEDS = 1 << 63

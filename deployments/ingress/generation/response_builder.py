@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from deployments.contract.wire import GenerationRequest, ModelCard, RequestError, TokenEvent
 from deployments.ingress.generation.abilities import check_generates
 from deployments.ingress.http.sse import KEEP_ALIVE
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest, ModelCard, RequestError, TokenEvent
 
 
 class ApiRequest(Protocol):

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 
-from deployments.wire import ModelCard, SamplingParams
+from deployments.contract.wire import ModelCard, SamplingParams
 
 RANDOM_SEEDS = (None, -1)  # vLLM and llama-server write -1 for no seed
 

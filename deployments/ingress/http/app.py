@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployments.contract.wire import ErrorKind, Refused, RequestError
 from deployments.ingress.http.access_log import CLIENT_LEFT, log_request
 from deployments.ingress.http.auth import Auth, PublicFolder
 from deployments.ingress.http.body_budget import BodyBudget
@@ -27,7 +28,6 @@ from deployments.ingress.http.openapi import Documentation, openapi
 from deployments.ingress.http.sockets import NoSockets, answering
 from deployments.ingress.http.stop_gate import StopGate
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.wire import ErrorKind, Refused, RequestError
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.ingress.http.errors import ErrorFormat, error_response
-from deployments.wire import ErrorKind, RequestError
 
 API_KEY_STATE = "api_key"  # where a request's state has its valid key
 OWNER_NAME_STATE = "owner_name"  # and the key's name, if it has one

@@ -11,11 +11,11 @@ from typing import NoReturn
 
 from starlette.requests import Request
 
+from deployments.contract.wire import ErrorKind, Refused, refused
 from deployments.ingress.http.body_budget import account_of
 from deployments.ingress.http.json_body.pieces import LargeJson
 from deployments.ingress.http.json_body.weight import check_weight
 from deployments.ingress.settings import IngressSettings
-from deployments.wire import ErrorKind, Refused, refused
 
 COMMAND_LIMIT = 1 << 20  # bytes
 LARGE = 1 << 20  # bytes

@@ -8,10 +8,10 @@ from functools import cached_property, partial
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.fair_share import FairShare
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.settings import IngressSettings
-from deployments.wire import ErrorKind, Refused
+from deployments.serving.fair_share import FairShare
 
 ACCOUNT_STATE = "body_account"  # where a request's state has its BodyAccount
 # Of each body: the limit on requests in flight bounds them, and ordinary requests are never refused

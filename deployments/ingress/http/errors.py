@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from starlette.responses import Response
 
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.ingress.http.sse import encode
-from deployments.wire import ErrorKind, RequestError
 
 logger = logging.getLogger(__name__)
 

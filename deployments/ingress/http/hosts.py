@@ -3,9 +3,9 @@
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.ingress.host_names import HostNames
 from deployments.ingress.http.errors import ErrorFormat, error_response
-from deployments.wire import ErrorKind, RequestError
 
 
 class HostCheck:

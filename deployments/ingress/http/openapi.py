@@ -7,8 +7,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute, Route
 
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.ingress.http.errors import ERRORS, ErrorFormat
-from deployments.wire import ErrorKind, RequestError
 
 VERSION = "1.0.0"
 JSON, EVENTS = "application/json", "text/event-stream"

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.ingress.host_names import is_known
-from deployments.wire import ErrorKind, Refused
 
 OWN_SITES = (None, "same-origin", "none")  # values of Sec-Fetch-Site
 DEFAULT_PORTS = {"http": 80, "https": 443}

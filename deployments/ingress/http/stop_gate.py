@@ -2,9 +2,9 @@
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.ingress.http.errors import CLOSE_CONNECTION, ErrorFormat, error_response
 from deployments.ingress.stopping import Stopping
-from deployments.wire import ErrorKind, RequestError
 
 STOPPING = RequestError(ErrorKind.UNAVAILABLE, "The server is stopping; try again soon")
 # Their answers are made at once, or have no end: a feed of states, say.

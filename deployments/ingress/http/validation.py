@@ -9,8 +9,8 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from deployments.contract.wire import Refused, refused
 from deployments.ingress.http.schema import PATTERNS
-from deployments.wire import Refused, refused
 
 Schema = TypeVar("Schema", bound=BaseModel)
 Path = tuple[int | str, ...]

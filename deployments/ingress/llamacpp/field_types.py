@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
+from deployments.contract.served_adapters import MAX_SCALE
 from deployments.ingress.http.schema import Strict, Switch
-from deployments.served_adapters import MAX_SCALE
 
 MAX_INT32 = 2**31 - 1
 MAX_DRY_BREAKERS = 64

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deployments.wire import refused
+from deployments.contract.wire import refused
 
 DEFAULT_SAMPLERS = (
     "penalties",

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from deployments.contract.wire import DryParams, MirostatParams, ModelCard, refused
 from deployments.text.tokens.token_search import ids_containing
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import DryParams, MirostatParams, ModelCard, refused
 
 DRY_BREAKERS = ("\n", ":", '"', "*")
 DRY_BASE, DRY_ALLOWED_LENGTH, DRY_LAST_N = 1.75, 2, 64  # llama-server's own

@@ -3,9 +3,9 @@
 import time
 from typing import Protocol
 
+from deployments.contract.wire import TokenEvent
 from deployments.ingress.generation.response_builder import SequenceText
 from deployments.text.stream import TextDelta
-from deployments.wire import TokenEvent
 
 
 class Timed(Protocol):

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn, Protocol, TypeVar
 
+from deployments.contract.outputs import VECTOR_ITEM_BYTES, Vectors
+from deployments.contract.served_adapters import contents
+from deployments.contract.wire import GenerationRequest, ModelCard, RequestError
 from deployments.ingress.generation.chosen_adapters import LoraScales, chosen_adapters
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import (
@@ -18,11 +21,8 @@ from deployments.ingress.generation.response_builder import (
 from deployments.ingress.off_loop import OFF_LOOP_BYTES
 from deployments.ingress.pooling.texts import PooledText
 from deployments.ingress.pooling.vectors import VectorStream
-from deployments.outputs import VECTOR_ITEM_BYTES, Vectors
-from deployments.served_adapters import contents
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest, ModelCard, RequestError
 from kv.content import Content
 
 

@@ -4,10 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import ModelName, Switch
 from deployments.ingress.llamacpp.field_types import LoraFields
 from deployments.ingress.pooling.texts import Truncation
-from deployments.wire import refused
 
 MAX_TEXTS = 8192  # of one request
 MAX_LIGHT_TEXTS = 16  # more take long to prepare

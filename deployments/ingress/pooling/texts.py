@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from deployments.contract.outputs import OutputParams
+from deployments.contract.wire import ErrorKind, ModelCard, Refused, refused
 from deployments.ingress.generation.plan import ContextError, check_ids
-from deployments.outputs import OutputParams
 from deployments.text.tokens.framing import Cut, Framed
 from deployments.text.tokens.tokenizer import COUNTED_LIMITS, TextTokenizer
-from deployments.wire import ErrorKind, ModelCard, Refused, refused
 
 MAX_REPEATED_CHARACTERS = 4 << 20  # of what a request has once, in all texts that it makes of it
 QUERY_NAMES = ("query", "search_query", "retrieval.query", "queries")

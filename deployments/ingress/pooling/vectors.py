@@ -9,9 +9,9 @@ from base64 import b64encode
 
 from pydantic_core import to_json
 
-from deployments.outputs import VECTOR_ITEM_BYTES, Vectors
+from deployments.contract.outputs import VECTOR_ITEM_BYTES, Vectors
+from deployments.contract.wire import TokenEvent
 from deployments.text.stream import TextDelta
-from deployments.wire import TokenEvent
 
 JSON_BYTES_PER_NUMBER = 22
 BASE64_BYTES_PER_NUMBER = 6

@@ -4,9 +4,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from deployments.contract.wire import DEMO_SOURCE, ModelState, ModelStatus, Refused
 from deployments.ingress.fleet.cluster import UP_STATES, Cluster
 from deployments.ingress.http.access_log import note_probe
-from deployments.wire import DEMO_SOURCE, ModelState, ModelStatus, Refused
 
 ROUTER_TIMEOUT_S = 1.0  # health checks do not wait long
 HEALTHY = {"status": "ok", "model_loaded": True}

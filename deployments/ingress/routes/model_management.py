@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from deployments.contract.wire import refused
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.clients import connection_of
@@ -15,7 +16,6 @@ from deployments.ingress.http.sse import EVENT_STREAM
 from deployments.ingress.http.validation import parse
 from deployments.ingress.routes.status_feed import StatusFeed
 from deployments.ingress.settings import IngressSettings
-from deployments.wire import refused
 
 TAG = "Models"
 SWITCH_VALUES = {None: False, "": False, "0": False, "false": False, "1": True, "true": True}

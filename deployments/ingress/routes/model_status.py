@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from deployments.contract.wire import ModelState, ModelStatus
 from deployments.ingress.http.sse import data, encode
-from deployments.wire import ModelState, ModelStatus
 
 LLAMA_STATES = {ModelState.READY: "loaded", ModelState.FAILED: "unloaded"}
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deployments.contract.wire import ErrorKind, ModelCard
 from deployments.ingress.generation.answer import Answer, while_connected
 from deployments.ingress.generation.caller import CONVERSATION_ID, Caller, caller_of
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
@@ -33,7 +34,6 @@ from deployments.ingress.streams.resumable_streams import ResumableStreams
 from deployments.media.prompt_media import PromptMedia
 from deployments.media.source import Source
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
-from deployments.wire import ErrorKind, ModelCard
 
 RequestT = TypeVar("RequestT", bound=ApiRequest)
 ValueT = TypeVar("ValueT")

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from deployments.detached_tasks import create_detached_task
-from deployments.fair_share import FairShare
+from deployments.contract.wire import ErrorKind, ModelStatus, Refused
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.sse import KEEP_ALIVE
 from deployments.ingress.routes.model_status import status_events
-from deployments.wire import ErrorKind, ModelStatus, Refused
+from deployments.serving.detached_tasks import create_detached_task
+from deployments.serving.fair_share import FairShare
 
 MAX_WATCHERS = 256
 POLL_TIMEOUT_S = 10.0

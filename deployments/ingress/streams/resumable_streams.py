@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.detached_tasks import create_detached_task
-from deployments.fair_share import FairShare
+from deployments.contract.wire import ErrorKind, Refused, RequestError, refused
 from deployments.ingress.generation.answer import EVENT_HEADERS, Answer, run_while_connected
 from deployments.ingress.generation.caller import CONVERSATION_ID
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
@@ -24,7 +23,8 @@ from deployments.ingress.http.clients import owner_of
 from deployments.ingress.http.errors import ENDINGS, internal_error
 from deployments.ingress.streams.peers import StreamKey, StreamPeers, StreamState
 from deployments.ingress.streams.replay_buffer import ReplayBuffer
-from deployments.wire import ErrorKind, Refused, RequestError, refused
+from deployments.serving.detached_tasks import create_detached_task
+from deployments.serving.fair_share import FairShare
 
 logger = logging.getLogger(__name__)
 

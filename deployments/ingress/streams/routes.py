@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
@@ -18,7 +19,6 @@ from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.followed_stream import FollowedStream
 from deployments.ingress.streams.peers import StreamKey, StreamState
 from deployments.ingress.streams.resumable_streams import ResumableStreams, stream_key
-from deployments.wire import refused
 
 TAG = "Resumable streams"
 MAX_OFFSET_DIGITS = 18

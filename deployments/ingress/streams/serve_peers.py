@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import cast
 
+from deployments.contract.wire import Refused, RequestError
 from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.ingress.streams.peers import StreamKey, StreamLostError, StreamState
 from deployments.ingress.streams.replay_buffer import StreamPart
-from deployments.wire import Refused, RequestError
 
 PART_BYTES = 1 << 20  # Serve's gRPC transport refuses 4 MiB
 PART_WAIT_S = 2.0  # of that replica, for something to come; shorter than a call may take

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
+from deployments.contract.wire import FinishReason, ModelCard, RequestError
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import ReadMedia, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
@@ -23,7 +24,6 @@ from deployments.text.chat.prompt import Prompt
 from deployments.text.grammar.grammar import from_gbnf, from_json_schema
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import FinishReason, ModelCard, RequestError
 
 FieldsT = TypeVar("FieldsT", bound=CompletionFields)
 Prompts = Callable[[FieldsT, ModelCard, TextTokenizer, PromptMedia], list[Prompt]]

@@ -1,9 +1,9 @@
 """The `generation_settings` of a completion, with llama-server's names and in its order."""
 
+from deployments.contract.wire import ModelCard, SamplingParams
 from deployments.ingress.generation.chosen_adapters import chosen_adapters
 from deployments.ingress.llamacpp.sampler_names import sampler_order
 from deployments.llama.completion.schema import CompletionFields
-from deployments.wire import ModelCard, SamplingParams
 
 # Fields of a request, which /props and /slots leave out.
 OF_REQUESTS = (

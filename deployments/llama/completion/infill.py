@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
+from deployments.contract.wire import ErrorKind, ModelCard, Refused
 from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.validation import parse
 from deployments.llama.completion.schema import CompletionFields, given_fields
@@ -12,7 +13,6 @@ from deployments.media.prompt_media import PromptMedia
 from deployments.text.chat.prompt import Prompt
 from deployments.text.infill import fitted_ids
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ErrorKind, ModelCard, Refused
 
 MAX_FILES = 1024
 

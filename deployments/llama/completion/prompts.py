@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 
+from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.generation.plan import check_fits, check_ids
 from deployments.llama.completion.schema import (
     MEDIA_MARKER,
@@ -15,7 +16,6 @@ from deployments.media.prompt_media import PromptMedia
 from deployments.text.chat.media_parts import expand_text, ids_with_placeholders
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, refused
 
 
 def completion_prompts(

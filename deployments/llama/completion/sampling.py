@@ -3,13 +3,13 @@
 import secrets
 from typing import TypeVar
 
+from deployments.contract.wire import DryParams, ModelCard, SamplingParams, refused
 from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.http.schema import MAX_LOGIT_BIASES
 from deployments.ingress.llamacpp.sampler_names import sampler_order
 from deployments.ingress.llamacpp.sampling import dry_params, mirostat_params
 from deployments.llama.completion.schema import CompletionFields
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import DryParams, ModelCard, SamplingParams, refused
 
 FieldsT = TypeVar("FieldsT", bound=CompletionFields)
 

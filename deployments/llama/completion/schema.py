@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import (
     MAX_LOGIT_BIASES,
     Items,
@@ -41,7 +42,6 @@ from deployments.ingress.llamacpp.sampling import (
     MIROSTAT_TAU,
 )
 from deployments.media.source import Source
-from deployments.wire import refused
 
 MAX_SEQUENCES = 1024
 MAX_CHOICES = 128

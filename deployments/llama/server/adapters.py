@@ -5,6 +5,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from deployments.contract.served_adapters import ServedAdapter
+from deployments.contract.wire import refused
 from deployments.ingress.fleet.cluster import Cluster, find_model
 from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.openapi import DocumentedRoute
@@ -12,8 +14,6 @@ from deployments.ingress.http.validation import parse
 from deployments.ingress.llamacpp.field_types import MAX_LORA_SCALES, LoraScale
 from deployments.ingress.routes.model_management import TAG
 from deployments.ingress.settings import IngressSettings
-from deployments.served_adapters import ServedAdapter
-from deployments.wire import refused
 
 PATH = "/lora-adapters"
 

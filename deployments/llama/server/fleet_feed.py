@@ -10,8 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from deployments.detached_tasks import create_detached_task
-from deployments.fair_share import FairShare
+from deployments.contract.wire import ErrorKind, Refused, RequestError
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.errors import internal_error, public_error
@@ -21,7 +20,8 @@ from deployments.ingress.metrics import Latencies
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.error_body import envelope
 from deployments.llama.server.fleet_readings import FleetReading, Readings
-from deployments.wire import ErrorKind, Refused, RequestError
+from deployments.serving.detached_tasks import create_detached_task
+from deployments.serving.fair_share import FairShare
 
 logger = logging.getLogger(__name__)
 

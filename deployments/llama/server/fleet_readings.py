@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from deployments.contract.replica_status import FleetStatus, ReplicaReport, ReplicaStatus
 from deployments.ingress.metrics import FAST_BUCKETS, Latencies
 from deployments.ingress.routes.model_status import status_object
-from deployments.replica_status import FleetStatus, ReplicaReport, ReplicaStatus
 
 LATENCY_WINDOW_S = 60.0
 RATE_WINDOW_S = 10.0

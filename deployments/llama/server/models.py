@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from deployments.contract.wire import refused
 from deployments.ingress.fleet.cluster import Cluster, ServedModel, served_models
 from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.openapi import DocumentedRoute
@@ -16,7 +17,6 @@ from deployments.ingress.routes.model_management import TAG, reload_if_asked
 from deployments.ingress.routes.model_status import status_object
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.models import model_objects
-from deployments.wire import refused
 
 SOURCES = {
     "argument": "argument",

@@ -8,6 +8,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from deployments.contract.media_rules import MediaKind
+from deployments.contract.wire import (
+    DEMO_SOURCE,
+    ErrorKind,
+    ModelCard,
+    ModelState,
+    Refused,
+    media_kinds,
+)
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
 from deployments.ingress.generation.abilities import modalities_of, tasks_of
 from deployments.ingress.http.openapi import DocumentedRoute
@@ -16,7 +25,6 @@ from deployments.llama.completion.generation_settings import default_settings
 from deployments.llama.completion.sampling import RANDOM_SEEDS, sampling_params, with_defaults
 from deployments.llama.completion.schema import MEDIA_MARKER, CompletionFields
 from deployments.llama.server.replicas import replicas_of
-from deployments.media_rules import MediaKind
 from deployments.openai.fingerprint import system_fingerprint
 from deployments.text.chat.call_ids import with_template_ids
 from deployments.text.chat.template_calls import describes_tools
@@ -24,7 +32,6 @@ from deployments.text.chat.templates import knows_tools, variables
 from deployments.text.chat.tool_prompting import build_tool_prompt
 from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
-from deployments.wire import DEMO_SOURCE, ErrorKind, ModelCard, ModelState, Refused, media_kinds
 
 # llama-server's properties of a server with several models.
 ROUTER = {

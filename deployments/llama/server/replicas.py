@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import cast
 
+from deployments.contract.wire import ModelStatus
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
-from deployments.wire import ModelStatus
 
 Stats = dict[str, float]
 

@@ -11,15 +11,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from deployments.detached_tasks import create_detached_task
+from deployments.contract.replica_status import ReplicaState, ReplicaStatus
+from deployments.contract.wire import ModelStatus, Refused
 from deployments.ingress.fleet.cluster import UP_STATES, Cluster, card_if_up
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.routes.health import health_route
 from deployments.llama.server.metric_names import llamacpp_families
 from deployments.model.settings import MODEL_DEPLOYMENT
-from deployments.replica_status import ReplicaState, ReplicaStatus
+from deployments.serving.detached_tasks import create_detached_task
 from deployments.telemetry.metric_families import CONTENT_TYPE, MetricFamily, render
-from deployments.wire import ModelStatus, Refused
 
 # Applications and deployments that have metrics, beside the models.
 KEEPERS = (

@@ -10,6 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, RootModel, model_validator
 
+from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.http.schema import LongItems, ModelName, Strict, TokenId
@@ -29,7 +30,6 @@ from deployments.openai.chat.prompt import chat_prompt
 from deployments.openai.chat.schema import ChatRequest, parse_chat_as
 from deployments.text.tokens.control_tokens import unguarded
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, refused
 
 
 class TokenizeRequest(Strict):

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
 from deployments.ingress.generation.plan import check_fits
 from deployments.ingress.http.openapi import DocumentedRoute
@@ -17,7 +18,6 @@ from deployments.media.prompt_media import PromptMedia
 from deployments.openai.chat.prompt import chat_prompt
 from deployments.openai.chat.schema import ChatRequest
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
-from deployments.wire import ModelCard, refused
 
 MAX_CHARACTERS = 1 << 21  # tokenizers need hundreds of bytes for each
 TOKENIZER_CLASS = "PreTrainedTokenizerFast"  # any tokenizer of a tokenizer.json is one

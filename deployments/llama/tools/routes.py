@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.detached_tasks import create_detached_task
+from deployments.contract.wire import ErrorKind, Refused, refused
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.clients import connection_of
@@ -27,7 +27,7 @@ from deployments.llama.tools.search import FILE_GLOB_SEARCH, GREP_SEARCH
 from deployments.llama.tools.search_process import SEARCHES, search
 from deployments.llama.tools.settings import ToolSettings
 from deployments.llama.tools.tool import Answer, BuiltInTool, Params, ToolContext
-from deployments.wire import ErrorKind, Refused, refused
+from deployments.serving.detached_tasks import create_detached_task
 
 WHAT = "The tools"
 MAX_CONCURRENT_CALLS = 4

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from deployments.contract.media_rules import AudioRules, Expansion, MediaRules
 from deployments.media.families.described import Described, kind_fields
 from deployments.media.families.llava import FixedImageRules
-from deployments.media_rules import AudioRules, Expansion, MediaRules
 
 MAX_AUDIO_S = 30  # what is longer, the feature extractor would cut off
 

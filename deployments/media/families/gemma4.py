@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from math import floor, sqrt
 
+from deployments.contract.media_rules import Expansion, ImageRules, MediaRules, MediaSizeError
 from deployments.media.families.described import Described, kind_fields
-from deployments.media_rules import Expansion, ImageRules, MediaRules, MediaSizeError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

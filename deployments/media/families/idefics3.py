@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from math import ceil
 
+from deployments.contract.media_rules import Expansion, ImageRules, MediaRules
 from deployments.media.families.described import Described, edge_of, kind_fields
-from deployments.media_rules import Expansion, ImageRules, MediaRules
 
 MAX_SIDE = 4096  # of an image that is cut into frames, in pixels
 

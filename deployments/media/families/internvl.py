@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from deployments.contract.media_rules import Expansion, ImageRules, MediaRules
 from deployments.media.families.described import Described, image_fields
-from deployments.media_rules import Expansion, ImageRules, MediaRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ Scales are compared in float32, because transformers does so and ties decide.
 from dataclasses import dataclass
 from struct import pack, unpack
 
+from deployments.contract.media_rules import Expansion, ImageRules, MediaRules
 from deployments.media.families.described import Described, kind_fields
-from deployments.media_rules import Expansion, ImageRules, MediaRules
 
 START, END, TILE_END, ROW_END = (
     "<|image_start|>",

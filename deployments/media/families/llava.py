@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from deployments.contract.media_rules import Expansion, ImageRules, MediaRules, check_ratio
 from deployments.media.families.described import Described, edge_of, fixed_size, image_fields
-from deployments.media_rules import Expansion, ImageRules, MediaRules, check_ratio
 
 # Of an image's sides, where the shorter one is resized and the rest then cut off: of a line of one
 # pixel the processor would make gigabytes.

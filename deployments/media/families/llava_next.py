@@ -6,6 +6,7 @@ What fills a canvas up to its edges has no ids. Each row of patches ends with on
 from dataclasses import dataclass
 from math import isqrt, sqrt
 
+from deployments.contract.media_rules import Expansion, ImageRules, MediaRules
 from deployments.media.families.described import (
     Described,
     UnknownProcessorError,
@@ -14,7 +15,6 @@ from deployments.media.families.described import (
     image_fields,
 )
 from deployments.media.families.llava import n_selected
-from deployments.media_rules import Expansion, ImageRules, MediaRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ Source of the rounding: Qwen's `smart_resize`.
 from dataclasses import dataclass
 from math import ceil, floor, sqrt
 
+from deployments.contract.media_rules import Expansion, ImageRules, MediaRules, check_ratio
 from deployments.media.families.described import Described, image_fields
-from deployments.media_rules import Expansion, ImageRules, MediaRules, check_ratio
 
 MAX_RATIO = 200  # of an image's sides
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from deployments.contract.media_rules import MediaKind, MediaRules
 from deployments.media.families.described import Described
 from deployments.media.families.gemma3 import gemma3_rules, gemma3n_rules
 from deployments.media.families.gemma4 import gemma4_rules
@@ -13,7 +14,6 @@ from deployments.media.families.llava_next import llava_next_rules, llava_onevis
 from deployments.media.families.pixtral import pixtral_rules
 from deployments.media.families.qwen_vl import qwen_vl_rules
 from deployments.media.families.whisper_audio import qwen2_audio_rules, voxtral_rules
-from deployments.media_rules import MediaKind, MediaRules
 
 FAMILIES: Mapping[str, Callable[[Described], MediaRules]] = {
     "Gemma3Processor": gemma3_rules,

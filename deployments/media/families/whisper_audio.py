@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from math import ceil
 
+from deployments.contract.media_rules import AudioRules, Expansion, MediaRules, MediaSizeError
 from deployments.media.families.described import Described, kind_fields
-from deployments.media_rules import AudioRules, Expansion, MediaRules, MediaSizeError
 
 VOXTRAL_FRAMES = 8  # of one id: a convolution halves their number, and four become one
 VOXTRAL_BEGIN = "[BEGIN_AUDIO]"

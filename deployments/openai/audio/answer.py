@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 from starlette.types import Receive, Scope, Send
 
+from deployments.contract.wire import ErrorKind, Refused, RequestError
 from deployments.ingress.generation.answer import EVENT_HEADERS, run_while_connected
 from deployments.ingress.generation.deadline import GRACE_S
 from deployments.ingress.http.access_log import note_tokens
@@ -21,7 +22,6 @@ from deployments.openai.audio.bodies import (
     whole_text,
 )
 from deployments.openai.audio.transcriber import Heard, Transcriber
-from deployments.wire import ErrorKind, Refused, RequestError
 
 FormatError = Callable[[RequestError], bytes]
 

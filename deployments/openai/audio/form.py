@@ -8,9 +8,9 @@ from python_multipart.multipart import parse_options_header
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from deployments.contract.wire import ErrorKind, Refused, refused
 from deployments.ingress.http.body import read_bytes
 from deployments.ingress.settings import IngressSettings
-from deployments.wire import ErrorKind, Refused, refused
 
 FORM = "multipart/form-data"
 MAX_FIELDS = 64

@@ -6,6 +6,8 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp
 
+from deployments.contract.speech_rules import SpeechRules
+from deployments.contract.wire import ModelCard, RequestError
 from deployments.ingress.generation.answer import Answer, while_connected
 from deployments.ingress.generation.caller import caller_of
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
@@ -31,8 +33,6 @@ from deployments.openai.audio.schema import (
 from deployments.openai.audio.spoken_chat import SpokenChatBuilder, SpokenRequest
 from deployments.openai.audio.transcriber import Transcriber, check_aligns, spoken_language
 from deployments.openai.error_body import error_fields
-from deployments.speech_rules import SpeechRules
-from deployments.wire import ModelCard, RequestError
 
 Parse = Callable[[Mapping[str, Sequence[str]]], TranslationRequest]
 

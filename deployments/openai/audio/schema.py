@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import ModelName
 from deployments.ingress.http.validation import parse
-from deployments.wire import refused
 
 LISTS = ("timestamp_granularities", "include")
 Format = Literal["json", "text", "srt", "vtt", "verbose_json"]

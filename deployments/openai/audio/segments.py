@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from zlib import compress
 
-from deployments.speech_rules import SpeechRules
+from deployments.contract.speech_rules import SpeechRules
 
 MAX_COMPRESSION = 2.4  # a text that can be made shorter repeats itself
 MIN_LOGPROB = -1.0

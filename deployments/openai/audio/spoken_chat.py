@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from deployments.contract.wire import ModelCard, Refused, RequestError, SamplingParams, refused
 from deployments.ingress.generation.abilities import transcribes, unable
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import ReadMedia
@@ -22,7 +23,6 @@ from deployments.text.chat.prompt import Prompt
 from deployments.text.dialects.parsing.pieces import ContentPiece
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, Refused, RequestError, SamplingParams, refused
 
 LANGUAGE = re.compile("[a-z]{2,3}")  # a code of ISO 639
 WITHOUT_TIMES = ("json", "text")

@@ -11,16 +11,10 @@ from math import exp
 from struct import unpack
 from typing import NamedTuple
 
-from deployments.ingress.generation.caller import Caller
-from deployments.ingress.generation.engine_client import Engine
-from deployments.media_rules import MediaKind
-from deployments.openai.audio.schema import TranslationRequest
-from deployments.openai.audio.segments import Segment, Window, cut, text_ids
-from deployments.openai.audio.words import Word, words_of
-from deployments.outputs import AlignParams, LabelParams
-from deployments.speech_rules import SpeechRules
-from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import (
+from deployments.contract.media_rules import MediaKind
+from deployments.contract.outputs import AlignParams, LabelParams
+from deployments.contract.speech_rules import SpeechRules
+from deployments.contract.wire import (
     GenerationRequest,
     MediumFile,
     ModelCard,
@@ -29,6 +23,12 @@ from deployments.wire import (
     TokenEvent,
     refused,
 )
+from deployments.ingress.generation.caller import Caller
+from deployments.ingress.generation.engine_client import Engine
+from deployments.openai.audio.schema import TranslationRequest
+from deployments.openai.audio.segments import Segment, Window, cut, text_ids
+from deployments.openai.audio.words import Word, words_of
+from deployments.text.tokens.tokenizer import TextTokenizer
 from kv.content import DIGEST_BYTES, Content, PlaceholderRange
 
 SAMPLE_BYTES = 2

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from string import punctuation
 
+from deployments.contract.speech_rules import SpeechRules
 from deployments.openai.audio.segments import Segment, Window, seconds
-from deployments.speech_rules import SpeechRules
 
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
 OPENING = "\"'“¡¿([{-"  # belongs to the word behind it

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from deployments.contract.wire import ModelCard, RequestError
 from deployments.ingress.generation.request_context import ReadMedia, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.errors import NO_HEADERS
@@ -32,7 +33,6 @@ from deployments.text.dialects.parsing.pieces import ContentPiece, Piece
 from deployments.text.reply import CallTracker
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, RequestError
 
 KIND, CHUNK_KIND = "chat.completion", "chat.completion.chunk"
 NULL = b"null"

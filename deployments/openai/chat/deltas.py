@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
+from deployments.contract.wire import FinishReason
 from deployments.ingress.http.sse import encode_text
 from deployments.openai.fields.custom_tools import CalledText, text_of_call
 from deployments.text.dialects.parsing.pieces import (
@@ -12,7 +13,6 @@ from deployments.text.dialects.parsing.pieces import (
     Thought,
 )
 from deployments.text.reply import CallTracker, ReplyCall, fold_reply
-from deployments.wire import FinishReason
 
 # Reasoning has two field names. This is DeepSeek's: SGLang and llama-server write it, and clients
 # of older vLLM read it. Requests may also use newer vLLM's `reasoning`.

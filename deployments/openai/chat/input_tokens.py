@@ -2,12 +2,12 @@
 
 from functools import partial
 
+from deployments.contract.wire import ModelCard
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.routes.service import Answering, UnaryOperation
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.schema import ChatRequest, parse_chat
 from deployments.openai.input_tokens import count_prompt_tokens
-from deployments.wire import ModelCard
 
 
 def chat_input_tokens() -> UnaryOperation[ChatRequest]:

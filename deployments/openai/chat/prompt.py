@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.generation.plan import check_ids
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.openai.chat.schema import (
@@ -32,7 +33,6 @@ from deployments.text.chat.media_parts import expand_text, ids_with_placeholders
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
-from deployments.wire import ModelCard, refused
 
 # Fields for templates and parsers: a raw prompt has neither.
 TEMPLATED = (

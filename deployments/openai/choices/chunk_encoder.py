@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
 
+from deployments.contract.wire import RequestError
 from deployments.ingress.generation.response_builder import Usage
 from deployments.ingress.http.sse import DONE, data, encode
 from deployments.openai.error_body import openai_envelope
 from deployments.openai.fields.common import GenerationFields
 from deployments.openai.fingerprint import system_fingerprint
-from deployments.wire import RequestError
 
 NOTHING: Mapping[str, object] = MappingProxyType({})
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from deployments.contract.wire import TokenLogprob
 from deployments.text.stream import LogprobAtOffset
 from deployments.text.tokens.detokenizer import Detokenizer
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import TokenLogprob
 
 MIN_LOGPROB = -9999.0  # OpenAI's number for minus infinity, which JSON does not have
 # Of a token: its id, the offset of its text, its logprob if it has one.

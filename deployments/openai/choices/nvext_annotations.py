@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 
+from deployments.contract.wire import refused
 from deployments.ingress.generation.response_builder import Usage
 from deployments.ingress.http.sse import annotation, encode
 from deployments.openai.fields.nvext import NvExt
 from deployments.openai.request_headers import RequestHeaders
 from deployments.text.stream import TextDelta
-from deployments.wire import refused
 
 # Fields of a single choice: `nvext` cannot hold those of several.
 OF_ONE_CHOICE = ("completion_token_ids", "stop_reason")

@@ -1,8 +1,8 @@
 """The fields that vLLM adds to a choice: its token ids and its `stop_reason`."""
 
+from deployments.contract.wire import ModelCard
 from deployments.openai.fields.vllm_fields import VllmFields
 from deployments.text.stream import TextDelta
-from deployments.wire import ModelCard
 
 
 class VllmChoiceFields:

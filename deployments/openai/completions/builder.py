@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from deployments.contract.wire import ModelCard, RequestError
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.errors import NO_HEADERS
 from deployments.ingress.http.sse import DONE, encode, encode_text
@@ -21,7 +22,6 @@ from deployments.text.chat.prompt import Prompt
 from deployments.text.infill import infill_ends
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, RequestError
 
 KIND = "text_completion"
 NULL = b"null"

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.generation.plan import check_fits, check_ids
 from deployments.openai.completions.schema import CompletionRequest
 from deployments.text.chat.prompt import Prompt
 from deployments.text.infill import infill_ids
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, refused
 
 
 def completion_prompts(

@@ -5,12 +5,12 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import Items, Switch, TokenIds
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.openai.fields.common import MAX_CHOICES
 from deployments.openai.fields.vllm_fields import NEUTRAL as COMMON
 from deployments.openai.fields.vllm_fields import VllmFields
-from deployments.wire import refused
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's own default on this endpoint
 MAX_LIGHT_SEQUENCES = 64  # more take long to prepare

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import DocumentedRoute
@@ -37,7 +38,6 @@ from deployments.openai.responses.items import Item, ReferenceItem, new_id
 from deployments.openai.responses.store import no_conversations
 from deployments.store.items import Recalled, StoredItem, Wanted, no_conversation
 from deployments.store.rows import Row, canonical
-from deployments.wire import ErrorKind, Refused
 
 ALL = "/v1/conversations"
 ONE, ITEMS = f"{ALL}/{{id}}", f"{ALL}/{{id}}/items"

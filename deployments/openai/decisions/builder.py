@@ -3,6 +3,8 @@
 import time
 from collections.abc import Sequence
 
+from deployments.contract.outputs import Vectors
+from deployments.contract.wire import ModelCard
 from deployments.ingress.generation.abilities import check_generates
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Usage
@@ -14,9 +16,7 @@ from deployments.openai.decisions.questions import QuestionEncoder, Reading, rea
 from deployments.openai.decisions.schema import DecisionRequest
 from deployments.openai.decisions.systemone import SystemOneRequest
 from deployments.openai.request_headers import read_headers
-from deployments.outputs import Vectors
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
 
 
 class DecisionBuilder(PooledBuilder[DecisionRequest | SystemOneRequest]):

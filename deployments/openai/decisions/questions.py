@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import islice, product
 from string import ascii_uppercase
 
+from deployments.contract.outputs import LabelParams, Vectors
+from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.pooling.texts import PooledText, TextEncoder, check_repeated
 from deployments.ingress.pooling.vectors import numbers
 from deployments.openai.ranking.activations import softmax
-from deployments.outputs import LabelParams, Vectors
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, refused
 
 REPLY = "Reply with nothing but the label of the one answer that fits best."
 NEAR_END = 4096  # characters, in which a template's last mark is

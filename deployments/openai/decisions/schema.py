@@ -6,12 +6,12 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import Items, ModelName, Strict
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.ingress.llamacpp.field_types import LoraFields
 from deployments.openai.decisions.questions import Option, Question
 from deployments.openai.fields.common import CacheOptions, Identifier
-from deployments.wire import refused
 
 MAX_QUESTIONS = 400
 MAX_CHOICES = 255

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import ModelName, Strict
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.ingress.llamacpp.field_types import LoraFields
@@ -18,7 +19,6 @@ from deployments.openai.decisions.schema import (
     ShortText,
 )
 from deployments.openai.fields.common import Identifier
-from deployments.wire import refused
 
 # Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {

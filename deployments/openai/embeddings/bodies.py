@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from deployments.contract.outputs import Pooling, Vectors
+from deployments.contract.wire import ModelCard
 from deployments.ingress.http.sse import encode, encode_text
 from deployments.ingress.pooling.vectors import base64_of, json_of_row, json_of_rows
 from deployments.openai.embeddings.schema import (
@@ -14,8 +16,6 @@ from deployments.openai.embeddings.schema import (
     PoolingRequest,
 )
 from deployments.openai.ranking.activations import probabilities
-from deployments.outputs import Pooling, Vectors
-from deployments.wire import ModelCard
 
 EMBEDDING = b'{"object":"embedding","index":%d,"embedding":%b}'
 POOLED = b'{"object":"pooling","index":%d,"data":%b}'

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from deployments.contract.outputs import Pooling, PoolParams, Vectors
+from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.generation.abilities import check_classifies, check_embeds
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Generation, Usage
@@ -11,9 +13,7 @@ from deployments.ingress.pooling.vectors import BASE64_BYTES_PER_NUMBER, JSON_BY
 from deployments.openai.embeddings.bodies import Answered, format_embeddings
 from deployments.openai.embeddings.schema import EmbeddingFields, PoolingRequest
 from deployments.openai.request_headers import read_headers
-from deployments.outputs import Pooling, PoolParams, Vectors
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, refused
 
 
 class EmbeddingBuilder(PooledBuilder[EmbeddingFields]):

@@ -7,6 +7,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
 
+from deployments.contract.outputs import AnswerKinds, ModelTask, Pooling
+from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.http.schema import (
     Items,
     LongItems,
@@ -26,8 +28,6 @@ from deployments.ingress.pooling.schema import (
     check_count,
 )
 from deployments.ingress.pooling.texts import Text, Truncation, named_prompt, role_prompt
-from deployments.outputs import AnswerKinds, ModelTask, Pooling
-from deployments.wire import ModelCard, refused
 
 Texts = Annotated[Items[str], Field(min_length=1)]
 Inputs = str | Texts | TokenIds | Annotated[Items[TokenIds], Field(min_length=1)]

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import (
     MAX_LOGIT_BIASES,
     MAX_STOPS,
@@ -13,7 +14,6 @@ from deployments.ingress.http.schema import (
     Switch,
     TokenId,
 )
-from deployments.wire import refused
 
 MAX_CHOICES = 128
 MAX_BAD_WORDS = 256

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import Switch
 from deployments.ingress.llamacpp.field_types import (
     TYPICAL,
@@ -19,7 +20,6 @@ from deployments.ingress.llamacpp.field_types import (
     ping_interval_s,
 )
 from deployments.openai.fields.response_format import StructureFields
-from deployments.wire import refused
 
 
 class LlamaCppFields(Hints, LoraFields, StructureFields):

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import Strict, Switch, TokenIds
 from deployments.ingress.http.validation import refuse_unsupported
-from deployments.wire import refused
 
 MAX_NAMES = 64
 Annotation = Literal["formatted_prompt", "token_ids", "request_id", "timing"]

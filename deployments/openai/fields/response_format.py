@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, JsonValue, model_validator
 
+from deployments.contract.wire import Refused, refused
 from deployments.ingress.http.body import parse_json
 from deployments.ingress.http.schema import NAME, Strict
 from deployments.openai.fields.common import GenerationFields
@@ -19,7 +20,6 @@ from deployments.text.grammar.grammar import (
     from_regex,
     lenient_json_schema,
 )
-from deployments.wire import Refused, refused
 
 Value = TypeVar("Value")
 Schema = dict[str, JsonValue]

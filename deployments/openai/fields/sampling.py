@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from deployments.contract.wire import ModelCard, SamplingParams, refused
 from deployments.ingress.generation.plan import Plan, check_ids
 from deployments.ingress.generation.sampling_defaults import over_model_defaults
 from deployments.ingress.llamacpp.sampler_names import sampler_order
@@ -21,7 +22,6 @@ from deployments.openai.fields.common import CommonFields
 from deployments.openai.fields.llamacpp_fields import LlamaCppFields
 from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, SamplingParams, refused
 
 Value = TypeVar("Value")
 

@@ -5,8 +5,8 @@ import math
 
 from pydantic_core import from_json, to_json
 
+from deployments.contract.wire import Refused
 from deployments.ingress.http.body import parse_json
-from deployments.wire import Refused
 
 INVALID = "INVALID_JSON"  # Anthropic's key for arguments that are no JSON object
 

@@ -4,11 +4,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import Switch
 from deployments.ingress.llamacpp.field_types import NEUTRAL as NATIVE
 from deployments.openai.fields.llamacpp_fields import LlamaCppFields
 from deployments.openai.fields.nvext import ServedNvExt
-from deployments.wire import refused
 
 # Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from deployments.contract.outputs import Activation
+from deployments.contract.wire import ModelCard
 from deployments.ingress.pooling.vectors import numbers
-from deployments.outputs import Activation
-from deployments.wire import ModelCard
 
 
 def probabilities(data: bytes, card: ModelCard, use_activation: bool | None) -> list[float]:

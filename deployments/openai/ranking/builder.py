@@ -3,6 +3,8 @@
 import time
 from collections.abc import Sequence
 
+from deployments.contract.outputs import Pooling, Vectors
+from deployments.contract.wire import ModelCard
 from deployments.ingress.generation.abilities import check_ranks, scores_pairs
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Generation, Usage
@@ -17,9 +19,7 @@ from deployments.openai.ranking.schema import (
 )
 from deployments.openai.ranking.scorer import Scorer, scorer_of
 from deployments.openai.request_headers import read_headers
-from deployments.outputs import Pooling, Vectors
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
 
 FLOAT64_BYTES = 8
 NO_TEXT: dict[str, object] = {}

@@ -6,6 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from deployments.contract.outputs import PoolParams, Vectors
+from deployments.contract.wire import ModelCard
 from deployments.ingress.generation.abilities import check_classifies
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Usage
@@ -17,9 +19,7 @@ from deployments.ingress.pooling.schema import NEUTRAL, PooledFields, check_coun
 from deployments.ingress.pooling.texts import PooledText, Text, TextEncoder
 from deployments.openai.ranking.activations import probabilities
 from deployments.openai.request_headers import read_headers
-from deployments.outputs import PoolParams, Vectors
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
 
 Texts = Annotated[Items[str], Field(min_length=1)]
 

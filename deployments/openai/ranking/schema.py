@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import Items, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.ingress.pooling.schema import (
@@ -18,7 +19,6 @@ from deployments.ingress.pooling.schema import (
 )
 from deployments.ingress.pooling.texts import Truncation
 from deployments.openai.ranking.scorer import Pairs
-from deployments.wire import refused
 
 TemplateName = Annotated[str, Field(max_length=256)]
 TemplateKwargs = Annotated[dict[TemplateName, JsonValue], Field(max_length=64)]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from deployments.contract.outputs import LabelParams, ModelTask, OutputParams, PoolParams, Vectors
+from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.pooling.texts import (
     PooledText,
     TextEncoder,
@@ -19,9 +21,7 @@ from deployments.ingress.pooling.texts import (
 from deployments.ingress.pooling.vectors import numbers
 from deployments.openai.ranking.activations import activated, activation_of, sigmoid
 from deployments.openai.ranking.templates import Frame, frame_of, knows_pairs
-from deployments.outputs import LabelParams, ModelTask, OutputParams, PoolParams, Vectors
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard, refused
 
 Matrix = NDArray[np.float64]
 EUCLIDEAN = 2

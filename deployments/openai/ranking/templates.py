@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from deployments.contract.wire import ModelCard
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
 
 DOCUMENT = "\ufdd0document\ufdd1"  # noncharacters of Unicode, which no template has of its own
 PAIR_ROLES = "query", "document"

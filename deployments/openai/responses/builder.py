@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 
+from deployments.contract.wire import FinishReason, ModelCard, Refused, RequestError, SamplingParams
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
@@ -32,7 +33,6 @@ from deployments.store.items import NewResponse, Recalled, StoredItem, Wanted
 from deployments.text.chat.prompt import Prompt
 from deployments.text.stream import LogprobAtOffset, TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import FinishReason, ModelCard, Refused, RequestError, SamplingParams
 
 logger = logging.getLogger(__name__)
 

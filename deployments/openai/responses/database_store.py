@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from deployments.detached_tasks import to_its_end
 from deployments.ingress.off_loop import Turns
+from deployments.serving.detached_tasks import to_its_end
 from deployments.store.database import (
     CONNECTIONS,
     NO_STORE,

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from deployments.contract.wire import RequestError
 from deployments.ingress.http.sse import encode, encode_text
 from deployments.openai.error_body import error_fields
-from deployments.wire import RequestError
 
 NO_LOGPROBS = b',"logprobs":[]'
 

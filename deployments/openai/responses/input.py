@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from deployments.contract.wire import ErrorKind, ModelCard, Refused, refused
 from deployments.ingress.http.sse import encode
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.source import Source
@@ -36,7 +37,6 @@ from deployments.text.chat.conversation import Conversation, Thinking, prepare_p
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.grammar.grammar import any_json_object, from_json_schema, lenient_json_schema
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ErrorKind, ModelCard, Refused, refused
 
 EFFORT = "reasoning.effort"
 ANSWER_PART = 4  # of the context that truncation leaves, where the request does not say how much

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from deployments.contract.wire import ModelCard
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.routes.service import Answering, UnaryOperation
 from deployments.openai.input_tokens import count_prompt_tokens
@@ -9,7 +10,6 @@ from deployments.openai.responses.builder import ResponsesBuilder
 from deployments.openai.responses.encryption import ThoughtCipher
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
 from deployments.openai.responses.store import ResponseStore
-from deployments.wire import ModelCard
 
 
 def responses_input_tokens(

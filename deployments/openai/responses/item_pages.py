@@ -7,11 +7,11 @@ from typing import get_args
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.paging import index_after, page_size
 from deployments.ingress.http.sse import encode
 from deployments.openai.responses.schema import Includable
 from deployments.store.items import StoredItem
-from deployments.wire import refused
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 100  # items
 MAX_PAGE_BYTES = 4 << 20  # of the items of a page, unless it has just one

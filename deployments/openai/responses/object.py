@@ -3,11 +3,11 @@
 import time
 from collections.abc import Sequence
 
+from deployments.contract.wire import ErrorKind, RequestError, SamplingParams
 from deployments.ingress.generation.response_builder import Usage
 from deployments.openai.responses.items import Json
 from deployments.openai.responses.offered_tools import OfferedTools
 from deployments.openai.responses.schema import ResponsesRequest
-from deployments.wire import ErrorKind, RequestError, SamplingParams
 
 # OpenAI's codes for failed responses; all other errors are `server_error`.
 CODES = {

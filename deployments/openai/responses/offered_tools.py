@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, groupby
 
+from deployments.contract.wire import refused
 from deployments.openai.fields.custom_tools import text_tool
 from deployments.openai.fields.tools import Mode, Selection, check_number, function_tool
 from deployments.openai.responses.tools import (
@@ -27,7 +28,6 @@ from deployments.openai.responses.tools import (
     listed_namespace,
 )
 from deployments.text.tool import Tool
-from deployments.wire import refused
 
 # OpenAI's models know all functions without a namespace by this one.
 PLAIN_NAMESPACE = "functions"

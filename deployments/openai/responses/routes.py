@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from deployments.contract.wire import ErrorKind, refused
 from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode
@@ -19,7 +20,6 @@ from deployments.openai.responses.item_pages import QUERY, ItemPage, json_answer
 from deployments.openai.responses.schema import ResponsesRequest, parse_response_request
 from deployments.openai.responses.store import OwnedResponses, ResponseStore
 from deployments.store.items import no_response
-from deployments.wire import ErrorKind, refused
 
 ONE = "/v1/responses/{id}"
 

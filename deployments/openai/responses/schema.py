@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import NAME, Items, Strict, Switch, without_nulls
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.openai.fields.common import CommonFields, Verbosity
@@ -17,7 +18,6 @@ from deployments.openai.responses.items import (
     typed,
 )
 from deployments.openai.responses.tools import ToolChoice, ToolList
-from deployments.wire import refused
 
 # Known but not supported: only null and the values listed, which change nothing, are accepted.
 NEUTRAL: dict[str, tuple[object, ...]] = {

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.store.items import (
     CONVERSATION_PARAM,
     PREVIOUS,
@@ -20,7 +21,6 @@ from deployments.store.items import (
     Wanted,
     no_response,
 )
-from deployments.wire import ErrorKind, Refused
 
 MAX_STORED_RESPONSES = 4096
 MAX_STORED_BYTES = 256 << 20

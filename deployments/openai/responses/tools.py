@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from deployments.contract.wire import refused
 from deployments.ingress.http.schema import (
     LONG_NAME,
     MAX_TOOLS,
@@ -22,7 +23,6 @@ from deployments.ingress.http.schema import (
 )
 from deployments.openai.fields.custom_tools import Grammar, TextInput
 from deployments.openai.fields.tools import Function, FunctionName, Mode
-from deployments.wire import refused
 
 # Tools that OpenAI runs. Agents offer these to every model beside those that they run themselves.
 # They are left out of the prompt.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deployments.contract.wire import refused
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.openai.fields.custom_tools import arguments_of
 from deployments.openai.fields.tool_arguments import arguments_object
@@ -20,7 +21,6 @@ from deployments.openai.responses.items import (
 )
 from deployments.openai.responses.offered_tools import ToolsWithPath, each_tool
 from deployments.openai.responses.tools import SEARCH
-from deployments.wire import refused
 
 Message = dict[str, object]
 ItemWithPath = tuple[str, Item]  # with the path that errors name

@@ -17,13 +17,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deployments.detached_tasks import create_detached_task
+from deployments.contract.wire import (
+    ErrorKind,
+    LoadProgress,
+    ModelState,
+    ModelStatus,
+    RequestError,
+    refused,
+)
 from deployments.model.settings import application_name
 from deployments.router.downloads.fetch import gib, size_of
 from deployments.router.lifecycle.change_feed import ChangeFeed
 from deployments.router.presets.hub_names import folder_name, refuse_name
 from deployments.router.settings import DownloadSettings
-from deployments.wire import ErrorKind, LoadProgress, ModelState, ModelStatus, RequestError, refused
+from deployments.serving.detached_tasks import create_detached_task
 
 log = logging.getLogger("ray.serve")
 

@@ -5,8 +5,8 @@ Pure. A name keeps its id as long as it has an adapter, and no other name gets t
 
 from collections.abc import Mapping, Sequence
 
+from deployments.contract.served_adapters import NO_ADAPTERS, AdapterTable, ServedAdapter
 from deployments.router.settings import NamedAdapter
-from deployments.served_adapters import NO_ADAPTERS, AdapterTable, ServedAdapter
 
 
 class AdapterSet:

@@ -18,9 +18,9 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ReplicaState
 
-from deployments.deploy_errors import failed_starts
 from deployments.model.application import max_replicas, model_application
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, is_model_application
+from deployments.serving.deploy_errors import failed_starts
 
 log = logging.getLogger("ray.serve")
 

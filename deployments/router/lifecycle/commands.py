@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
-from deployments.detached_tasks import create_detached_task
 from deployments.model.settings import ModelSettings
 from deployments.router.lifecycle.applications import (
     UNREACHABLE,
@@ -21,6 +20,7 @@ from deployments.router.lifecycle.applications import (
     redeploy,
 )
 from deployments.router.lifecycle.model_entry import ModelEntry, Phase
+from deployments.serving.detached_tasks import create_detached_task
 
 log = logging.getLogger("ray.serve")
 

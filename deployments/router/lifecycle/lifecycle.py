@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ray.serve.schema import ApplicationStatus
 
+from deployments.contract.wire import ErrorKind, ModelState, RequestError
 from deployments.model.application import node_cpus
 from deployments.router.lifecycle.applications import (
     UNREACHABLE,
@@ -30,7 +31,6 @@ from deployments.router.lifecycle.registry import Registry
 from deployments.router.presets.ini_file import PresetError
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, Preset, RoutingSettings
-from deployments.wire import ErrorKind, ModelState, RequestError
 
 log = logging.getLogger("ray.serve")
 

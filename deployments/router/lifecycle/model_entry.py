@@ -10,16 +10,16 @@ from enum import Enum, auto
 
 from ray.serve.schema import ApplicationStatus
 
-from deployments.deploy_errors import last_error
-from deployments.replica_status import ReplicaReport, ReplicaStatus
+from deployments.contract.replica_status import ReplicaReport, ReplicaStatus
+from deployments.contract.routing import RoutingDecision
+from deployments.contract.wire import LoadProgress, ModelState, ModelStatus
 from deployments.router.lifecycle.adapter_set import AdapterSet
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.capacity import ResourceHolder, Resources
 from deployments.router.lifecycle.replica_statuses import replica_statuses
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset
-from deployments.routing import RoutingDecision
-from deployments.wire import LoadProgress, ModelState, ModelStatus
+from deployments.serving.deploy_errors import last_error
 
 DEPLOY_GRACE_S = 10.0  # for Serve to tell of an application that was just deployed
 BUSY_GRACE_S = 1.0  # a model is not idle so long after a replica was busy

@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Iterable, Iterator
 
+from deployments.contract.served_adapters import SEPARATOR, ServedAdapter, named_adapter
+from deployments.contract.wire import DEMO_SOURCE
 from deployments.router.lifecycle.capacity import Resources
 from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
-from deployments.served_adapters import SEPARATOR, ServedAdapter, named_adapter
-from deployments.wire import DEMO_SOURCE
 
 log = logging.getLogger("ray.serve")
 

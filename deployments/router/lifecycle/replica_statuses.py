@@ -2,7 +2,7 @@
 
 from ray.serve.schema import ReplicaState as ServeState
 
-from deployments.replica_status import ReplicaReport, ReplicaState, ReplicaStatus
+from deployments.contract.replica_status import ReplicaReport, ReplicaState, ReplicaStatus
 from deployments.router.lifecycle.applications import (
     ANSWERING_STATES,
     DeployedApplication,

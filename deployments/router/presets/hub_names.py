@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from deployments.contract.wire import RequestError, refused
 from deployments.router.presets.paths import model_folders
-from deployments.wire import RequestError, refused
 
 PART = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
 NAME = re.compile(f"{PART}/{PART}")

@@ -4,12 +4,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from deployments.contract.outputs import ModelTask, Pooling
+from deployments.contract.served_adapters import MAX_SCALE, NAME, NAME_WORDS
 from deployments.model.settings import Autoscaling
-from deployments.outputs import ModelTask, Pooling
 from deployments.router.presets.paths import printable_name
 from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
 from deployments.router.presets.values import embed_only, rerank_only
-from deployments.served_adapters import MAX_SCALE, NAME, NAME_WORDS
 from deployments.text.dialects.registry import DIALECTS
 
 SCALING = Autoscaling()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
+from deployments.contract.served_adapters import SEPARATOR
 from deployments.model.settings import application_name
 from deployments.router.presets.hub_names import downloaded_folders
 from deployments.router.presets.ini_file import ALL_MODELS, PresetError, Section, read_presets
@@ -15,7 +16,6 @@ from deployments.router.presets.keys import format_section
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.paths import adapter_path, model_folders, model_path
 from deployments.router.settings import Preset
-from deployments.served_adapters import SEPARATOR
 
 
 @dataclass(frozen=True, slots=True)

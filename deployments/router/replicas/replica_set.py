@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from deployments.replica_status import ReplicaReport
+from deployments.contract.replica_status import ReplicaReport
 from deployments.router.replicas.policy import Candidate, choose
 from deployments.router.replicas.prefix_index import PrefixIndex
 from deployments.router.settings import RoutingSettings

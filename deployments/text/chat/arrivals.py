@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from weakref import WeakKeyDictionary
 
+from deployments.contract.wire import Refused
 from deployments.text.chat.message_forms import (
     SYSTEM_ROLES,
     with_one_system_message,
@@ -14,7 +15,6 @@ from deployments.text.chat.message_forms import (
 )
 from deployments.text.chat.messages import Message
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import Refused
 
 PROBE = "U-u"
 Probes = tuple[tuple[str, str], ...]  # roles and texts

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Literal
 
+from deployments.contract.wire import ModelCard, Refused, ThinkingBudget, refused
 from deployments.media.placeholders import ExpandedText
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.text.chat.arrivals import Arrivals
@@ -36,7 +37,6 @@ from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
 from deployments.text.dialects.free_text import free_text_grammar
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
-from deployments.wire import ModelCard, Refused, ThinkingBudget, refused
 
 SWITCHES = frozenset({"enable_thinking", "thinking"})  # the variables' names in templates
 ANSWER = "@answer"  # in Lark, the grammar of this name

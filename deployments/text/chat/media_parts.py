@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from deployments.contract.media_rules import MediaKind, MediaRules
+from deployments.contract.wire import ModelCard, Refused
 from deployments.media.medium import Medium
 from deployments.media.placeholders import ExpandedText, expand
 from deployments.media.prompt_media import PromptMedia
-from deployments.media_rules import MediaKind, MediaRules
 from deployments.text.chat.messages import Message
-from deployments.wire import ModelCard, Refused
 from kv.content import PlaceholderRange
 
 PARAM = "messages"

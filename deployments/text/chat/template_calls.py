@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
+from deployments.contract.wire import ModelCard, Refused
 from deployments.text.chat.message_forms import forms
 from deployments.text.chat.messages import Message
 from deployments.text.chat.templates import knows_tools
@@ -16,7 +17,6 @@ from deployments.text.dialects.registry import DIALECTS, dialect_of
 from deployments.text.reply import fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
-from deployments.wire import ModelCard, Refused
 
 NAME, ARGUMENTS = "probe", {"x": "A-a"}
 PROPERTIES = {"x": {"type": "string", "description": "a text"}}

@@ -6,6 +6,7 @@ The reply is parsed in the dialect in which the prompt describes calls.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deployments.contract.wire import ModelCard
 from deployments.text.chat.messages import Message
 from deployments.text.chat.template_calls import (
     chosen_template,
@@ -30,7 +31,6 @@ from deployments.text.dialects.families.phi4 import Phi4
 from deployments.text.dialects.registry import DIALECTS, dialect_of, generic_of
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
-from deployments.wire import ModelCard
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.text.dialects.dialect import Opening
 from deployments.text.grammar.grammar import expressible_schema, lark_json, quoted_text_lark
 from deployments.text.tool import INPUT, Tool
-from deployments.wire import ErrorKind, Refused
 
 MAX_CALLS = 32  # in one constrained reply
 CallBody = Callable[[Tool, str], str]  # takes a tool and the name of its rule

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from deployments.grammar_triggers import TriggerMode
+from deployments.contract.grammar_triggers import TriggerMode
 from deployments.text.dialects.parsing.pieces import ReplyParser
 from deployments.text.tool import Tool
 

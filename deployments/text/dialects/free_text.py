@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_letters
 
-from deployments.grammar_triggers import GrammarTriggers
+from deployments.contract.grammar_triggers import GrammarTriggers
 from deployments.text.dialects.call_grammar import ANY_OBJECT, constrainable
 from deployments.text.dialects.dialect import Dialect, Opening, ReplyContext, WriteMark
 from deployments.text.grammar.grammar import MAX_GRAMMAR_BYTES

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.text.grammar.matcher import MAX_MESSAGE_CHARACTERS
 from deployments.text.grammar.quoted_lark import quoted_lark
 from deployments.text.grammar.quoted_regex import NotQuotable
@@ -44,7 +45,6 @@ from deployments.text.grammar.schemas.json_schema import (
 from deployments.text.grammar.schemas.references import with_plain_references
 from deployments.text.grammar.schemas.unevaluated import with_closed_combinations
 from deployments.text.grammar.schemas.wellformed import wellformed
-from deployments.wire import ErrorKind, Refused
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from deployments.grammar_triggers import GrammarTriggers, TriggerMode
+from deployments.contract.grammar_triggers import GrammarTriggers, TriggerMode
 
 UTF8 = codecs.getincrementaldecoder("utf-8")
 SPACE = re.compile(r"\s")

@@ -6,7 +6,7 @@ from contextlib import suppress
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from deployments.detached_tasks import to_its_end
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.ingress.generation.answer import while_connected
 from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.clients import owner_of
@@ -14,6 +14,7 @@ from deployments.ingress.http.paging import page_size
 from deployments.ingress.http.sse import encode
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.error_body import envelope
+from deployments.serving.detached_tasks import to_its_end
 from deployments.store.changes import Cursor, Page
 from deployments.store.chats import StaleChat
 from deployments.store.store import Store
@@ -22,7 +23,6 @@ from deployments.web.api.json_answer import JSON, PRIVATE, json_answer
 from deployments.web.api.opening import StoreOpener
 from deployments.web.api.requests import Bodies, id_in, made_from, wait_s
 from deployments.web.api.schema import ChatBody, MessagesBody
-from deployments.wire import ErrorKind, RequestError
 
 DEFAULT_LIMIT, MAX_LIMIT = 200, 500  # rows of an answer
 JSON_LINES = "application/jsonl"

@@ -8,15 +8,15 @@ from hashlib import sha256
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from deployments.detached_tasks import to_its_end
+from deployments.contract.wire import ErrorKind, Refused, refused
 from deployments.ingress.http.body import read_bytes
 from deployments.ingress.http.clients import owner_of
 from deployments.ingress.http.schema import PATTERNS, SHA256
 from deployments.ingress.settings import IngressSettings
+from deployments.serving.detached_tasks import to_its_end
 from deployments.store.chats import now_ms
 from deployments.store.limits import too_much
 from deployments.web.api.opening import StoreOpener
-from deployments.wire import ErrorKind, Refused, refused
 
 ANY_TYPE = "application/octet-stream"
 TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}", re.ASCII)

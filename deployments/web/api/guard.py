@@ -10,11 +10,11 @@ from weakref import WeakValueDictionary
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.origin import check_host, check_origin
 from deployments.ingress.settings import IngressSettings
-from deployments.wire import ErrorKind, Refused
 
 WHAT = "The chats of this server"
 MAX_CLIENTS = 10_000  # whose writes are remembered

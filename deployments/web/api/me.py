@@ -7,15 +7,15 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from deployments.detached_tasks import to_its_end
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.ingress.http.clients import owner_name, owner_of
 from deployments.ingress.settings import IngressSettings
+from deployments.serving.detached_tasks import to_its_end
 from deployments.store.limits import StoreLimits
 from deployments.store.store import Store
 from deployments.web.api.guard import Endpoint
 from deployments.web.api.json_answer import json_answer
 from deployments.web.api.opening import StoreOpener
-from deployments.wire import ErrorKind, Refused
 
 
 def me_endpoint(

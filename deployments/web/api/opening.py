@@ -3,7 +3,8 @@
 import asyncio
 import logging
 
-from deployments.detached_tasks import create_detached_task
+from deployments.contract.wire import ErrorKind, Refused
+from deployments.serving.detached_tasks import create_detached_task
 from deployments.store.database import (
     StoreError,
     default_url,
@@ -14,7 +15,6 @@ from deployments.store.database import (
 )
 from deployments.store.limits import StoreLimits
 from deployments.store.store import Store
-from deployments.wire import ErrorKind, Refused
 
 logger = logging.getLogger(__name__)
 

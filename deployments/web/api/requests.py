@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from deployments.contract.wire import ErrorKind, Refused, refused
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.schema import PATTERNS, UUID
@@ -13,7 +14,6 @@ from deployments.ingress.http.validation import parse
 from deployments.ingress.off_loop import BodyWork, OffLoop
 from deployments.ingress.settings import IngressSettings
 from deployments.store.chats import ONLY_NEW
-from deployments.wire import ErrorKind, Refused, refused
 
 MAX_WAIT_S = 30
 REVISION = re.compile(r'"([1-9]\d{0,17})"', re.ASCII)

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from deployments.contract.wire import ErrorKind
 from deployments.ingress.http.openapi import Documentation, DocumentedRoute, openapi
 from deployments.ingress.http.sse import encode
 from deployments.ingress.settings import IngressSettings
@@ -21,7 +22,6 @@ from deployments.web.api.me import me_endpoint
 from deployments.web.api.opening import StoreOpener
 from deployments.web.api.schema import ChatBody, MessagesBody
 from deployments.web.settings import PREFIX
-from deployments.wire import ErrorKind
 
 API = f"{PREFIX}/api"
 CHAT, FILE = f"{API}/chats/{{id}}", f"{API}/files/{{sha256}}"

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from deployments.contract.wire import GenerationRequest, ModelCard, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.reply import Reply, ReplyCall, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
-from deployments.wire import GenerationRequest, ModelCard, SamplingParams
 from serve_app.demo.evaluation.scoring import AnsweredCase
 from serve_app.demo.training.corpus import Case
 

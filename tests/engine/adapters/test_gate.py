@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from deployments.adapter_files import read_adapter_info
+from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots, adapter_bytes
 from deployments.engine.forward.adapters.target import Target
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import EngineLimits
-from deployments.wire import ErrorKind, FinishReason, GenerationRequest
 from kv.content import Adapter
 from tests.adapters import lora_tensors, make_adapter, save_adapter
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedModel
 
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.lora import merge_adapters
-from deployments.wire import GenerationRequest, SamplingParams
 from kv.content import Adapter, Content
 from tests.adapters import make_adapter
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy

@@ -12,12 +12,12 @@ from transformers import (
     PretrainedConfig,
 )
 
+from deployments.contract.wire import SamplingParams
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.loading.loader import replace_attention
-from deployments.wire import SamplingParams
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
 from tests.models import BY_ROWS, CONFIGS, SIZES, STATES, VOCAB, tiny_model
 

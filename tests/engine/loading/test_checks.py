@@ -17,11 +17,11 @@ from transformers import (
     PretrainedConfig,
 )
 
+from deployments.contract.outputs import ModelTask
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.checks import check_computable_at_once, check_supported
 from deployments.engine.loading.loader import load_model, load_tokenizer
 from deployments.engine.loading.model_tasks import auto_class, task_of
-from deployments.outputs import ModelTask
 from tests.checkpoints import byte_tokenizer, save_checkpoint
 from tests.engine.drive import engine, request, roomy
 from tests.families.tiny import tiny_model as tiny_family

@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import CONFIG_MAPPING, LlamaConfig, LlamaForCausalLM
 
+from deployments.contract.outputs import ModelTask
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.loader import load_model
-from deployments.outputs import ModelTask
 from tests.engine.drive import engine, random_ids, request
 from tests.engine.loading.test_checks import Tensors, change_config, rewrite_weights, without
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, GPT2Config, LlamaConfig, PretrainedConfig
 
+from deployments.contract.outputs import ModelTask
 from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.model_tasks import task_of
-from deployments.outputs import ModelTask
 from tests.engine.drive import engine, request
 from tests.families.tiny import tiny_model
 

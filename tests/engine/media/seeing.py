@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from transformers import AutoModelForMultimodalLM, PreTrainedModel
 
+from deployments.contract.media_rules import MediaRules
+from deployments.contract.wire import GenerationRequest, MediumFile, SamplingParams
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.media_models import as_language_model
 from deployments.media.families.registry import rules_of
@@ -20,8 +22,6 @@ from deployments.media.images import as_png, described
 from deployments.media.medium import Medium
 from deployments.media.placeholders import expand
 from deployments.media.sounds import read_sound
-from deployments.media_rules import MediaRules
-from deployments.wire import GenerationRequest, MediumFile, SamplingParams
 from kv.content import Content
 from tests.engine.drive import GREEDY, Engine, engine, request
 from tests.engine.media.tiny_families import FAMILIES

@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from deployments.contract.wire import ErrorKind, GenerationRequest, MediumFile
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.media_models import as_language_model
 from deployments.engine.media.encoder import LARGEST_SIDE, media_encoder
-from deployments.wire import ErrorKind, GenerationRequest, MediumFile
 from tests.engine.drive import Engine, Outcome, roomy
 from tests.engine.media.seeing import Shown, medium, picture, seeing, seeing_engine, shown
 from tests.engine.media.tiny_families import FAMILIES

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from deployments.contract.media_rules import MediaKind
+from deployments.contract.wire import media_kinds
 from deployments.engine.core import EngineCore
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_model, load_tokenizer
 from deployments.engine.model_card import default_sampling, generation_config, make_card
-from deployments.media_rules import MediaKind
-from deployments.wire import media_kinds
 from tests.engine.drive import engine, roomy
 from tests.engine.media.seeing import picture, seeing
 

@@ -8,13 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from deployments.contract.outputs import ModelTask, OutputParams, Pooling, PoolParams
+from deployments.contract.wire import (
+    FinishReason,
+    GenerationRequest,
+    RequestError,
+    TokenEvent,
+    merge,
+)
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.model_tasks import answer_as
 from deployments.engine.loading.sentence_files import SentenceFiles
 from deployments.engine.outputs.vectors import unpack
-from deployments.outputs import ModelTask, OutputParams, Pooling, PoolParams
-from deployments.wire import FinishReason, GenerationRequest, RequestError, TokenEvent, merge
 from kv.content import PLAIN, Content
 from tests import effort
 from tests.engine.drive import Engine, engine, roomy

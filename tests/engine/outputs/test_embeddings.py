@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from deployments.contract.outputs import Pooling, PoolParams
+from deployments.contract.wire import TokenEvent, merge
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.encoder import ENCODER
 from deployments.engine.loading.sentence_files import SentenceFiles
 from deployments.engine.outputs.vectors import unpack
-from deployments.outputs import Pooling, PoolParams
-from deployments.wire import TokenEvent, merge
 from kv.content import Content
 from tests.encoders import (
     BY_LENGTH,

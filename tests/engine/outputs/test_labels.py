@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from deployments.contract.outputs import Activation, LabelParams, ModelTask, Pooling, PoolParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.model_tasks import answer_as
-from deployments.outputs import Activation, LabelParams, ModelTask, Pooling, PoolParams
 from tests.encoders import label_logits, random_prompts, tiny_classifier, tiny_embedder
 from tests.engine.drive import engine, request, roomy
 from tests.engine.outputs.drive import EXACT, answers, ask, embedder, refusal

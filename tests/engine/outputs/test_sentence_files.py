@@ -10,12 +10,12 @@ import torch
 from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from deployments.contract.outputs import LabelParams, ModelTask, Pooling, PoolParams
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.loader import load_model, load_tokenizer
 from deployments.engine.outputs.model_outputs import outputs_of
-from deployments.outputs import LabelParams, ModelTask, Pooling, PoolParams
-from deployments.wire import ErrorKind, Refused
 from tests.checkpoints import byte_tokenizer
 from tests.encoders import hidden_states, tiny_classifier, tiny_embedder
 from tests.engine.outputs.drive import EXACT, answers, ask

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.contract.outputs import PoolParams, join_vectors
 from deployments.engine.outputs.vectors import (
     MAX_EVENT_BYTES,
     finish_vectors,
@@ -15,7 +16,6 @@ from deployments.engine.outputs.vectors import (
     split,
     unpack,
 )
-from deployments.outputs import PoolParams, join_vectors
 
 ROWS = np.array([[3, -4, 0], [0, 0, 0], [0.5, 2e30, -2e30]], dtype=np.float32)
 

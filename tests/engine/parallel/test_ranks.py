@@ -17,6 +17,8 @@ from transformers import (
     RwkvConfig,
 )
 
+from deployments.contract.outputs import ModelTask
+from deployments.contract.wire import ErrorKind, GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
@@ -24,8 +26,6 @@ from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.loading.model_tasks import answer_as
 from deployments.engine.parallel.ranks import RanksLostError, shard_range
 from deployments.engine.parallel.sharding import check_shardable, load_shard
-from deployments.outputs import ModelTask
-from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
 from tests.adapters import lora_tensors, save_adapter
 from tests.effort import tries
 from tests.encoders import tiny_embedder

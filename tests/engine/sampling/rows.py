@@ -10,11 +10,11 @@ import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from deployments.contract.wire import SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.tasks.mailbox import ThreadMailbox
 from deployments.engine.tasks.task import Task, make_task
-from deployments.wire import SamplingParams
 from tests.engine.drive import request
 
 VOCAB = 12

@@ -2,12 +2,12 @@
 
 import torch
 
+from deployments.contract.wire import SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.sampler import SamplingPipeline, default_pipeline, sample
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.sampling.temperature import TemperatureStrategy
 from deployments.engine.sampling.truncation import TopKStrategy, TopPStrategy
-from deployments.wire import SamplingParams
 from tests.engine.drive import GREEDY, request
 from tests.engine.sampling.rows import CPU, task_of
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 import torch
 
+from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from deployments.engine.sampling import logprobs
-from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from tests.engine.drive import GREEDY, Engine, Outcome, engine, random_ids, request, roomy
 from tests.models import tiny_model
 

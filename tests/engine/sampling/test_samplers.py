@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deployments.contract.wire import DryParams, MirostatParams, SamplingParams, ThinkingBudget
 from deployments.engine.rng import SAMPLE_STREAM, XTC_STREAM, uniform
 from deployments.engine.sampling.mirostat import MirostatStrategy
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.sampler import SAMPLERS, OrderedStrategy, default_pipeline
 from deployments.engine.tasks.task import Task
-from deployments.wire import DryParams, MirostatParams, SamplingParams, ThinkingBudget
 from tests.engine.sampling.rows import (
     CPU,
     VOCAB,

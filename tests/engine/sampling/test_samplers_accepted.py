@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deployments.contract.wire import DryParams, MirostatParams, SamplingParams
 from deployments.engine.sampling.sampler import SAMPLERS, default_pipeline
 from deployments.engine.validation import find_invalid
-from deployments.wire import DryParams, MirostatParams, SamplingParams
 from tests.engine.sampling.rows import VOCAB, task_of, token_ids
 
 extremes = st.sampled_from([0.0, 5e-324, 1e-45, 1.0, 1e30, float_info.max])

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deployments.contract.wire import DryParams, SamplingParams
 from deployments.engine.sampling.bans import BadWordsStrategy
 from deployments.engine.sampling.dry import DryStrategy
 from deployments.engine.sampling.penalties import PenaltyStrategy
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.tasks.repetitions import Repetitions, match_lengths
-from deployments.wire import DryParams, SamplingParams
 from tests.engine.sampling.rows import VOCAB, Array, applied, sequences, task_of, token_ids
 
 LOGITS = np.linspace(-3, 3, VOCAB).tolist()

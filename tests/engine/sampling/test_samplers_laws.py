@@ -6,7 +6,7 @@ from math import inf, nan
 
 import pytest
 
-from deployments.wire import (
+from deployments.contract.wire import (
     DryParams,
     ErrorKind,
     FinishReason,

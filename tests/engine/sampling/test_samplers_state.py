@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from deployments.contract.wire import DryParams, MirostatParams, SamplingParams, ThinkingBudget
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.sampler import Sample, default_pipeline
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.tasks.task import Task
 from deployments.engine.tasks.thinking_tracker import ThinkingTracker
-from deployments.wire import DryParams, MirostatParams, SamplingParams, ThinkingBudget
 from tests.engine.sampling.rows import CPU, VOCAB, softmax, task_of
 
 LOGITS = [0.0, 3.0, 1.0, 3.0, -2.0, 2.0]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.contract.wire import SamplingParams
 from deployments.engine.rng import uniform
 from deployments.engine.sampling.bans import LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.sampling.penalties import PenaltyStrategy
@@ -25,7 +26,6 @@ from deployments.engine.sampling.truncation import (
     TopPStrategy,
 )
 from deployments.engine.tasks.task import Task
-from deployments.wire import SamplingParams
 from tests.engine.sampling.rows import (
     CPU,
     VOCAB,

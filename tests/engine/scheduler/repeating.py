@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from deployments.wire import GenerationRequest, SamplingParams
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from tests.engine.drive import GREEDY, Outcome, engine, random_ids, request
 from tests.models import forgetful
 

@@ -7,12 +7,7 @@ from functools import cache
 import pytest
 import torch
 
-from deployments.engine.runner import PendingStep
-from deployments.engine.tasks import grammar_matcher as matching
-from deployments.engine.tasks import step_masks
-from deployments.engine.tasks.batch import Batch
-from deployments.text.grammar.grammar import from_regex
-from deployments.wire import (
+from deployments.contract.wire import (
     DryParams,
     FinishReason,
     GenerationRequest,
@@ -20,6 +15,11 @@ from deployments.wire import (
     SamplingParams,
     ThinkingBudget,
 )
+from deployments.engine.runner import PendingStep
+from deployments.engine.tasks import grammar_matcher as matching
+from deployments.engine.tasks import step_masks
+from deployments.engine.tasks.batch import Batch
+from deployments.text.grammar.grammar import from_regex
 from tests.engine.drive import (
     PATIENCE_S,
     Engine,

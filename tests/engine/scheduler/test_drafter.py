@@ -7,10 +7,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
-from deployments.engine.scheduler.prefill_pacer import PrefillPacer
-from deployments.engine.tasks.ngram_drafts import MAX_INDEXED_AT_ONCE, NgramIndex
-from deployments.wire import (
+from deployments.contract.wire import (
     DryParams,
     FinishReason,
     GenerationRequest,
@@ -18,6 +15,9 @@ from deployments.wire import (
     SamplingParams,
     ThinkingBudget,
 )
+from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
+from deployments.engine.scheduler.prefill_pacer import PrefillPacer
+from deployments.engine.tasks.ngram_drafts import MAX_INDEXED_AT_ONCE, NgramIndex
 from tests import effort
 from tests.engine.drive import GREEDY, Engine, engine, random_ids, request, roomy
 from tests.engine.scheduler.repeating import (

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 import torch
 
+from deployments.contract.wire import ErrorKind, FinishReason, SamplingParams
 from deployments.engine.core import EngineCore
-from deployments.wire import ErrorKind, FinishReason, SamplingParams
 from tests.engine.drive import Engine, Gate, Outcome, Poison, engine, random_ids, request, roomy
 from tests.models import tiny_model
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest, Refused
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.fair_queue import (
     MAX_CLIENTS,
@@ -19,7 +20,6 @@ from deployments.engine.scheduler.fair_queue import (
 )
 from deployments.engine.tasks.mailbox import ThreadMailbox
 from deployments.engine.tasks.task import Task, make_task
-from deployments.wire import ErrorKind, FinishReason, GenerationRequest, Refused
 from tests.engine.drive import Engine, engine, random_ids, request, roomy
 
 CONTEXT = 2000

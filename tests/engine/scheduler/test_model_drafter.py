@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
 
+from deployments.contract.wire import GenerationRequest, SamplingParams
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
@@ -16,7 +17,6 @@ from deployments.engine.loading.draft_check import check_draft
 from deployments.text.grammar.grammar import from_regex
 from deployments.text.stream import TextDelta, TextStream, fold
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest, SamplingParams
 from tests.effort import tries
 from tests.engine.drive import (
     GREEDY,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
+from deployments.contract.outputs import Pooling, PoolParams
 from deployments.engine.scheduler.planner import divide
 from deployments.engine.tasks.task import Task
-from deployments.outputs import Pooling, PoolParams
 from tests.engine.drive import engine, random_ids, request, roomy
 from tests.engine.outputs.drive import ask
 from tests.engine.sampling.rows import task_of

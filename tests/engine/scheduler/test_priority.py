@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.wire import FinishReason, GenerationRequest
+from deployments.contract.wire import FinishReason, GenerationRequest
 from tests.engine.drive import Engine, engine, random_ids, request, roomy
 
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
+from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from deployments.engine.limits import EngineLimits
 from deployments.engine.sampling.sampler import Sample, default_pipeline
 from deployments.engine.tasks.mailbox import ThreadMailbox
 from deployments.engine.tasks.task import make_task
-from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from tests.effort import tries
 from tests.engine.drive import Engine, Outcome, Record, engine, random_ids, request, roomy
 from tests.engine.test_laws_combined import END, REQUESTS, check

@@ -5,13 +5,13 @@ from dataclasses import replace
 from itertools import count
 from queue import SimpleQueue
 
+from deployments.contract.outputs import Pooling
 from deployments.engine.scheduler.adapter_gate import AdapterGate
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.waiting_room import WaitingRoom
 from deployments.engine.tasks.mailbox import ThreadMailbox
 from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.task import Task, make_task
-from deployments.outputs import Pooling
 from kv.cache import CacheShape, KVCache
 from kv.layout import alike
 from tests.engine.drive import request

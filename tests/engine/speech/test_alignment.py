@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers.models.whisper.generation_whisper import _dynamic_time_warping
 
+from deployments.contract.outputs import AlignParams
+from deployments.contract.wire import ErrorKind, GenerationRequest, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.forward.cross_attention import extractor_of
 from deployments.engine.limits import ON_CPU
 from deployments.engine.outputs.alignment import first_states
 from deployments.engine.outputs.vectors import unpack
-from deployments.outputs import AlignParams
-from deployments.wire import ErrorKind, GenerationRequest, SamplingParams
 from tests.effort import tries
 from tests.engine.speech.tiny_whisper import (
     MAX_TOKENS,

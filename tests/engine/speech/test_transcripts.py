@@ -15,13 +15,13 @@ from transformers import (
     WhisperTimeStampLogitsProcessor,
 )
 
+from deployments.contract.wire import ErrorKind, GenerationRequest
 from deployments.engine.core import EngineCore
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.cross_attention import extractor_of
 from deployments.engine.limits import ON_CPU
 from deployments.engine.loading.speech import as_decoder
-from deployments.wire import ErrorKind, GenerationRequest
 from kv.content import Content
 from tests.engine.speech.tiny_whisper import (
     MAX_TOKENS,

@@ -14,11 +14,11 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 
+from deployments.contract.media_rules import MediaKind
+from deployments.contract.speech_rules import TranscriptParams
+from deployments.contract.wire import GenerationRequest, MediumFile, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import EngineLimits
-from deployments.media_rules import MediaKind
-from deployments.speech_rules import TranscriptParams
-from deployments.wire import GenerationRequest, MediumFile, SamplingParams
 from kv.content import DIGEST_BYTES, Content, PlaceholderRange
 from tests.engine.drive import on_device
 

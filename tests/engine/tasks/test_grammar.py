@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
+from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from deployments.text.grammar.grammar import from_choice, from_json_schema, from_lark, from_regex
-from deployments.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
 from tests.engine.drive import (
     Engine,
     Outcome,

@@ -12,9 +12,9 @@ import llguidance
 import pytest
 from tokenizers import Tokenizer, models
 
+from deployments.contract.wire import ErrorKind, FinishReason, SamplingParams
 from deployments.engine.tasks import grammar_matcher as matching
 from deployments.text.grammar.grammar import from_choice, from_lark, from_regex
-from deployments.wire import ErrorKind, FinishReason, SamplingParams
 from tests.engine.drive import (
     PATIENCE_S,
     Engine,

@@ -4,8 +4,8 @@ import asyncio
 import threading
 from queue import SimpleQueue
 
+from deployments.contract.wire import FinishReason, TokenEvent, merge
 from deployments.engine.tasks.mailbox import LoopMailbox, Mailbox, ThreadMailbox, deliver
-from deployments.wire import FinishReason, TokenEvent, merge
 
 EVENTS = [
     *(TokenEvent(token_ids=(token_id,)) for token_id in range(5)),

@@ -11,8 +11,8 @@ from hypothesis_jsonschema import from_schema
 from jsonschema import Draft202012Validator
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from deployments.contract.wire import FinishReason, Refused, SamplingParams
 from deployments.text.grammar.grammar import any_json_object, from_json_schema, lark_json
-from deployments.wire import FinishReason, Refused, SamplingParams
 from tests.checkpoints import byte_tokenizer
 from tests.effort import tries
 from tests.engine.drive import engine, random_ids, request, roomy

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from deployments.contract.wire import ErrorKind, FinishReason, SamplingParams
 from deployments.engine.tasks import grammar_matcher as matching
 from deployments.engine.tasks import step_masks
 from deployments.engine.tasks.grammar_matcher import GrammarMatcher
 from deployments.text.grammar import matcher
 from deployments.text.grammar.grammar import from_lark, from_regex
-from deployments.wire import ErrorKind, FinishReason, SamplingParams
 from tests.engine.drive import PATIENCE_S, Engine, Record, engine, random_ids, request, roomy
 from tests.engine.tasks.test_grammar import check, requests, undisturbed
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from deployments.contract.wire import SamplingParams, ThinkingBudget, TokenEvent
 from deployments.ingress.fleet.partial_output import PartialOutput
-from deployments.wire import SamplingParams, ThinkingBudget, TokenEvent
 from tests.engine.drive import Engine, Record, engine, random_ids, request
 
 START, END = 5, (7, 8, 9)

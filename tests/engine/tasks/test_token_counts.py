@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from deployments.contract.wire import FinishReason, SamplingParams
 from deployments.engine.tasks.token_counts import INITIAL_CAPACITY, TokenCounts
-from deployments.wire import FinishReason, SamplingParams
 from tests.engine.drive import engine, random_ids, request
 
 LONG = np.random.default_rng(0).integers(0, 5 * INITIAL_CAPACITY, 9 * INITIAL_CAPACITY)

@@ -11,10 +11,10 @@ from itertools import product
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from deployments.contract.grammar_triggers import GrammarTriggers, TriggerMode
+from deployments.contract.wire import FinishReason, GenerationRequest, SamplingParams
 from deployments.engine.limits import EngineLimits
-from deployments.grammar_triggers import GrammarTriggers, TriggerMode
 from deployments.text.grammar.grammar import from_lark
-from deployments.wire import FinishReason, GenerationRequest, SamplingParams
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
 from tests.engine.scheduler.repeating import repeating, tokens
 from tests.models import VOCAB, forgetful

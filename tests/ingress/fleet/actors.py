@@ -10,13 +10,8 @@ from typing import Any, TypeVar
 from ray.exceptions import ActorDiedError, RayError
 from ray.serve.schema import ServeStatus
 
-from deployments.ingress.fleet.fleet import Fleet
-from deployments.ingress.fleet.serve_handles import ServeHandles
-from deployments.ingress.metrics import Metrics
-from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.model.settings import application_name
-from deployments.routing import RoutingDecision, RoutingQuery
-from deployments.wire import (
+from deployments.contract.routing import RoutingDecision, RoutingQuery
+from deployments.contract.wire import (
     FinishReason,
     GenerationRequest,
     ModelCard,
@@ -25,6 +20,11 @@ from deployments.wire import (
     RequestError,
     TokenEvent,
 )
+from deployments.ingress.fleet.fleet import Fleet
+from deployments.ingress.fleet.serve_handles import ServeHandles
+from deployments.ingress.metrics import Metrics
+from deployments.ingress.settings import DEFAULTS, IngressSettings
+from deployments.model.settings import application_name
 from tests.ingress.fleet.replicas import Remote, Replica, Response
 from tests.text.cards import card
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from ray.exceptions import ActorDiedError
 
+from deployments.contract.wire import GenerationRequest, TokenEvent
 from deployments.ingress.fleet.channel_client import ChannelClients
 from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.model.channel_server import ChannelServers as Ends
-from deployments.wire import GenerationRequest, TokenEvent
 
 MODEL = "tiny"
 RunSequence = Callable[[str, GenerationRequest], AsyncGenerator[TokenEvent, None]]

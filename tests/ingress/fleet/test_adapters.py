@@ -6,9 +6,15 @@ from dataclasses import replace
 import pytest
 from ray.exceptions import ActorDiedError
 
-from deployments.routing import RoutingDecision
-from deployments.served_adapters import AdapterTable, ServedAdapter, contents
-from deployments.wire import ErrorKind, GenerationRequest, ModelState, Refused, RequestError
+from deployments.contract.routing import RoutingDecision
+from deployments.contract.served_adapters import AdapterTable, ServedAdapter, contents
+from deployments.contract.wire import (
+    ErrorKind,
+    GenerationRequest,
+    ModelState,
+    Refused,
+    RequestError,
+)
 from kv.content import Content
 from tests.ingress.fleet.actors import MODEL, Actors, produces, status
 from tests.ingress.fleet.test_fleet import ASKED, WHOLE

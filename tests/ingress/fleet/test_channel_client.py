@@ -6,11 +6,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import pytest
 from ray.exceptions import ActorDiedError
 
-from deployments.channel_protocol import MAX_MESSAGE_WEIGHT, Join, decode_burst, encode_update
+from deployments.contract.channel import MAX_MESSAGE_WEIGHT, Join, decode_burst, encode_update
+from deployments.contract.wire import (
+    ErrorKind,
+    FinishReason,
+    GenerationRequest,
+    RequestError,
+    TokenEvent,
+)
 from deployments.ingress.fleet.channel_client import ChannelClients
 from deployments.ingress.fleet.channel_stream import ChannelStream
 from deployments.ingress.fleet.serve_handles import CallCancelledError
-from deployments.wire import ErrorKind, FinishReason, GenerationRequest, RequestError, TokenEvent
 from tests.ingress.fleet.replicas import MODEL, Replica, Replicas
 
 LENGTH = 5

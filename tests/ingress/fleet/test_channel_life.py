@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import pytest
 from ray.exceptions import ActorDiedError
 
-from deployments.channel_protocol import HEARTBEAT, Join, decode_burst, encode_update
+from deployments.contract.channel import HEARTBEAT, Join, decode_burst, encode_update
+from deployments.contract.routing import RoutingDecision
+from deployments.contract.wire import GenerationRequest, TokenEvent
 from deployments.ingress.fleet import liveness
 from deployments.ingress.fleet.channel_client import MAX_UNPINNED
 from deployments.ingress.fleet.liveness import ReplicaSilentError
 from deployments.model.channel_server import CLIENT_TIMEOUT_S
-from deployments.routing import RoutingDecision
-from deployments.wire import GenerationRequest, TokenEvent
 from tests.ingress.fleet.actors import MODEL, Actors, produces, token_at
 from tests.ingress.fleet.replicas import Replica
 from tests.ingress.fleet.test_channel_client import LENGTH, Stage, played, said, token, whole

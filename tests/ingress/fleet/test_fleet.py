@@ -8,10 +8,8 @@ import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-from deployments.ingress.fleet.serve_handles import unavailable
-from deployments.ingress.settings import IngressSettings
-from deployments.routing import RoutingDecision
-from deployments.wire import (
+from deployments.contract.routing import RoutingDecision
+from deployments.contract.wire import (
     ErrorKind,
     FinishReason,
     GenerationRequest,
@@ -21,6 +19,8 @@ from deployments.wire import (
     RequestError,
     TokenEvent,
 )
+from deployments.ingress.fleet.serve_handles import unavailable
+from deployments.ingress.settings import IngressSettings
 from tests.ingress.fleet.actors import MODEL, UP, Actors, Fate, produces, status, token_at
 from tests.text.cards import card
 

@@ -7,17 +7,9 @@ from dataclasses import dataclass, replace
 import pytest
 from ray.exceptions import RayError
 
-from deployments.channel_protocol import HEARTBEAT
-from deployments.ingress.fleet import liveness
-from deployments.ingress.fleet.attempt import Attempts, ModelGoneError, ReplicaLostError
-from deployments.ingress.fleet.card_cache import MAX_CARDS, NAME_TTL_S, CardCache
-from deployments.ingress.fleet.model_waits import ModelWaits
-from deployments.ingress.fleet.prompt_hashes import OFF_LOOP_TOKENS, PromptHashes
-from deployments.ingress.fleet.retries import BACKOFF_S, Retries
-from deployments.ingress.fleet.router_client import ROUTER_RETRY_S, RouterClient
-from deployments.ingress.settings import IngressSettings
-from deployments.routing import RoutingDecision
-from deployments.wire import (
+from deployments.contract.channel import HEARTBEAT
+from deployments.contract.routing import RoutingDecision
+from deployments.contract.wire import (
     ErrorKind,
     GenerationRequest,
     ModelCard,
@@ -26,6 +18,14 @@ from deployments.wire import (
     Refused,
     TokenEvent,
 )
+from deployments.ingress.fleet import liveness
+from deployments.ingress.fleet.attempt import Attempts, ModelGoneError, ReplicaLostError
+from deployments.ingress.fleet.card_cache import MAX_CARDS, NAME_TTL_S, CardCache
+from deployments.ingress.fleet.model_waits import ModelWaits
+from deployments.ingress.fleet.prompt_hashes import OFF_LOOP_TOKENS, PromptHashes
+from deployments.ingress.fleet.retries import BACKOFF_S, Retries
+from deployments.ingress.fleet.router_client import ROUTER_RETRY_S, RouterClient
+from deployments.ingress.settings import IngressSettings
 from kv.content import Content
 from kv.hashing import page_hashes
 from tests.ingress.fleet.actors import MODEL, UP, Actors, Fate, status

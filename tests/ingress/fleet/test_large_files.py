@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from ray.exceptions import ActorDiedError
 
+from deployments.contract.media_rules import MediaKind
+from deployments.contract.routing import RoutingDecision
+from deployments.contract.wire import GenerationRequest, MediumFile, TokenEvent
 from deployments.ingress.fleet.channel_stream import ChannelStream
 from deployments.media.images import as_png
-from deployments.media_rules import MediaKind
-from deployments.routing import RoutingDecision
-from deployments.wire import GenerationRequest, MediumFile, TokenEvent
 from tests.ingress.fleet.actors import MODEL, Actors
 from tests.ingress.fleet.replicas import Replica
 from tests.ingress.fleet.test_channel_client import Stage, played, said, whole

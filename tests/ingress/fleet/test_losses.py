@@ -5,8 +5,8 @@ import asyncio
 import grpc  # type: ignore[import-untyped]
 import pytest
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.ingress.fleet.attempt import ReplicaLostError, translate_ray_errors
-from deployments.wire import ErrorKind, Refused
 
 
 async def ask(answer: bytes | None) -> None:

@@ -1,14 +1,14 @@
 """The request with which another replica goes on, when one was lost in mid-answer."""
 
-from deployments.ingress.fleet.partial_output import PartialOutput
-from deployments.outputs import Vectors
-from deployments.wire import (
+from deployments.contract.outputs import Vectors
+from deployments.contract.wire import (
     FinishReason,
     GenerationRequest,
     MirostatParams,
     SamplingParams,
     TokenEvent,
 )
+from deployments.ingress.fleet.partial_output import PartialOutput
 
 MIROSTAT = SamplingParams(mirostat=MirostatParams(version=2), seed=5)
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from ray.exceptions import ActorDiedError
 
-from deployments.routing import RoutingDecision
-from deployments.wire import (
+from deployments.contract.routing import RoutingDecision
+from deployments.contract.wire import (
     ErrorKind,
     GenerationRequest,
     ModelCard,

@@ -15,10 +15,10 @@ from ray.serve.schema import (
     ServeStatus,
 )
 
+from deployments.contract.wire import Refused
 from deployments.ingress.fleet.model_waits import ModelWaits
 from deployments.ingress.fleet.router_client import RouterClient
 from deployments.ingress.fleet.serve_handles import ServeHandles
-from deployments.wire import Refused
 from tests.ingress.fleet.actors import Actors
 
 

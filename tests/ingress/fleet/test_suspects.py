@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from ray.exceptions import ActorDiedError
 
+from deployments.contract.wire import ErrorKind, GenerationRequest, Refused, TokenEvent
 from deployments.ingress.fleet.partial_output import PartialOutput
 from deployments.ingress.fleet.suspects import MAX_FORGIVEN, PROVEN_TOKENS, Suspects, Trace
-from deployments.wire import ErrorKind, GenerationRequest, Refused, TokenEvent
 from tests.ingress.fleet.actors import MODEL, Actors, Fate, produces
 
 PLAIN = GenerationRequest(request_id="r", prompt_ids=(1, 2, 3), max_tokens=12)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ray.exceptions import ActorDiedError
 
-from deployments.wire import THINKING_OVER, GenerationRequest, ThinkingBudget, TokenEvent
+from deployments.contract.wire import THINKING_OVER, GenerationRequest, ThinkingBudget, TokenEvent
 from tests.ingress.fleet.actors import MODEL, Actors, produces, token_at
 
 THINKING = ThinkingBudget(tokens=90, start_ids=(5,), end_ids=(7,), open=True)

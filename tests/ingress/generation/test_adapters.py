@@ -11,12 +11,12 @@ import pytest
 from starlette.types import ASGIApp
 
 from deployments.anthropic.routes import app as anthropic_app
+from deployments.contract.outputs import AnswerKinds, Pooling
+from deployments.contract.served_adapters import AdapterTable, ServedAdapter
+from deployments.contract.wire import GenerationRequest, TokenEvent
 from deployments.ingress.metrics import Metrics
 from deployments.llama.routes import app as llama_app
 from deployments.openai.routes import app as openai_app
-from deployments.outputs import AnswerKinds, Pooling
-from deployments.served_adapters import AdapterTable, ServedAdapter
-from deployments.wire import GenerationRequest, TokenEvent
 from kv.content import Adapter
 from tests.ingress.engines import pools, says
 from tests.llama.serving import CountingCluster

@@ -9,11 +9,11 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
+from deployments.contract.wire import ErrorKind, GenerationRequest, ModelCard, Refused
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.openai.routes import app
-from deployments.wire import ErrorKind, GenerationRequest, ModelCard, Refused
 from tests.ingress.edge import every
 from tests.ingress.engines import ScriptedEngine, never, says
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 import pytest
 from starlette.types import ASGIApp
 
+from deployments.contract.wire import ErrorKind, ModelCard, Refused, RequestError
 from deployments.openai.routes import app
-from deployments.wire import ErrorKind, ModelCard, Refused, RequestError
 from tests.ingress.edge import every
 from tests.ingress.engines import ScriptedEngine, fails, never
 from tests.ingress.fleet.actors import Actors

@@ -10,6 +10,13 @@ import httpx
 import pytest
 from starlette.types import Message
 
+from deployments.contract.wire import (
+    ErrorKind,
+    GenerationRequest,
+    Refused,
+    RequestError,
+    TokenEvent,
+)
 from deployments.ingress.generation import deadline
 from deployments.ingress.generation.choice_merge import MAX_ACTIVE_CHOICES
 from deployments.ingress.metrics import Metrics
@@ -17,7 +24,6 @@ from deployments.ingress.settings import IngressSettings
 from deployments.llama.routes import app as llama_app
 from deployments.llama.tools.settings import ToolSettings
 from deployments.openai.routes import app
-from deployments.wire import ErrorKind, GenerationRequest, Refused, RequestError, TokenEvent
 from tests.ingress.edge import ask, served
 from tests.ingress.engines import Script, ScriptedEngine, fails, forever, never, raises, says
 from tests.llama.serving import CountingCluster

@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 
 from deployments.anthropic.messages_schema import parse_count, parse_messages
 from deployments.anthropic.thinking_signatures import sign
+from deployments.contract.wire import ModelCard
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.off_loop import LARGE_BYTES, BodyWork, OffLoop, Turns
 from deployments.ingress.routes.service import Service, UnaryOperation, recalls_nothing
@@ -17,7 +18,6 @@ from deployments.openai.chat.schema import parse_chat
 from deployments.openai.completions.schema import parse_completion
 from deployments.openai.responses.schema import parse_response_request
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
 from tests.anthropic.serving import WEATHER
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import http

@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from deployments.contract.wire import RequestError
 from deployments.ingress.http.app import (
     SingleRequestId,
     protocol_app,
@@ -19,7 +20,6 @@ from deployments.ingress.http.app import (
 )
 from deployments.ingress.http.errors import ERRORS
 from deployments.ingress.settings import IngressSettings
-from deployments.wire import RequestError
 
 
 def envelope(error: RequestError, request_id: str) -> tuple[int, object]:

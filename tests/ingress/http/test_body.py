@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.ingress.http.body import DEPTH_LIMIT, parse_json
 from deployments.ingress.http.json_body.weight import (
     LIST_WEIGHT,
@@ -15,7 +16,6 @@ from deployments.ingress.http.json_body.weight import (
     OBJECT_WEIGHT,
     check_weight,
 )
-from deployments.wire import ErrorKind, Refused
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.fair_share import FairShare
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.ingress.http.body_budget import FREE_BYTES, BodyAccount
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app
-from deployments.wire import ErrorKind, Refused
+from deployments.serving.fair_share import FairShare
 from tests.ingress.edge import every, served
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, http

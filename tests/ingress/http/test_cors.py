@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.ingress.settings import IngressSettings
-from deployments.wire import ErrorKind, RequestError
 from tests.ingress.edge import ask, served
 from tests.ingress.engines import Script, fails, raises
 from tests.openai.serving import CHAT, HELLO

@@ -5,9 +5,9 @@ import pickle
 
 import pytest
 
+from deployments.contract.wire import ErrorKind, Refused, RequestError, refused
 from deployments.ingress.http.errors import ERRORS, error_response, internal_error, public_error
 from deployments.openai.error_body import openai_envelope
-from deployments.wire import ErrorKind, Refused, RequestError, refused
 
 
 def test_every_kind_has_a_row() -> None:

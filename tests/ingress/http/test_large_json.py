@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.contract.wire import Refused
 from deployments.ingress.http.body import DECODER, LARGE_JSON
 from deployments.ingress.http.json_body import pieces
-from deployments.wire import Refused
 
 SIZE = 12  # characters of a piece
 

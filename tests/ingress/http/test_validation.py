@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest
+from deployments.contract.wire import Refused
 from deployments.ingress.http import schema as shared_schema
 from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.validation import MAX_ERRORS, parse
@@ -32,7 +33,6 @@ from deployments.openai.ranking.classify import ClassifyRequest
 from deployments.openai.ranking.schema import RerankRequest, ScoreRequest, TextsRerankRequest
 from deployments.openai.responses.schema import ResponsesRequest
 from deployments.web.api.schema import ChatBody, MessagesBody
-from deployments.wire import Refused
 from tests.effort import tries
 from tests.ingress.edge import every
 

@@ -10,13 +10,13 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
+from deployments.contract.wire import LoadProgress, ModelState, ModelStatus, Refused
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.model_status import status_events, status_object
 from deployments.ingress.routes.status_feed import MAX_WATCHERS, StatusFeed
 from deployments.ingress.settings import DEFAULTS
 from deployments.llama.routes import app as llama
 from deployments.openai.routes import app as openai
-from deployments.wire import LoadProgress, ModelState, ModelStatus, Refused
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import http, sdk
 from tests.text.cards import card

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
+from deployments.contract.wire import ErrorKind, Refused, RequestError
 from deployments.ingress.http.app import protocol_app
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.service import Service
@@ -17,7 +18,6 @@ from deployments.ingress.streams.resumable_streams import ResumableStreams, Stre
 from deployments.ingress.streams.routes import stream_routes
 from deployments.openai.error_body import openai_envelope
 from deployments.openai.routes import CHAT as OPERATION
-from deployments.wire import ErrorKind, Refused, RequestError
 from tests.ingress.engines import Script, ScriptedEngine, fails, forever, says
 from tests.openai.serving import CHAT, HELLO, Socket, chunks_of, http
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import (
+from deployments.contract.wire import (
     ErrorKind,
     FinishReason,
     GenerationRequest,
     RequestError,
     TokenEvent,
 )
+from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import END, Script, fails, plays, says
 from tests.llama.serving import COMPLETION, CountingCluster, ask, refusal, send, streamed, whole
 from tests.text.cards import card

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from deployments.contract.wire import DryParams, MirostatParams, SamplingParams
 from deployments.text.tokens.token_search import ids_containing
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import DryParams, MirostatParams, SamplingParams
 from tests.ingress.engines import says
 from tests.llama.serving import COMPLETION, CountingCluster, send
 from tests.text.cards import card, metaspace

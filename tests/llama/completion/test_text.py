@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.contract.wire import (
+    ErrorKind,
+    FinishReason,
+    RequestError,
+    TokenEvent,
+    TokenLogprob,
+)
 from deployments.ingress.llamacpp.timings import timings
 from deployments.llama.completion.text import CompletionText, LineRules, single_tokens
 from deployments.text.stream import TextDelta, fold
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ErrorKind, FinishReason, RequestError, TokenEvent, TokenLogprob
 from tests.text.cards import card
 
 TOKENIZER = TextTokenizer(card())

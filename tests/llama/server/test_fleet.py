@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
+from deployments.contract.replica_status import FleetStatus, ReplicaState, ReplicaStatus
+from deployments.contract.wire import ErrorKind, ModelState, ModelStatus, Refused
 from deployments.ingress.metrics import FAST_BUCKETS, Latencies, Metrics
 from deployments.llama.server import fleet_feed
 from deployments.llama.server.fleet_feed import MAX_WATCHERS, FleetFeed
 from deployments.llama.server.fleet_readings import FleetReading, Readings, quantile
-from deployments.replica_status import FleetStatus, ReplicaState, ReplicaStatus
-from deployments.wire import ErrorKind, ModelState, ModelStatus, Refused
 from tests.ingress.engines import ScriptedEngine, says
 from tests.llama.serving import CountingCluster, send
 from tests.router.reports import report

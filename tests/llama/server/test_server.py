@@ -9,10 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.engine.limits import EngineLimits
-from deployments.ingress.settings import IngressSettings
-from deployments.telemetry.metric_families import MetricFamily
-from deployments.wire import (
+from deployments.contract.wire import (
     DEMO_SOURCE,
     ErrorKind,
     GenerationRequest,
@@ -21,6 +18,9 @@ from deployments.wire import (
     Refused,
     TokenEvent,
 )
+from deployments.engine.limits import EngineLimits
+from deployments.ingress.settings import IngressSettings
+from deployments.telemetry.metric_families import MetricFamily
 from tests.ingress.engines import says
 from tests.llama.serving import STATS, CountingCluster, events_of, refusal, send, served
 from tests.openai.serving import http

@@ -8,9 +8,9 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.processors import TemplateProcessing
 
+from deployments.contract.wire import ModelCard
 from deployments.llama.server.vllm_tokenizer import MAX_CHARACTERS
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
 from tests.ingress.engines import says
 from tests.llama.serving import CountingCluster, ask, refusal, send
 from tests.text.cards import byte_level, card

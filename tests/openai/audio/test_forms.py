@@ -10,10 +10,10 @@ import httpx
 import numpy as np
 import pytest
 
+from deployments.contract.wire import Refused
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import ON_CPU
 from deployments.openai.audio.schema import parse_transcription, parse_translation
-from deployments.wire import Refused
 from tests.engine.speech.spoken import wav
 from tests.engine.speech.tiny_whisper import WINDOW, noise, tiny_tokenizer, tiny_whisper
 from tests.ingress.engines import ScriptedEngine, says

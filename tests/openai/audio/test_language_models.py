@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.wire import GenerationRequest, ModelCard
+from deployments.contract.wire import GenerationRequest, ModelCard
 from tests.ingress.engines import ScriptedEngine, says
 from tests.media.files import wav
 from tests.media.serving import N_SOUND, SOUND, seeing, tokenizer

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from deployments.contract.speech_rules import SpeechRules, TranscriptParams
 from deployments.openai.audio.segments import Segment, Window
 from deployments.openai.audio.words import words_of
-from deployments.speech_rules import SpeechRules, TranscriptParams
 
 END, FIRST_TIME = 256, 260
 RULES = SpeechRules(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from deployments.contract.wire import SamplingParams
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import SamplingParams
 from tests.ingress.engines import END, plays, says
 from tests.openai.chat.chatting import KNOWS_TOOLS, asked, folded, plain, streamed, whole
 from tests.openai.serving import HELLO

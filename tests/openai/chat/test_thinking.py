@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from deployments.contract.wire import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest
 from tests.ingress.engines import says
 from tests.openai.chat.chatting import (
     THINKS,

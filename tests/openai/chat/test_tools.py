@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from deployments.contract.wire import GenerationRequest
 from deployments.openai.fields.tool_arguments import INVALID, arguments_object, read_arguments
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest
 from tests.ingress.engines import says
 from tests.openai.chat.chatting import (
     KNOWS_TOOLS,

@@ -11,8 +11,8 @@ from openai.types import Completion
 from pydantic import TypeAdapter
 from tokenizers import AddedToken
 
+from deployments.contract.wire import FinishReason, GenerationRequest, ModelCard, TokenEvent
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import FinishReason, GenerationRequest, ModelCard, TokenEvent
 from tests.ingress.engines import END, Script, ScriptedEngine, says
 from tests.openai.scripts import scoring
 from tests.openai.serving import COMPLETIONS, answer, chunks_of, post

@@ -8,9 +8,9 @@ import pytest
 from openai.types import Decision
 from pydantic import TypeAdapter
 
-from deployments.outputs import LabelParams
+from deployments.contract.outputs import LabelParams
+from deployments.contract.wire import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest
 from tests.ingress.engines import ScriptedEngine, pools
 from tests.openai.pooling import EMBEDS, asked, known
 from tests.openai.serving import post, sdk, served

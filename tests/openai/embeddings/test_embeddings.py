@@ -8,11 +8,11 @@ import pytest
 from openai.types import CreateEmbeddingResponse
 from pydantic import TypeAdapter
 
+from deployments.contract.outputs import Pooling, PoolParams
+from deployments.contract.wire import GenerationRequest
 from deployments.ingress.generation.choice_merge import MAX_ACTIVE_TOKENS, MIN_ACTIVE_TEXTS
 from deployments.ingress.settings import IngressSettings
-from deployments.outputs import Pooling, PoolParams
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest
 from tests.ingress.engines import ScriptedEngine, never, pools, says
 from tests.openai.pooling import (
     CLASSIFIES,

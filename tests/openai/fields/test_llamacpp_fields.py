@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from deployments.contract.wire import SamplingParams
 from deployments.ingress.metrics import Metrics
 from deployments.llama.routes import app as llama_app
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.schema import parse_chat
-from deployments.wire import SamplingParams
 from tests.ingress.engines import says
 from tests.llama.serving import CountingCluster
 from tests.openai.chat.chatting import asked

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from deployments.contract.wire import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.chat.chatting import asked, refused, streamed, whole
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, http, post, sdk, served

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from deployments.contract.outputs import Activation, LabelParams, Pooling, PoolParams
+from deployments.contract.wire import GenerationRequest, ModelCard
 from deployments.openai.ranking.templates import INSTRUCTION, JUDGE
-from deployments.outputs import Activation, LabelParams, Pooling, PoolParams
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest, ModelCard
 from tests.ingress.engines import Script, pools
 from tests.openai.pooling import CLASSIFIES, EMBEDS, GENERATES, SCORES, Asked, asked, known
 from tests.text.cards import bert_like, card

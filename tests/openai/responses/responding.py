@@ -11,8 +11,8 @@ import httpx
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from deployments.contract.wire import GenerationRequest, ModelCard
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import GenerationRequest, ModelCard
 from tests.ingress.engines import ScriptedEngine
 from tests.openai.serving import http, served
 from tests.text.cards import CHAT_TEMPLATE, card

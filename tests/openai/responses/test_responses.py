@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from deployments.contract.wire import ErrorKind, GenerationRequest, RequestError, SamplingParams
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ErrorKind, GenerationRequest, RequestError, SamplingParams
 from tests.ingress.engines import fails, plays, says
 from tests.openai.responses.responding import (
     CALL,

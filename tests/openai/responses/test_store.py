@@ -10,8 +10,8 @@ from openai.types.responses import ResponseItemList
 from pydantic import TypeAdapter
 from starlette.datastructures import QueryParams
 
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.openai.responses.item_pages import MAX_PAGE_BYTES, ItemPage
-from deployments.wire import ErrorKind, RequestError
 from tests.ingress.engines import ScriptedEngine, fails, forever, says
 from tests.openai.responses.responding import (
     CALL,

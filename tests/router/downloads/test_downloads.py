@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from deployments.contract.wire import ErrorKind, ModelState, RequestError
 from deployments.router.downloads.downloads import MAX_AT_ONCE, PARTIAL, Downloads
 from deployments.router.downloads.fetch import FetchError, wanted_files
 from deployments.router.lifecycle.change_feed import ChangeFeed
 from deployments.router.presets.hub_names import refuse_name
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import DownloadSettings
-from deployments.wire import ErrorKind, ModelState, RequestError
 from tests.router.downloads.hub import Hub, serving
 
 WEIGHTS = bytes(range(256)) * 4096

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deployments.contract.wire import ErrorKind, RequestError
 from deployments.engine.limits import EngineLimits
 from deployments.router.lifecycle.adapter_commands import OFF, AdapterCommands
 from deployments.router.lifecycle.adapter_set import AdapterSet
@@ -15,7 +16,6 @@ from deployments.router.lifecycle.capacity import Resources
 from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.router.lifecycle.registry import Registry
 from deployments.router.settings import AdapterSettings, NamedAdapter, Preset, RoutingSettings
-from deployments.wire import ErrorKind, RequestError
 from tests.adapter_files import save_small_adapter
 from tests.router.lifecycle.entries import preset
 

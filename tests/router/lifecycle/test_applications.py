@@ -10,7 +10,6 @@ from ray import serve
 from ray.serve._private.deployment_info import DeploymentInfo
 from ray.serve._private.deployment_state import DeploymentState
 
-from deployments.deploy_errors import failed_starts
 from deployments.model.application import cpus_per_replica, replicas_of
 from deployments.model.settings import MODEL_DEPLOYMENT, Autoscaling, ModelSettings
 from deployments.router.lifecycle import applications
@@ -22,6 +21,7 @@ from deployments.router.lifecycle.applications import (
     older_models,
     redeploy,
 )
+from deployments.serving.deploy_errors import failed_starts
 
 MODEL = ModelSettings(name="m", path="/m")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from ray.serve.schema import ApplicationStatus
 
+from deployments.contract.wire import ErrorKind, ModelState
 from deployments.model.settings import ModelSettings
 from deployments.router.lifecycle import commands, estimate, lifecycle
 from deployments.router.lifecycle.applications import DeployedApplication
@@ -15,7 +16,6 @@ from deployments.router.lifecycle.lifecycle import Lifecycle
 from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.router.presets.sources import Sources
 from deployments.router.settings import CapacitySettings, RoutingSettings
-from deployments.wire import ErrorKind, ModelState
 
 RUNNING = DeployedApplication(ApplicationStatus.RUNNING, running=frozenset("a"))
 

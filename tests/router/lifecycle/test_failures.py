@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from ray.serve.schema import ApplicationStatus
 
+from deployments.contract.wire import ModelState
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.model_entry import MAX_FAILED_STARTS, Phase
-from deployments.wire import ModelState
 from tests.router.lifecycle.entries import FAILED, RUNNING, entry, loaded
 from tests.router.reports import report
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from ray.serve.schema import ApplicationStatus
 
-from deployments.deploy_errors import last_error
+from deployments.contract.wire import DEMO_SOURCE, LoadProgress, ModelState
 from deployments.model.settings import Autoscaling
 from deployments.router.lifecycle import change_feed
 from deployments.router.lifecycle.applications import DeployedApplication
@@ -25,7 +25,7 @@ from deployments.router.lifecycle.model_entry import (
 from deployments.router.lifecycle.registry import Registry
 from deployments.router.replicas.replica_set import ReplicaSet
 from deployments.router.settings import Preset, RoutingSettings
-from deployments.wire import DEMO_SOURCE, LoadProgress, ModelState
+from deployments.serving.deploy_errors import last_error
 from tests.router.lifecycle.entries import (
     DELETING,
     DEPLOYING,

@@ -6,7 +6,7 @@ import pytest
 from ray.serve.schema import ApplicationStatus
 from ray.serve.schema import ReplicaState as ServeState
 
-from deployments.replica_status import ReplicaState
+from deployments.contract.replica_status import ReplicaState
 from deployments.router.lifecycle.applications import DeployedApplication, DeployedReplica
 from tests.router.lifecycle.entries import loaded
 from tests.router.reports import report

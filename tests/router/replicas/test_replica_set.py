@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from deployments.replica_status import ReplicaReport
+from deployments.contract.replica_status import ReplicaReport
 from deployments.router.replicas.replica_set import INFLIGHT_TIMEOUT_S, REPORT_TIMEOUT_S, ReplicaSet
 from deployments.router.settings import RoutingSettings
 from deployments.telemetry.metric_families import render

@@ -7,11 +7,11 @@ from typing import Literal
 
 import pytest
 
+from deployments.contract.wire import Refused
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.grammar.grammar import from_choice
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
-from deployments.wire import Refused
 from tests.text.cards import card
 from tests.text.constrained import allows
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
+from deployments.contract.wire import ModelCard
 from deployments.text.chat.conversation import Conversation, prepare_prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
-from deployments.wire import ModelCard
 from tests.text.cards import CHAT_TEMPLATE, SPECIALS, byte_level, card
 
 PLAIN_MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<td>", "  ", "word"]

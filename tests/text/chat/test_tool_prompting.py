@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from deployments.contract.wire import ModelCard
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.messages import Message
 from deployments.text.chat.prompt import ChatPrompt
@@ -14,7 +15,6 @@ from deployments.text.dialects.families.hermes import CLOSE, OPEN
 from deployments.text.dialects.families.phi4 import CALLS, CALLS_END
 from deployments.text.reply import Reply, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
-from deployments.wire import ModelCard
 from tests.text.cards import card
 from tests.text.chat.test_tool_injection import CALLS as MADE
 from tests.text.chat.test_tool_injection import RESULTS, USER

@@ -11,13 +11,13 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import AddedToken, Tokenizer
 
+from deployments.contract.wire import ErrorKind, Refused
 from deployments.text.dialects.call_grammar import constrainable
 from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
 from deployments.text.dialects.registry import DIALECTS
 from deployments.text.reply import Reply, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
-from deployments.wire import ErrorKind, Refused
 from tests.effort import tries
 from tests.text.cards import byte_level, card, token_id
 

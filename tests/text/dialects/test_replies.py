@@ -13,6 +13,7 @@ from llguidance import LLMatcher
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import AddedToken, Tokenizer
 
+from deployments.contract.wire import Refused
 from deployments.text.chat.conversation import Conversation, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
@@ -21,7 +22,6 @@ from deployments.text.grammar.grammar import from_json_schema
 from deployments.text.reply import Reply, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool
-from deployments.wire import Refused
 from tests.effort import tries
 from tests.text.cards import CHAT_TEMPLATE, byte_level, card
 from tests.text.constrained import ConstrainedReply

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from deployments.wire import Refused, RequestError
+from deployments.contract.wire import Refused, RequestError
 
 
 def refusal(write: Callable[[], str]) -> RequestError:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.contract.wire import ErrorKind
 from deployments.text.grammar.grammar import (
     MAX_GRAMMAR_BYTES,
     any_json_object,
@@ -22,7 +23,6 @@ from deployments.text.grammar.grammar import (
     lenient_json_schema,
 )
 from deployments.text.grammar.schemas.json_schema import FORMATS
-from deployments.wire import ErrorKind
 from tests.text.constrained import allows
 from tests.text.grammar.refusing import refusal
 

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
+from deployments.contract.wire import Refused
 from deployments.ingress.settings import IngressSettings
 from deployments.web.api.guard import RequestLimits, WriteRate
-from deployments.wire import Refused
 from tests.databases import sqlite_url
 from tests.store.talking import CHAT, identifier
 from tests.web.api.serving import NEW, OPEN, Api, chat_body, error_of, message_body, served

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deployments.grammar_triggers import TriggerMode
+from deployments.contract.grammar_triggers import TriggerMode
 from deployments.text.dialects.call_grammar import (
     call_rules,
     headed_call_body,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from deployments.grammar_triggers import TriggerMode
+from deployments.contract.grammar_triggers import TriggerMode
 
 Modes = tuple[TriggerMode, ...]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar
 
-from deployments.grammar_triggers import TriggerMode
+from deployments.contract.grammar_triggers import TriggerMode
 from deployments.text.dialects.dialect import Dialect, Opening, ReplyContext, WriteMark
 from deployments.text.dialects.layouts.block_modes import block_modes
 from deployments.text.dialects.parsing.incremental import (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from deployments.served_adapters import AdapterTable
+from deployments.contract.served_adapters import AdapterTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from deployments.wire import ModelStatus
+from deployments.contract.wire import ModelStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,16 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from deployments.grammar_triggers import GrammarTriggers
-from deployments.media_rules import MediaKind, MediaRules
-from deployments.outputs import GENERATES, AnswerKinds, OutputParams, Vectors, join_vectors
-from deployments.served_adapters import NO_ADAPTERS, PLAIN_MODEL, AdapterTable, AskedAdapters
-from deployments.speech_rules import SpeechRules, TranscriptParams
+from deployments.contract.grammar_triggers import GrammarTriggers
+from deployments.contract.media_rules import MediaKind, MediaRules
+from deployments.contract.outputs import GENERATES, AnswerKinds, OutputParams, Vectors, join_vectors
+from deployments.contract.served_adapters import (
+    NO_ADAPTERS,
+    PLAIN_MODEL,
+    AdapterTable,
+    AskedAdapters,
+)
+from deployments.contract.speech_rules import SpeechRules, TranscriptParams
 from kv.content import PLAIN, Content
 
 

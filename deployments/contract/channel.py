@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from deployments.outputs import LabelParams
-from deployments.wire import GenerationRequest, TokenEvent
+from deployments.contract.outputs import LabelParams
+from deployments.contract.wire import GenerationRequest, TokenEvent
 
 # Both ends of a channel with sequences send so often. A replica does so when it has no events.
 HEARTBEAT_S = 5.0

@@ -1,0 +1,1 @@
+"""The contract between processes: requests, events, cards, states. Free of torch and of Ray."""
