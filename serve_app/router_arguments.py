@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from deployments.contract.wire import DEMO_SOURCE
+from deployments.contract.model_status import DEMO_SOURCE
 from deployments.router.presets.ini_file import PresetError
 from deployments.router.presets.option_types import Name
 from deployments.router.presets.options import ModelOptions

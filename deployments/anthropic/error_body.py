@@ -3,7 +3,7 @@
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.contract.wire import RequestError
+from deployments.contract.errors import RequestError
 from deployments.ingress.http.app import REQUEST_ID
 from deployments.ingress.http.errors import ERRORS
 

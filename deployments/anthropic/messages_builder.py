@@ -16,14 +16,10 @@ from deployments.anthropic.messages_conversation import (
     sources_of,
 )
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest, PromptFields
-from deployments.contract.wire import (
-    ErrorKind,
-    FinishReason,
-    ModelCard,
-    Refused,
-    RequestError,
-    SamplingParams,
-)
+from deployments.contract.errors import ErrorKind, Refused, RequestError
+from deployments.contract.events import FinishReason
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import SamplingParams
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import ReadMedia, RequestContext, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage

@@ -29,7 +29,7 @@ from deployments.anthropic.tools_schema import (
     NoChoice,
     ServerTool,
 )
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.source import Source
 from deployments.text.chat.conversation import Conversation, Thinking

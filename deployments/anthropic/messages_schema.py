@@ -23,7 +23,7 @@ from deployments.anthropic.tools_schema import (
     ToolChoice,
     ToolList,
 )
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import MAX_NAME, MAX_STOPS, Items, StopString, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 

@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 
 from starlette.datastructures import QueryParams
 
-from deployments.contract.wire import ModelCard, ModelStatus, refused
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
+from deployments.contract.model_status import ModelStatus
 from deployments.ingress.fleet.cluster import Cluster, ServedModel, cards_of, served_models
 from deployments.ingress.generation.abilities import generates
 from deployments.ingress.http.paging import index_after, page_size

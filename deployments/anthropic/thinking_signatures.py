@@ -5,7 +5,7 @@ import binascii
 import hashlib
 import zlib
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 
 SEEN = "manta-seen-"  # a digest follows
 STORED = "manta-held-"  # the compressed text follows

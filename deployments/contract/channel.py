@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from deployments.contract.events import TokenEvent
 from deployments.contract.outputs import LabelParams
-from deployments.contract.wire import GenerationRequest, TokenEvent
+from deployments.contract.requests import GenerationRequest
 
 # Both ends of a channel with sequences send so often. A replica does so when it has no events.
 HEARTBEAT_S = 5.0

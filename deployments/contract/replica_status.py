@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from deployments.contract.wire import ModelStatus
+from deployments.contract.model_status import ModelStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

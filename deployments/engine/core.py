@@ -9,14 +9,9 @@ from queue import SimpleQueue
 
 from transformers import PreTrainedModel
 
-from deployments.contract.wire import (
-    ErrorKind,
-    FinishReason,
-    GenerationRequest,
-    Refused,
-    RequestError,
-    TokenEvent,
-)
+from deployments.contract.errors import ErrorKind, Refused, RequestError
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.build import build_cache, build_scheduler, usable_encoder
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.cross_attention import cross_attention_cache, is_encoder_decoder

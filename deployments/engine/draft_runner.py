@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deployments.contract.wire import GenerationRequest
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.sampling.sampler import SamplingPipeline

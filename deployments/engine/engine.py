@@ -12,14 +12,11 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from deployments.contract.errors import Refused
+from deployments.contract.events import TokenEvent
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import Pooling, PoolParams
-from deployments.contract.wire import (
-    GenerationRequest,
-    ModelCard,
-    Refused,
-    SamplingParams,
-    TokenEvent,
-)
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.generate_result import GenerateResult
 from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits

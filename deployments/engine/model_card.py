@@ -10,8 +10,9 @@ from jinja2 import TemplateSyntaxError
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import SamplingParams
 from deployments.contract.speech_rules import SpeechRules
-from deployments.contract.wire import ModelCard, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.validation import invalid_sampling

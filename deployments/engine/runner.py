@@ -4,16 +4,17 @@ Nothing is decided here. A step that was launched may be in progress on a GPU wh
 launched.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from deployments.contract.events import TokenLogprob
 from deployments.contract.outputs import Pooling, PoolParams
-from deployments.contract.wire import GenerationRequest, TokenLogprob
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.cross_attention import (
@@ -25,11 +26,11 @@ from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_ADAPTERS, NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.outputs.model_outputs import ModelOutputs
-from deployments.engine.outputs.reader import OutputReader, OutputRows, PendingOutputs, output_rows
+from deployments.engine.outputs.reader import OutputReader, OutputRows, output_rows
+from deployments.engine.pending_step import PendingStep
 from deployments.engine.sampling.logprobs import score_tokens
 from deployments.engine.sampling.rows import can_sample_ahead
-from deployments.engine.sampling.sampler import PendingSamples, Sample, SamplingPipeline
-from deployments.engine.step_result import StepResult
+from deployments.engine.sampling.sampler import PendingSamples, SamplingPipeline
 from deployments.engine.tasks import batch_columns as columns
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import NullMailbox
@@ -38,77 +39,6 @@ from deployments.engine.tasks.step_masks import begin_row_masks, find_late_rows
 from deployments.engine.tasks.task import Task, make_task
 from kv.arrays import IntArray
 from kv.cache import KVCache
-
-
-@dataclass(frozen=True, slots=True)
-class PendingStep:
-    """A step that was launched. A GPU may be computing it still."""
-
-    batch: Batch
-    sampled_rows: Sequence[int]  # as `Batch.sampled_rows`, without those that come too late
-    samples: PendingSamples | None  # one for each of `sampled_rows`
-    prompt_logprobs: Mapping[int, Sequence[TokenLogprob]]
-    late_rows: frozenset[int] = frozenset()  # as `StepResult.late_rows`
-    # Of a step that was launched ahead: how many tokens of each row's task it takes for computed
-    # before it, and how many for known.
-    n_computed: Sequence[int] = ()
-    n_tokens: Sequence[int] = ()
-    # [sampled rows, vocab], where `Runner.settle` is to sample from them
-    logits: Tensor | None = None
-    stale_rows: frozenset[int] = frozenset()  # as `StepResult.stale_rows`, of a settled step
-    outputs: PendingOutputs | None = None  # of the rows of pooling tasks
-
-    @property
-    def has_one_sample_per_row(self) -> bool:
-        return [*self.sampled_rows] == [*range(len(self.batch.tasks))]
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether it is known how many tokens each row's task will have, and have computed."""
-        is_drafted = len({*self.sampled_rows}) < len(self.sampled_rows)
-        return not (self.late_rows or self.stale_rows or is_drafted)
-
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Has the tasks count, within the block, what the step computes and samples."""
-        tasks = self.batch.tasks
-        for task, n in zip(tasks, self.batch.new_len, strict=True):
-            task.n_in_step = n
-        for row in self.sampled_rows:
-            tasks[row].n_placeholders = 1
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.n_in_step = task.n_placeholders = 0
-
-    @torch.inference_mode()
-    def result(self) -> StepResult:
-        """Waits for the step. Raises whatever the device raised while it computed."""
-        sampled = [] if self.samples is None else self.samples.result()
-        if self.has_one_sample_per_row:
-            samples_of_rows = [(only_sample,) for only_sample in sampled]
-            return StepResult(samples_of_rows, self.prompt_logprobs, stale_rows=self.stale_rows)
-        tasks = self.batch.tasks
-        samples: list[list[Sample]] = [[] for _ in tasks]
-        for row, sample in zip(self.sampled_rows, sampled, strict=True):
-            if _is_accepted(samples[row], tasks[row]):
-                samples[row].append(sample)
-        pooled = {} if self.outputs is None else self.outputs.result()
-        late_rows, stale_rows = self.late_rows, self.stale_rows
-        return StepResult(samples, self.prompt_logprobs, late_rows, stale_rows, pooled)
-
-
-def _is_accepted(before: Sequence[Sample], task: Task) -> bool:
-    """Whether a sample counts: the samples `before` it in its row are the tokens drafted there, and
-    none of them begins a grammar."""
-    n = len(before)
-    if n == 0:
-        return True
-    drafted = task.tokens[task.n_tokens : task.n_tokens + n]
-    if before[-1].token_id != drafted[-1]:
-        return False
-    return task.grammar is None or not task.grammar.begins_in(drafted.tolist())
 
 
 class Runner:

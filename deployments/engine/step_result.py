@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
 
-from deployments.contract.wire import TokenLogprob
+from deployments.contract.events import TokenLogprob
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.tasks.pooled import PooledChunk
 

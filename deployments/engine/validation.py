@@ -4,12 +4,11 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from math import inf
 
-from deployments.contract.wire import (
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.requests import (
     DryParams,
-    ErrorKind,
     GenerationRequest,
     MirostatParams,
-    RequestError,
     SamplingParams,
     ThinkingBudget,
 )

@@ -13,7 +13,7 @@ from ray.serve.context import _get_global_client
 from ray.serve.deployment import Deployment
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.contract.wire import Refused, RequestError
+from deployments.contract.errors import Refused, RequestError
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.host_names import HostNames
 from deployments.ingress.http.app import SingleRequestId

@@ -10,7 +10,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.requests import ClientDisconnect
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.telemetry.metric_families import MetricFamily
 
 NO_MODEL = "unknown"  # requests refused before a model was found

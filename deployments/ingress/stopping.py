@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 
-from deployments.contract.wire import ErrorKind, Refused, RequestError
+from deployments.contract.errors import ErrorKind, Refused, RequestError
 
 STOPPED = RequestError(
     ErrorKind.UNAVAILABLE, "The server stopped before the answer was complete; try again soon"

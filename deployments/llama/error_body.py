@@ -1,6 +1,6 @@
 """llama-server's error body, in which `code` is the HTTP status."""
 
-from deployments.contract.wire import RequestError
+from deployments.contract.errors import RequestError
 from deployments.ingress.generation.plan import ContextError
 from deployments.ingress.http.errors import ERRORS
 

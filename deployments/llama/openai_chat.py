@@ -4,7 +4,7 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from deployments.contract.wire import RequestError, refused
+from deployments.contract.errors import RequestError, refused
 from deployments.ingress.http.sse import data, encode
 from deployments.llama.error_body import envelope
 from deployments.openai.chat.builder import OpenAIResponseBuilder

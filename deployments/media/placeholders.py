@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from deployments.contract.errors import refused
 from deployments.contract.media_rules import (
     AudioRules,
     Expansion,
@@ -17,7 +18,6 @@ from deployments.contract.media_rules import (
     MediaRules,
     MediaSizeError,
 )
-from deployments.contract.wire import refused
 from deployments.media.medium import Medium
 from kv.content import PlaceholderRange
 

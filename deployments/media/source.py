@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.media.file_types import FileKind
 
 FILE_SCHEME, DATA_SCHEME = "file://", "data:"

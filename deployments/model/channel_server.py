@@ -27,12 +27,9 @@ from deployments.contract.channel import (
     event_weight,
     with_files,
 )
-from deployments.contract.wire import (
-    ErrorKind,
-    GenerationRequest,
-    TokenEvent,
-    merge,
-)
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import TokenEvent, merge
+from deployments.contract.requests import GenerationRequest
 from deployments.serving.detached_tasks import create_detached_task
 from deployments.telemetry import logs
 

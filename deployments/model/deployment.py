@@ -15,14 +15,10 @@ from typing import TYPE_CHECKING
 from ray import serve
 from ray.serve.config import RequestRouterConfig
 
-from deployments.contract.wire import (
-    ErrorKind,
-    FinishReason,
-    GenerationRequest,
-    LoadProgress,
-    Refused,
-    TokenEvent,
-)
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.model_status import LoadProgress
+from deployments.contract.requests import GenerationRequest
 from deployments.model.autoscaling import ReplicaDemand
 from deployments.model.channel_server import ChannelServers
 from deployments.model.load_progress import ProgressReporter, ReportProgress

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from deployments.contract.wire import LoadProgress
+from deployments.contract.model_status import LoadProgress
 
 log = logging.getLogger("ray.serve")
 

@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.utils import logging as bars
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_same_tokenizer

@@ -7,8 +7,8 @@ from ray import serve
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
+from deployments.contract.model_status import LoadProgress
 from deployments.contract.replica_status import ReplicaReport
-from deployments.contract.wire import LoadProgress
 
 CALL_TIMEOUT_S = 2.0
 LOOKUP_RETRY_S = 5.0  # after there was no router

@@ -8,7 +8,7 @@ from importlib.metadata import version as version_of
 from typing import Literal
 
 from deployments.contract.outputs import ModelTask, Pooling
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.limits import EngineLimits
 
 MODEL_DEPLOYMENT = "MantaModel"  # a name that no other application has

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.engine.core import EngineCore
 from deployments.engine.stats import EngineStats
 from deployments.model.metrics import COUNTERS

@@ -5,7 +5,7 @@ import logging
 import torch
 from transformers import PreTrainedModel
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.engine.core import EngineCore
 from deployments.text.chat.template_calls import describes_tools
 from deployments.text.chat.templates import knows_tools

@@ -1,6 +1,6 @@
 """OpenAI's error body: four fields, which are always present."""
 
-from deployments.contract.wire import RequestError
+from deployments.contract.errors import RequestError
 from deployments.ingress.http.errors import ERRORS
 
 

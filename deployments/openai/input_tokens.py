@@ -1,6 +1,7 @@
 """Counts the tokens of a request's prompt, without generating."""
 
-from deployments.contract.wire import ModelCard, Refused
+from deployments.contract.errors import Refused
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.generation.plan import ContextError
 from deployments.ingress.generation.response_builder import ApiRequestT, ResponseBuilder
 from deployments.text.tokens.tokenizer import TextTokenizer

@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from deployments.anthropic.error_body import anthropic_envelope
 from deployments.anthropic.models import VERSION_HEADER, anthropic_model, anthropic_page
-from deployments.contract.wire import ModelCard, Refused
+from deployments.contract.errors import Refused
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.fleet.cluster import (
     Cluster,
     ServedModel,

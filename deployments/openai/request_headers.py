@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.http.app import REQUEST_ID
 

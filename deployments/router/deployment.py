@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from ray import serve
 
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.model_status import LoadProgress, ModelState, ModelStatus
 from deployments.contract.replica_status import FleetStatus, ReplicaReport
 from deployments.contract.routing import RoutingDecision, RoutingQuery
-from deployments.contract.wire import ErrorKind, LoadProgress, ModelState, ModelStatus, RequestError
 from deployments.model.settings import application_name
 from deployments.router.downloads.downloads import OFF, SOURCE, Downloads
 from deployments.router.lifecycle.adapter_commands import AdapterCommands

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from deployments.contract.wire import ModelState
+from deployments.contract.model_status import ModelState
 from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.telemetry.metric_families import MetricFamily
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Column, ColumnElement, Table, and_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deployments.contract.wire import ErrorKind, Refused, refused
+from deployments.contract.errors import ErrorKind, Refused, refused
 from deployments.serving.detached_tasks import to_its_end
 from deployments.store.database import Database
 from deployments.store.owners import OwnerState, read_state

@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.store.files import drop_unused
 from deployments.store.limits import ROW_BYTES, StoreLimits, too_much
 from deployments.store.owners import Owners, OwnerWrite

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, and_, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deployments.contract.wire import ErrorKind, Refused, refused
+from deployments.contract.errors import ErrorKind, Refused, refused
 from deployments.store.database import Database
 from deployments.store.item_rows import PART, chosen_items, listed_items, text_of
 from deployments.store.items import Choose, StoredItem, no_conversation

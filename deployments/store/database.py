@@ -16,7 +16,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.store.failures import BUSY, told
 from deployments.store.migrations import NewerSchema, migrate
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from deployments.contract.wire import ErrorKind, Refused, RequestError
+from deployments.contract.errors import ErrorKind, Refused, RequestError
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 
 ROW_BYTES = 256  # that a row is counted as, beside its body; tombstones too
 

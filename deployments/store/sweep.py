@@ -7,7 +7,7 @@ from functools import partial
 
 from sqlalchemy import Column, ColumnElement, Table, and_, delete, select
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.store.database import Database
 from deployments.store.failures import OUR_FAULTS
 from deployments.store.files import drop_unused, is_used

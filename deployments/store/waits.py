@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import select
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.serving.detached_tasks import create_detached_task
 from deployments.store.database import Database
 from deployments.store.tables import OWNER

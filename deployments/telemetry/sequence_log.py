@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from deployments.contract.wire import FinishReason, TokenEvent
+from deployments.contract.events import FinishReason, TokenEvent
 from deployments.telemetry.logs import SERVE_LOG, request_id
 
 PAUSE_S = 1.0  # without a sequence, after which no further one is waited for

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from deployments.contract.errors import RequestError
+from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
 from deployments.contract.outputs import Vectors, join_vectors
-from deployments.contract.wire import FinishReason, RequestError, TokenEvent, TokenLogprob
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
     CallStart,

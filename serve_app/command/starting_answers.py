@@ -20,7 +20,7 @@ from ray.serve.schema import ServeApplicationSchema
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from deployments.anthropic.error_body import anthropic_envelope
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.ingress import haproxy_answers, proxy_answers
 from deployments.ingress.http.errors import ErrorFormat
 from deployments.ingress.http.sse import encode

@@ -15,7 +15,8 @@ from pydantic import TypeAdapter
 from starlette.types import ASGIApp
 
 from deployments.anthropic.routes import app
-from deployments.contract.wire import GenerationRequest, ModelCard
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from tests.ingress.engines import ScriptedEngine, says

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.anthropic.serving import (
     COUNT,

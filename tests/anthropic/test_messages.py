@@ -7,13 +7,9 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
-from deployments.contract.wire import (
-    ErrorKind,
-    FinishReason,
-    GenerationRequest,
-    RequestError,
-    TokenEvent,
-)
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.anthropic.serving import (
     HELLO,

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from deployments.anthropic.thinking_signatures import MAX_THINKING_BYTES, sign
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from tests.anthropic.serving import (
     COUNT,
     HELLO,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.anthropic.serving import (
     COUNT,

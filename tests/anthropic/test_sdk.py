@@ -7,7 +7,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.anthropic.serving import (
     HELLO,

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from deployments.contract.wire import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import ON_CPU
 from deployments.engine.loading.loader import load_model, load_tokenizer

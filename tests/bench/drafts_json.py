@@ -15,10 +15,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from deployments.contract.wire import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import ON_CPU, EngineLimits
-from deployments.engine.runner import PendingStep
+from deployments.engine.pending_step import PendingStep
 from deployments.engine.tasks.batch import Batch
 from deployments.text.grammar.grammar import from_json_schema
 from serve_app.router_arguments import DEMO_MODEL

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from deployments.contract.outputs import Pooling, PoolParams
-from deployments.contract.wire import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.engine import InferenceEngine
 
 DEMO = "serve_app/demo/model"

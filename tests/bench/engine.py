@@ -22,7 +22,7 @@ from rich.progress import track
 from rich.table import Table
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
-from deployments.contract.wire import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import default_dtype, load_model

@@ -9,15 +9,11 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from ray.serve.config import RequestRouterConfig
 from ray.serve.deployment import Application
 
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.model_status import ModelState, ModelStatus
 from deployments.contract.replica_status import ReplicaReport
+from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision, RoutingQuery
-from deployments.contract.wire import (
-    FinishReason,
-    GenerationRequest,
-    ModelState,
-    ModelStatus,
-    TokenEvent,
-)
 from deployments.model.application import Door
 from deployments.model.channel_server import ChannelServers
 from deployments.model.pinned_routing import PinRouter

@@ -35,7 +35,8 @@ from transformers import (
     Qwen3Config,
 )
 
-from deployments.contract.wire import GenerationRequest, SamplingParams, TokenEvent
+from deployments.contract.events import TokenEvent
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from tests.bench.chunks import chunk_seconds

@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from deployments.contract.wire import GenerationRequest, SamplingParams, TokenEvent
+from deployments.contract.events import TokenEvent
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.runner import Runner

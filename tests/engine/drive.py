@@ -12,14 +12,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from deployments.contract.wire import (
-    FinishReason,
-    GenerationRequest,
-    RequestError,
-    SamplingParams,
-    TokenEvent,
-    TokenLogprob,
-)
+from deployments.contract.errors import RequestError
+from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import move

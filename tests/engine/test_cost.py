@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from deployments.contract.wire import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.limits import EngineLimits
 from tests.engine.drive import GREEDY, Engine, engine, random_ids, request, roomy
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from deployments.contract.wire import ErrorKind, GenerationRequest, Refused, SamplingParams
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import EngineLimits
 from deployments.engine.model_card import default_sampling

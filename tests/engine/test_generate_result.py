@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.generate_result import GenerateResult, Piece
 from deployments.engine.limits import EngineLimits

@@ -5,7 +5,8 @@ from functools import cache
 
 import pytest
 
-from deployments.contract.wire import FinishReason, GenerationRequest, SamplingParams
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
 
 N_NEW = 24

@@ -10,14 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
-from deployments.contract.wire import (
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.requests import (
     DryParams,
-    FinishReason,
     GenerationRequest,
     MirostatParams,
     SamplingParams,
     ThinkingBudget,
-    TokenEvent,
 )
 from deployments.engine.limits import EngineLimits
 from deployments.text.grammar.grammar import from_lark, from_regex

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 from torch import nn
 
-from deployments.contract.wire import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.forward.recurrent import can_keep_states
 from tests.engine.drive import Engine, Outcome, engine, random_ids, request, roomy
 from tests.models import STATES, forgetful, tiny_model

@@ -10,13 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from deployments.contract.wire import (
-    ErrorKind,
-    FinishReason,
-    GenerationRequest,
-    SamplingParams,
-    TokenEvent,
-)
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from tests.effort import tries
 from tests.engine.drive import GREEDY, Engine, Outcome, engine, random_ids, request, roomy
 

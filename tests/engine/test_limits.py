@@ -6,7 +6,9 @@ from math import inf, nan
 
 import pytest
 
-from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.limits import EngineLimits
 from tests import effort
 from tests.engine.drive import Engine, Outcome, engine, random_ids, request, roomy

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, GenerationConfig
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.model_card import chat_templates, default_sampling, end_token_ids
 from tests.checkpoints import CHAT_TEMPLATE, byte_tokenizer

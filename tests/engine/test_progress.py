@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.contract.wire import TokenEvent
+from deployments.contract.events import TokenEvent
 from tests.engine.drive import Engine, engine, random_ids, request, roomy
 
 LONG = replace(request("long", random_ids(22, seed=3), max_tokens=4), tells_progress=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.by_rows import by_rows
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy

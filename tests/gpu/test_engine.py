@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deployments.contract.wire import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits

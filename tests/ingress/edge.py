@@ -8,6 +8,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from deployments.anthropic.routes import app as anthropic_app
+from deployments.contract.events import TokenEvent
 from deployments.contract.outputs import (
     Activation,
     AnswerKinds,
@@ -16,7 +17,7 @@ from deployments.contract.outputs import (
     Pooling,
     PoolParams,
 )
-from deployments.contract.wire import GenerationRequest, TokenEvent
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.llama.routes import app as llama_app

@@ -5,20 +5,14 @@ import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
+from deployments.contract.errors import Refused, RequestError
+from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
+from deployments.contract.model_card import ModelCard
+from deployments.contract.model_status import ModelState, ModelStatus
 from deployments.contract.outputs import Vectors, join_vectors
 from deployments.contract.replica_status import FleetStatus, ReplicaState, ReplicaStatus
+from deployments.contract.requests import GenerationRequest
 from deployments.contract.served_adapters import NO_ADAPTERS, AskedAdapters
-from deployments.contract.wire import (
-    FinishReason,
-    GenerationRequest,
-    ModelCard,
-    ModelState,
-    ModelStatus,
-    Refused,
-    RequestError,
-    TokenEvent,
-    TokenLogprob,
-)
 from deployments.ingress.fleet.cluster import find_served
 from deployments.model.settings import application_name
 from deployments.router.downloads.downloads import OFF

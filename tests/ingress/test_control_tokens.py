@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from deployments.contract.wire import GenerationRequest, ModelCard
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from tests.media.files import pdf
 from tests.media.serving import ask, data_url, seeing, tokenizer
 from tests.text.cards import card, token_id

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.metrics import MAX_MODEL_LABELS, OTHER_MODELS, Metrics
 from deployments.telemetry.metric_families import render
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from deployments.anthropic.routes import app as anthropic_app
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.stopping import Stopping

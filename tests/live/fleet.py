@@ -14,14 +14,10 @@ from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
 
 from deployments.contract.channel import HEARTBEAT_S
+from deployments.contract.errors import RequestError
+from deployments.contract.model_status import ModelState, ModelStatus
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.contract.routing import RoutingDecision, RoutingQuery
-from deployments.contract.wire import (
-    GenerationRequest,
-    ModelState,
-    ModelStatus,
-    RequestError,
-    SamplingParams,
-)
 from deployments.engine.limits import EngineLimits
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings, application_name
 from deployments.router.deployment import Router

@@ -8,15 +8,11 @@ import pytest
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.model_status import LoadProgress
 from deployments.contract.replica_status import ReplicaReport
-from deployments.contract.wire import (
-    ErrorKind,
-    FinishReason,
-    GenerationRequest,
-    LoadProgress,
-    SamplingParams,
-    TokenEvent,
-)
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.model.application import model_application
 from deployments.model.settings import MODEL_DEPLOYMENT, Autoscaling, ModelSettings
 from deployments.serving.deploy_errors import last_error

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import ray
 
-from deployments.contract.wire import ErrorKind, ModelState, ModelStatus, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.model_status import ModelState, ModelStatus
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 from deployments.router.lifecycle.applications import read_applications
 from deployments.router.presets.sources import Sources

@@ -13,7 +13,8 @@ import torch
 from ray import serve
 from ray.exceptions import RayError
 
-from deployments.contract.wire import GenerationRequest, SamplingParams, TokenEvent
+from deployments.contract.events import TokenEvent
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.loading.loader import load_model
 from deployments.model.application import model_application

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import GenerationRequest, ModelCard, TokenEvent
+from deployments.contract.events import TokenEvent
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from tests.engine.drive import Engine, ascii_tokenizer, engine, roomy
 from tests.ingress.engines import never
 from tests.llama.serving import COMPLETION, CountingCluster, events_of, send

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.metrics import Metrics
 from deployments.openai.routes import app
 from tests.engine.drive import Engine, engine

@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 
 from deployments.anthropic.routes import app as anthropic
 from deployments.contract.media_rules import MediaRules
-from deployments.contract.wire import GenerationRequest, ModelCard
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.llama.routes import app as llama

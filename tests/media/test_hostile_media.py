@@ -13,7 +13,7 @@ from threading import Event, Thread
 
 import pytest
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.ingress.generation.media_reader import MediaReader
 from deployments.media.fetch import Fetcher
 from deployments.media.file_types import FileKind

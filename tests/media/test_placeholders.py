@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deployments.contract.errors import Refused
 from deployments.contract.media_rules import MediaKind, MediaRules
-from deployments.contract.wire import Refused
 from deployments.media.families.registry import rules_of
 from deployments.media.medium import Medium
 from deployments.media.placeholders import ExpandedText, expand

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from deployments.contract.media_rules import MediaKind
-from deployments.contract.wire import GenerationRequest, MediumFile
+from deployments.contract.requests import GenerationRequest, MediumFile
 from deployments.ingress.settings import DEFAULTS
 from deployments.media.images import as_png, open_image
 from deployments.media.settings import MediaSettings

@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from deployments.contract.wire import GenerationRequest, SamplingParams, TokenEvent
+from deployments.contract.events import TokenEvent
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.quantization import Quantization

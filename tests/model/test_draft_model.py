@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.contract.wire import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits

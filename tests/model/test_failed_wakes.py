@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from tests.checkpoints import save_checkpoint

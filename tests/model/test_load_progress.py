@@ -2,7 +2,7 @@
 
 import asyncio
 
-from deployments.contract.wire import LoadProgress
+from deployments.contract.model_status import LoadProgress
 from deployments.model.load_progress import ProgressReporter
 
 

@@ -8,7 +8,7 @@ import pytest
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from deployments.contract.wire import LoadProgress
+from deployments.contract.model_status import LoadProgress
 from deployments.model import router_link
 from deployments.model.router_link import RouterLink, call_result
 

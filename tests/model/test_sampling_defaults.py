@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.model.model_source import ModelSource
 from deployments.router.presets.options import ModelOptions
 from tests.checkpoints import save_checkpoint

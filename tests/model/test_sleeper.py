@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import load_model

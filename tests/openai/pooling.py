@@ -8,8 +8,9 @@ from typing import Any
 
 import httpx
 
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import Activation, AnswerKinds, ModelTask, Pooling, PoolParams
-from deployments.contract.wire import GenerationRequest, ModelCard
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.llama.routes import app as llama_app

@@ -3,7 +3,8 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from deployments.contract.wire import FinishReason, GenerationRequest, TokenEvent, TokenLogprob
+from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
+from deployments.contract.requests import GenerationRequest
 from tests.ingress.engines import END, Script
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import GenerationRequest, TokenEvent
+from deployments.contract.events import TokenEvent
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.metrics import Metrics
 from deployments.openai.routes import app
 from tests.ingress.engines import ScriptedEngine, forever, never, says

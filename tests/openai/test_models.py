@@ -10,7 +10,7 @@ from openai import NotFoundError
 from openai.types import Model
 from pydantic import TypeAdapter
 
-from deployments.contract.wire import ModelState, ModelStatus
+from deployments.contract.model_status import ModelState, ModelStatus
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.pooling import EMBEDS, SCORES, known
 from tests.openai.serving import http, sdk, served

@@ -11,14 +11,10 @@ from starlette.types import Message
 
 from deployments.anthropic.events import PING
 from deployments.anthropic.routes import app as anthropic_app
-from deployments.contract.wire import (
-    ErrorKind,
-    GenerationRequest,
-    ModelCard,
-    Refused,
-    RequestError,
-    TokenEvent,
-)
+from deployments.contract.errors import ErrorKind, Refused, RequestError
+from deployments.contract.events import TokenEvent
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app as openai_app

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from tests.ingress.engines import ScriptedEngine, fails, raises, says
 from tests.openai.chat.chatting import refused
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, chunks_of, http, served

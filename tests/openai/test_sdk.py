@@ -8,7 +8,7 @@ from openai import APIStatusError, BadRequestError, RateLimitError, pydantic_fun
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import ScriptedEngine, fails, says
 from tests.openai.chat.chatting import ROOMY

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.store.database import Database, store_url
 from deployments.store.items import NewResponse, Recalled, StoredItem, Wanted
 from deployments.store.kept_store import KeptStore

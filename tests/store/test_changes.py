@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.store.changes import Changes, Cursor
 from deployments.store.chats import ONLY_NEW
 from deployments.store.database import READERS

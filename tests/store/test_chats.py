@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from deployments.contract.wire import ErrorKind
+from deployments.contract.errors import ErrorKind
 from deployments.store.chats import ONLY_NEW, StaleChat
 from deployments.store.limits import ROW_BYTES
 from deployments.store.store import Store

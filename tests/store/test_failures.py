@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from deployments.contract.wire import Refused, RequestError
+from deployments.contract.errors import Refused, RequestError
 from deployments.store import database
 from deployments.store.chats import now_ms
 from deployments.store.database import Database, store_url

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.store.items import NewResponse, Recalled, StoredItem, Wanted
 from deployments.store.kept_store import KeptStore
 from tests.store.keeping import (

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from deployments.contract.wire import ErrorKind, FinishReason, RequestError, TokenEvent
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.events import FinishReason, TokenEvent
 from deployments.telemetry.logs import SERVE_LOG, bind_request_id
 from deployments.telemetry.sequence_log import SequenceLog
 

@@ -13,8 +13,9 @@ from tokenizers import (
     trainers,
 )
 
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import AnswerKinds
-from deployments.contract.wire import ModelCard, SamplingParams
+from deployments.contract.requests import SamplingParams
 
 CORPUS = [
     "Hello world, how are you today? I am fine, thank you.",

@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from tokenizers import Tokenizer
 
 from deployments.contract.grammar_triggers import GrammarTriggers
-from deployments.contract.wire import GenerationRequest
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.tasks.grammar_matcher import GrammarCompiler
 from deployments.engine.tasks.step_masks import begin_masks
 from tests.text.cards import byte_level, token_id

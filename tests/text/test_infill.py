@@ -5,7 +5,7 @@ import copy
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.text.infill import MAX_TOKEN_CHARACTERS, fitted_ids, infill_ends, infill_ids
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.text.cards import byte_level, card

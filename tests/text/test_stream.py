@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.contract.wire import FinishReason, TokenEvent, TokenLogprob
+from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
 from deployments.text.dialects.dialect import ReplyContext
 from deployments.text.dialects.parsing.pieces import CallArguments, ContentPiece, Piece, Thought
 from deployments.text.dialects.registry import DIALECTS

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel, WhisperFeatureExtractor
 
-from deployments.contract.wire import GenerationRequest
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.tasks.sound import CrossKeyValues, Sound
 from deployments.engine.tasks.task import Task
 

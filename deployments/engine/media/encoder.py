@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.contract.media_rules import MediaKind, MediaRules
-from deployments.contract.wire import MediumFile
+from deployments.contract.requests import MediumFile
 from deployments.engine.media.families.family import Inputs, MediaFamily, Module
 from deployments.media.decoder_process import DecoderProcess, DecodingError, Job
 from deployments.media.file_types import FileKind

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.contract.outputs import (
     VECTOR_ITEM_BYTES,
     AlignParams,
@@ -11,7 +12,7 @@ from deployments.contract.outputs import (
     Pooling,
     PoolParams,
 )
-from deployments.contract.wire import ErrorKind, GenerationRequest, RequestError
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.outputs.model_outputs import ModelOutputs
 from deployments.engine.tasks.pooled import Pooled
 

@@ -5,7 +5,7 @@ from math import log
 import numpy as np
 from torch import Tensor
 
-from deployments.contract.wire import DryParams, SamplingParams
+from deployments.contract.requests import DryParams, SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import MAX_LOGIT_CHANGE, BaseSamplingStrategy
 from deployments.engine.tasks.repetitions import Repetitions

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from deployments.contract.wire import SamplingParams, TokenLogprob
+from deployments.contract.events import TokenLogprob
+from deployments.contract.requests import SamplingParams
 from deployments.engine.sampling.rows import ParamGroup, SamplingRows
 from deployments.engine.sampling.strategy import BANNED
 from deployments.engine.transfer import Readback

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.contract.wire import MirostatParams, SamplingParams
+from deployments.contract.requests import MirostatParams, SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BANNED, MAX_LOGIT_CHANGE, BaseSamplingStrategy
 from deployments.engine.tasks.task import Task

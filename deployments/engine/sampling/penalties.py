@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.sampling.rows import ParamGroup, SamplingRows
 from deployments.engine.sampling.strategy import MAX_LOGIT_CHANGE, BaseSamplingStrategy
 from deployments.engine.tasks.task import Task

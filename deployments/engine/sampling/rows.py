@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.rng import SAMPLE_STREAM, uniform
 from deployments.engine.tasks.task import Task
 from deployments.engine.transfer import to_device

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.contract.wire import GenerationRequest, SamplingParams, TokenLogprob
+from deployments.contract.events import TokenLogprob
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.sampling.bans import BadWordsStrategy, LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.sampling.dry import DryStrategy
 from deployments.engine.sampling.logprobs import PendingLogprobs, draw_logprobs, model_logprobs

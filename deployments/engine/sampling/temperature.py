@@ -5,7 +5,7 @@ from math import pow
 import torch
 from torch import Tensor
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
 

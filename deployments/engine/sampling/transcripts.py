@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.contract.requests import SamplingParams
 from deployments.contract.speech_rules import TranscriptParams
-from deployments.contract.wire import SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BANNED, BaseSamplingStrategy
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.rng import XTC_STREAM
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BANNED, BaseSamplingStrategy, has_truncation

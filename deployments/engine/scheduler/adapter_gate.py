@@ -11,7 +11,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from deployments.adapter_files import AdapterError
-from deployments.contract.wire import ErrorKind, TokenEvent
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import TokenEvent
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.loading.adapter_loader import AdapterLoader, LoadedAdapter
 from deployments.engine.scheduler.events import FAILED

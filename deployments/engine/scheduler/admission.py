@@ -6,7 +6,7 @@ after a preemption.
 
 import threading
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.engine.tasks.task import Task
 from deployments.serving.fair_share import FairShare
 

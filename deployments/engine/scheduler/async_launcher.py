@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from deployments.engine.parallel.ranks import RanksLostError
-from deployments.engine.runner import PendingStep, Runner
+from deployments.engine.pending_step import PendingStep
+from deployments.engine.runner import Runner
 from deployments.engine.scheduler.pooling_planner import StepPlanner
 from deployments.engine.scheduler.recovery import Recovery
 from deployments.engine.step_result import StepResult

@@ -6,7 +6,8 @@ A step's tokens belong to their tasks from here on, and its full pages can be fo
 import logging
 from collections.abc import Sequence
 
-from deployments.contract.wire import ErrorKind, TokenEvent, TokenLogprob
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import TokenEvent, TokenLogprob
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.events import (

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from deployments.contract.wire import ErrorKind, FinishReason, TokenEvent, TokenLogprob
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
 from deployments.engine.outputs.vectors import split
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.tasks.mailbox import Mailbox, deliver

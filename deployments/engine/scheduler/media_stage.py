@@ -15,8 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import TokenEvent
 from deployments.contract.media_rules import MediaKind
-from deployments.contract.wire import ErrorKind, MediumFile, TokenEvent
+from deployments.contract.requests import MediumFile
 from deployments.engine.media.encoder import STEPS_AHEAD, MediaEncoder
 from deployments.engine.media.encoder_cache import EncoderCache
 from deployments.engine.media.families.family import Bidirectional, Inputs

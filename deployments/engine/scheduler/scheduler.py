@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
-from deployments.contract.wire import THINKING_OVER, TokenEvent
+from deployments.contract.events import THINKING_OVER, TokenEvent
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.limits import CHECKPOINT_STEP
 from deployments.engine.loading.adapter_loader import AdapterLoader

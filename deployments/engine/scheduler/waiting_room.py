@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from deployments.contract.wire import TokenEvent
+from deployments.contract.events import TokenEvent
 from deployments.engine.scheduler.adapter_gate import AdapterGate
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue

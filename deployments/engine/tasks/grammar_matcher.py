@@ -16,7 +16,8 @@ from weakref import WeakSet, WeakValueDictionary
 import numpy as np
 from tokenizers import Tokenizer
 
-from deployments.contract.wire import ErrorKind, GenerationRequest, Refused
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.tasks.free_text import FreeText, FreeTexts
 from deployments.engine.tasks.grammar_drafts import Bitmask, DraftMasks, compute_mask, follow
 from deployments.engine.tasks.mask_worker import MaskWorker

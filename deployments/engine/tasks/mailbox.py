@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Protocol
 
-from deployments.contract.wire import TokenEvent, merge
+from deployments.contract.events import TokenEvent, merge
 
 
 class Mailbox(Protocol):

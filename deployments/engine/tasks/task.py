@@ -6,13 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from deployments.contract.wire import (
-    FinishReason,
-    GenerationRequest,
-    SamplingParams,
-    TokenEvent,
-    TokenLogprob,
-)
+from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.tasks.drafts import Drafts
 from deployments.engine.tasks.grammar_matcher import GrammarMatcher
 from deployments.engine.tasks.grid_positions import GridPositions, grid_positions

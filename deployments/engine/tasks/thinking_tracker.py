@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from copy import copy
 
-from deployments.contract.wire import ThinkingBudget
+from deployments.contract.requests import ThinkingBudget
 
 
 class ThinkingTracker:

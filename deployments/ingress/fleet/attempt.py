@@ -8,14 +8,11 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayT
 from ray.serve.exceptions import BackPressureError, RayServeException
 
 from deployments.contract.channel import needs_pieces
-from deployments.contract.wire import (
-    ErrorKind,
-    GenerationRequest,
-    ModelCard,
-    ModelState,
-    Refused,
-    TokenEvent,
-)
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.events import TokenEvent
+from deployments.contract.model_card import ModelCard
+from deployments.contract.model_status import ModelState
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.fleet import liveness
 from deployments.ingress.fleet.channel_client import ChannelClients
 from deployments.ingress.fleet.channel_stream import ChannelStream

@@ -9,8 +9,9 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from deployments.contract.model_card import ModelCard
+from deployments.contract.model_status import ModelStatus
 from deployments.contract.served_adapters import PLAIN_MODEL, AdapterTable, AskedAdapters
-from deployments.contract.wire import ModelCard, ModelStatus
 from deployments.ingress.fleet.cluster import UP_STATES
 from deployments.ingress.fleet.model_waits import ModelWaits
 from deployments.ingress.fleet.retries import Retries

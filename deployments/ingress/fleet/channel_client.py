@@ -27,7 +27,7 @@ from deployments.contract.channel import (
     encode_update,
     request_weight,
 )
-from deployments.contract.wire import GenerationRequest
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.fleet.channel_stream import ChannelStream
 from deployments.ingress.fleet.liveness import ReplicaSilentError, within_timeout
 from deployments.ingress.fleet.serve_handles import (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from deployments.contract.channel import Join, needs_pieces, without_files
-from deployments.contract.wire import TokenEvent, merge
+from deployments.contract.events import TokenEvent, merge
 from deployments.ingress.fleet.serve_handles import ServeHandles
 
 

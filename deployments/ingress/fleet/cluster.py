@@ -6,15 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.model_card import ModelCard
+from deployments.contract.model_status import ModelState, ModelStatus
 from deployments.contract.replica_status import FleetStatus
 from deployments.contract.served_adapters import SEPARATOR, ServedAdapter, named_adapter
-from deployments.contract.wire import (
-    ErrorKind,
-    ModelCard,
-    ModelState,
-    ModelStatus,
-    Refused,
-)
 from deployments.ingress.generation.engine_client import Engine
 
 UP_STATES = frozenset({ModelState.READY, ModelState.SLEEPING})

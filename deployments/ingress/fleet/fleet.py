@@ -10,17 +10,13 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.events import THINKING_OVER, TokenEvent
+from deployments.contract.model_card import ModelCard
+from deployments.contract.model_status import ModelStatus
 from deployments.contract.replica_status import FleetStatus
+from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision
-from deployments.contract.wire import (
-    THINKING_OVER,
-    ErrorKind,
-    GenerationRequest,
-    ModelCard,
-    ModelStatus,
-    Refused,
-    TokenEvent,
-)
 from deployments.ingress.fleet.attempt import (
     Attempts,
     ModelGoneError,

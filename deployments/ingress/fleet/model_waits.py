@@ -9,7 +9,8 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from deployments.contract.wire import ModelState, ModelStatus, Refused, RequestError
+from deployments.contract.errors import Refused, RequestError
+from deployments.contract.model_status import ModelState, ModelStatus
 from deployments.ingress.fleet.cluster import UP_STATES
 from deployments.ingress.fleet.router_client import RouterClient, RouterSilentError
 from deployments.ingress.fleet.serve_handles import unavailable

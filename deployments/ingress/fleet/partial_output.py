@@ -5,8 +5,9 @@ Another replica continues from the tokens. Vectors begin anew.
 
 from dataclasses import replace
 
+from deployments.contract.events import TokenEvent
 from deployments.contract.outputs import Vectors, join_vectors
-from deployments.contract.wire import GenerationRequest, SamplingParams, TokenEvent
+from deployments.contract.requests import GenerationRequest, SamplingParams
 
 
 class PartialOutput:

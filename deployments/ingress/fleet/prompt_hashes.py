@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from deployments.contract.wire import GenerationRequest
+from deployments.contract.requests import GenerationRequest
 from kv.content import PLAIN, Content
 from kv.hashing import page_hashes
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from deployments.contract.channel import count_fitting
+from deployments.contract.errors import Refused, RequestError
+from deployments.contract.model_card import ModelCard
+from deployments.contract.model_status import ModelStatus
 from deployments.contract.replica_status import FleetStatus
 from deployments.contract.routing import RoutingDecision, RoutingQuery
-from deployments.contract.wire import ModelCard, ModelStatus, Refused, RequestError
 from deployments.ingress.fleet.serve_handles import (
     CONTROL_TIMEOUT_S,
     UNREACHABLE,

@@ -14,7 +14,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 from ray.serve.schema import ApplicationStatus, ServeStatus
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.model.settings import MODEL_DEPLOYMENT, application_name
 from deployments.serving.deploy_errors import last_error
 from deployments.serving.detached_tasks import create_detached_task

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from deployments.contract.channel import HEARTBEAT
-from deployments.contract.wire import TokenEvent
+from deployments.contract.events import TokenEvent
 from deployments.ingress.fleet.heartbeats import Heartbeats
 from deployments.ingress.fleet.liveness import within_timeout
 from deployments.ingress.fleet.serve_handles import ServeHandles

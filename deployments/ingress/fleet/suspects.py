@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.ingress.fleet.partial_output import PartialOutput
 
 # Fewer tokens may have been on their way when a replica died: the next one says them again.

@@ -1,8 +1,9 @@
 """The abilities of models, and refusals of what one can't do: each says what it can do."""
 
+from deployments.contract.errors import Refused, refused
 from deployments.contract.media_rules import MediaKind
+from deployments.contract.model_card import ModelCard, media_kinds
 from deployments.contract.outputs import AnswerKinds, ModelTask, Pooling
-from deployments.contract.wire import ModelCard, Refused, media_kinds, refused
 
 
 def check_generates(card: ModelCard) -> None:

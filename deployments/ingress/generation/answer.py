@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from deployments.contract.wire import Refused, RequestError
+from deployments.contract.errors import Refused, RequestError
 from deployments.ingress.generation.choice_merge import ChoiceDelta
 from deployments.ingress.generation.deadline import Deadline
 from deployments.ingress.generation.deltas import Deltas

@@ -5,15 +5,10 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 
+from deployments.contract.errors import ErrorKind, Refused, RequestError
+from deployments.contract.events import FinishReason, TokenEvent
 from deployments.contract.outputs import LabelParams
-from deployments.contract.wire import (
-    ErrorKind,
-    FinishReason,
-    GenerationRequest,
-    Refused,
-    RequestError,
-    TokenEvent,
-)
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.generation.response_builder import Generation
 from deployments.ingress.http.errors import ENDINGS, internal_error
 from deployments.text.stream import TextDelta

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
 from deployments.contract.served_adapters import MAX_CHOSEN, SEPARATOR, Scales
-from deployments.contract.wire import ModelCard, refused
 
 LoraScales = Sequence[tuple[int, float]]  # ids and scales
 

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.ingress.generation.answer import (
     EVENT_HEADERS,
     SPACE,

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
-from deployments.contract.wire import ErrorKind, Refused, RequestError
+from deployments.contract.errors import ErrorKind, Refused, RequestError
 from deployments.ingress.generation.choice_merge import ChoiceDelta, ChoiceMerge, Start
 from deployments.ingress.generation.response_builder import Generation, Usage
 

@@ -3,7 +3,9 @@
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
-from deployments.contract.wire import GenerationRequest, ModelCard, TokenEvent
+from deployments.contract.events import TokenEvent
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 
 
 class Engine(Protocol):

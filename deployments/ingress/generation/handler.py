@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from starlette.types import Receive
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.generation.answer import Answer, earliest, while_connected
 from deployments.ingress.generation.caller import Caller
 from deployments.ingress.generation.deadline import Deadline

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.serving.fair_share import FairShare
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NoReturn, TypeVar
 
+from deployments.contract.errors import refused
 from deployments.contract.media_rules import MediaKind
-from deployments.contract.wire import ModelCard, media_kinds, refused
+from deployments.contract.model_card import ModelCard, media_kinds
 from deployments.ingress.off_loop import Turns
 from deployments.media.decoder_process import DecodedPiece, DecoderProcess, DecodingError, Job
 from deployments.media.fetch import Fetcher, MediaFetchError

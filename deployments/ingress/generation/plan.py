@@ -3,18 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from deployments.contract.errors import ErrorKind, Refused, RequestError, refused
 from deployments.contract.grammar_triggers import GrammarTriggers
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest, MediumFile, SamplingParams
 from deployments.contract.served_adapters import contents
-from deployments.contract.wire import (
-    ErrorKind,
-    GenerationRequest,
-    MediumFile,
-    ModelCard,
-    Refused,
-    RequestError,
-    SamplingParams,
-    refused,
-)
 from deployments.ingress.generation.chosen_adapters import LoraScales, chosen_adapters
 from deployments.ingress.generation.response_builder import Generation
 from deployments.text.chat.prompt import Prompt

@@ -6,7 +6,7 @@ Bytes are reserved before they are read, and media are read for the model that a
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.source import Source
 

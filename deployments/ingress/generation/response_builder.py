@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from deployments.contract.wire import GenerationRequest, ModelCard, RequestError, TokenEvent
+from deployments.contract.errors import RequestError
+from deployments.contract.events import TokenEvent
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.generation.abilities import check_generates
 from deployments.ingress.http.sse import KEEP_ALIVE
 from deployments.text.stream import TextDelta

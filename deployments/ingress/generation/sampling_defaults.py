@@ -4,7 +4,8 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 
-from deployments.contract.wire import ModelCard, SamplingParams
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import SamplingParams
 
 RANDOM_SEEDS = (None, -1)  # vLLM and llama-server write -1 for no seed
 

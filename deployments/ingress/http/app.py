@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.contract.wire import ErrorKind, Refused, RequestError
+from deployments.contract.errors import ErrorKind, Refused, RequestError
 from deployments.ingress.http.access_log import CLIENT_LEFT, log_request
 from deployments.ingress.http.auth import Auth, PublicFolder
 from deployments.ingress.http.body_budget import BodyBudget

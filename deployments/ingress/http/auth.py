@@ -9,7 +9,7 @@ from types import MappingProxyType
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.ingress.http.errors import ErrorFormat, error_response
 
 API_KEY_STATE = "api_key"  # where a request's state has its valid key

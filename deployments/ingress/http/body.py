@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from starlette.requests import Request
 
-from deployments.contract.wire import ErrorKind, Refused, refused
+from deployments.contract.errors import ErrorKind, Refused, refused
 from deployments.ingress.http.body_budget import account_of
 from deployments.ingress.http.json_body.pieces import LargeJson
 from deployments.ingress.http.json_body.weight import check_weight

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.settings import IngressSettings
 from deployments.serving.fair_share import FairShare

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from starlette.responses import Response
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.ingress.http.sse import encode
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute, Route
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.ingress.http.errors import ERRORS, ErrorFormat
 
 VERSION = "1.0.0"

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.ingress.host_names import is_known
 
 OWN_SITES = (None, "same-origin", "none")  # values of Sec-Fetch-Site

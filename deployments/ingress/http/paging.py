@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from starlette.datastructures import QueryParams
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 
 
 def page_size(query: QueryParams, default: int, maximum: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.ingress.http.errors import ErrorFormat, error_response
 
 DENIAL = "websocket.http.response"  # ASGI's extension for the answer to a handshake

@@ -2,7 +2,7 @@
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.ingress.http.errors import CLOSE_CONNECTION, ErrorFormat, error_response
 from deployments.ingress.stopping import Stopping
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from deployments.contract.wire import Refused, refused
+from deployments.contract.errors import Refused, refused
 from deployments.ingress.http.schema import PATTERNS
 
 Schema = TypeVar("Schema", bound=BaseModel)

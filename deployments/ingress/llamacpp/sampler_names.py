@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 
 DEFAULT_SAMPLERS = (
     "penalties",

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from deployments.contract.wire import DryParams, MirostatParams, ModelCard, refused
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import DryParams, MirostatParams
 from deployments.text.tokens.token_search import ids_containing
 from deployments.text.tokens.tokenizer import TextTokenizer
 

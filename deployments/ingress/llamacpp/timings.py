@@ -3,7 +3,7 @@
 import time
 from typing import Protocol
 
-from deployments.contract.wire import TokenEvent
+from deployments.contract.events import TokenEvent
 from deployments.ingress.generation.response_builder import SequenceText
 from deployments.text.stream import TextDelta
 

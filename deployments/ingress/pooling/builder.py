@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn, Protocol, TypeVar
 
+from deployments.contract.errors import RequestError
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import VECTOR_ITEM_BYTES, Vectors
+from deployments.contract.requests import GenerationRequest
 from deployments.contract.served_adapters import contents
-from deployments.contract.wire import GenerationRequest, ModelCard, RequestError
 from deployments.ingress.generation.chosen_adapters import LoraScales, chosen_adapters
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import (

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from deployments.contract.errors import ErrorKind, Refused, refused
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import OutputParams
-from deployments.contract.wire import ErrorKind, ModelCard, Refused, refused
 from deployments.ingress.generation.plan import ContextError, check_ids
 from deployments.text.tokens.framing import Cut, Framed
 from deployments.text.tokens.tokenizer import COUNTED_LIMITS, TextTokenizer

@@ -9,8 +9,8 @@ from base64 import b64encode
 
 from pydantic_core import to_json
 
+from deployments.contract.events import TokenEvent
 from deployments.contract.outputs import VECTOR_ITEM_BYTES, Vectors
-from deployments.contract.wire import TokenEvent
 from deployments.text.stream import TextDelta
 
 JSON_BYTES_PER_NUMBER = 22

@@ -4,7 +4,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.contract.wire import DEMO_SOURCE, ModelState, ModelStatus, Refused
+from deployments.contract.errors import Refused
+from deployments.contract.model_status import DEMO_SOURCE, ModelState, ModelStatus
 from deployments.ingress.fleet.cluster import UP_STATES, Cluster
 from deployments.ingress.http.access_log import note_probe
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.clients import connection_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from deployments.contract.wire import ModelState, ModelStatus
+from deployments.contract.model_status import ModelState, ModelStatus
 from deployments.ingress.http.sse import data, encode
 
 LLAMA_STATES = {ModelState.READY: "loaded", ModelState.FAILED: "unloaded"}

@@ -11,7 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.contract.wire import ErrorKind, ModelCard
+from deployments.contract.errors import ErrorKind
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.generation.answer import Answer, while_connected
 from deployments.ingress.generation.caller import CONVERSATION_ID, Caller, caller_of
 from deployments.ingress.generation.delayed_answer import DelayedAnswer

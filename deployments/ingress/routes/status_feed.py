@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from deployments.contract.wire import ErrorKind, ModelStatus, Refused
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.model_status import ModelStatus
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.sse import KEEP_ALIVE
 from deployments.ingress.routes.model_status import status_events

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from deployments.contract.wire import Refused, RequestError, refused
+from deployments.contract.errors import Refused, RequestError, refused
 
 PIECE_BYTES = 64 << 10  # what a reader that does not read has in its connection
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.contract.wire import ErrorKind, Refused, RequestError, refused
+from deployments.contract.errors import ErrorKind, Refused, RequestError, refused
 from deployments.ingress.generation.answer import EVENT_HEADERS, Answer, run_while_connected
 from deployments.ingress.generation.caller import CONVERSATION_ID
 from deployments.ingress.generation.delayed_answer import DelayedAnswer

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import EVENTS, DocumentedRoute

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import cast
 
-from deployments.contract.wire import Refused, RequestError
+from deployments.contract.errors import Refused, RequestError
 from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.ingress.streams.peers import StreamKey, StreamLostError, StreamState
 from deployments.ingress.streams.replay_buffer import StreamPart

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from deployments.contract.wire import FinishReason, ModelCard, RequestError
+from deployments.contract.errors import RequestError
+from deployments.contract.events import FinishReason
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import ReadMedia, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage

@@ -1,6 +1,7 @@
 """The `generation_settings` of a completion, with llama-server's names and in its order."""
 
-from deployments.contract.wire import ModelCard, SamplingParams
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import SamplingParams
 from deployments.ingress.generation.chosen_adapters import chosen_adapters
 from deployments.ingress.llamacpp.sampler_names import sampler_order
 from deployments.llama.completion.schema import CompletionFields

@@ -5,7 +5,8 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from deployments.contract.wire import ErrorKind, ModelCard, Refused
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.validation import parse
 from deployments.llama.completion.schema import CompletionFields, given_fields

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 
-from deployments.contract.wire import ModelCard, refused
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.generation.plan import check_fits, check_ids
 from deployments.llama.completion.schema import (
     MEDIA_MARKER,

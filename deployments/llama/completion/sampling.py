@@ -3,7 +3,9 @@
 import secrets
 from typing import TypeVar
 
-from deployments.contract.wire import DryParams, ModelCard, SamplingParams, refused
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import DryParams, SamplingParams
 from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.http.schema import MAX_LOGIT_BIASES
 from deployments.ingress.llamacpp.sampler_names import sampler_order

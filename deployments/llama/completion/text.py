@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from deployments.contract.wire import FinishReason, TokenEvent
+from deployments.contract.events import FinishReason, TokenEvent
 from deployments.text.stream import TextDelta, TextStream, fold
 from deployments.text.tokens.tokenizer import TextTokenizer
 

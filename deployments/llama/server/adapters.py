@@ -5,8 +5,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from deployments.contract.errors import refused
 from deployments.contract.served_adapters import ServedAdapter
-from deployments.contract.wire import refused
 from deployments.ingress.fleet.cluster import Cluster, find_model
 from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.openapi import DocumentedRoute

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from deployments.contract.wire import ErrorKind, Refused, RequestError
+from deployments.contract.errors import ErrorKind, Refused, RequestError
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.errors import internal_error, public_error

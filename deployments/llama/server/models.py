@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.fleet.cluster import Cluster, ServedModel, served_models
 from deployments.ingress.http.body import parse_json, read_command
 from deployments.ingress.http.openapi import DocumentedRoute

@@ -8,15 +8,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.contract.media_rules import MediaKind
-from deployments.contract.wire import (
-    DEMO_SOURCE,
-    ErrorKind,
-    ModelCard,
-    ModelState,
-    Refused,
-    media_kinds,
-)
+from deployments.contract.model_card import ModelCard, media_kinds
+from deployments.contract.model_status import DEMO_SOURCE, ModelState
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
 from deployments.ingress.generation.abilities import modalities_of, tasks_of
 from deployments.ingress.http.openapi import DocumentedRoute

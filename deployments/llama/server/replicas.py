@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import cast
 
-from deployments.contract.wire import ModelStatus
+from deployments.contract.model_status import ModelStatus
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 

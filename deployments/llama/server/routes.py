@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from deployments.contract.errors import Refused
+from deployments.contract.model_status import ModelStatus
 from deployments.contract.replica_status import ReplicaState, ReplicaStatus
-from deployments.contract.wire import ModelStatus, Refused
 from deployments.ingress.fleet.cluster import UP_STATES, Cluster, card_if_up
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.routes.health import health_route

@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.contract.wire import ErrorKind, Refused, refused
+from deployments.contract.errors import ErrorKind, Refused, refused
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.routes.model_management import switch

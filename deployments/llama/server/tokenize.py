@@ -10,7 +10,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, RootModel, model_validator
 
-from deployments.contract.wire import ModelCard, refused
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.http.schema import LongItems, ModelName, Strict, TokenId

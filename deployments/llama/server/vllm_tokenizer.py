@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.contract.wire import ModelCard, refused
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
 from deployments.ingress.generation.plan import check_fits
 from deployments.ingress.http.openapi import DocumentedRoute

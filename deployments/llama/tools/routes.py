@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.contract.wire import ErrorKind, Refused, refused
+from deployments.contract.errors import ErrorKind, Refused, refused
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.clients import connection_of

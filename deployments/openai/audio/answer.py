@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 from starlette.types import Receive, Scope, Send
 
-from deployments.contract.wire import ErrorKind, Refused, RequestError
+from deployments.contract.errors import ErrorKind, Refused, RequestError
 from deployments.ingress.generation.answer import EVENT_HEADERS, run_while_connected
 from deployments.ingress.generation.deadline import GRACE_S
 from deployments.ingress.http.access_log import note_tokens

@@ -8,7 +8,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from deployments.contract.wire import ErrorKind, Refused, refused
+from deployments.contract.errors import ErrorKind, Refused, refused
 from deployments.ingress.http.body import read_bytes
 from deployments.ingress.settings import IngressSettings
 

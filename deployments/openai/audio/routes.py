@@ -6,8 +6,9 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp
 
+from deployments.contract.errors import RequestError
+from deployments.contract.model_card import ModelCard
 from deployments.contract.speech_rules import SpeechRules
-from deployments.contract.wire import ModelCard, RequestError
 from deployments.ingress.generation.answer import Answer, while_connected
 from deployments.ingress.generation.caller import caller_of
 from deployments.ingress.generation.delayed_answer import DelayedAnswer

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import ModelName
 from deployments.ingress.http.validation import parse
 

@@ -5,7 +5,9 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from deployments.contract.wire import ModelCard, Refused, RequestError, SamplingParams, refused
+from deployments.contract.errors import Refused, RequestError, refused
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import SamplingParams
 from deployments.ingress.generation.abilities import transcribes, unable
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import ReadMedia

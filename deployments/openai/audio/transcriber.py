@@ -11,18 +11,13 @@ from math import exp
 from struct import unpack
 from typing import NamedTuple
 
+from deployments.contract.errors import Refused, refused
+from deployments.contract.events import TokenEvent
 from deployments.contract.media_rules import MediaKind
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import AlignParams, LabelParams
+from deployments.contract.requests import GenerationRequest, MediumFile, SamplingParams
 from deployments.contract.speech_rules import SpeechRules
-from deployments.contract.wire import (
-    GenerationRequest,
-    MediumFile,
-    ModelCard,
-    Refused,
-    SamplingParams,
-    TokenEvent,
-    refused,
-)
 from deployments.ingress.generation.caller import Caller
 from deployments.ingress.generation.engine_client import Engine
 from deployments.openai.audio.schema import TranslationRequest

@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from deployments.contract.wire import ModelCard, RequestError
+from deployments.contract.errors import RequestError
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.generation.request_context import ReadMedia, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.errors import NO_HEADERS

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from deployments.contract.wire import FinishReason
+from deployments.contract.events import FinishReason
 from deployments.ingress.http.sse import encode_text
 from deployments.openai.fields.custom_tools import CalledText, text_of_call
 from deployments.text.dialects.parsing.pieces import (

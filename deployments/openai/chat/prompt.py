@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from deployments.contract.wire import ModelCard, refused
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.generation.plan import check_ids
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.openai.chat.schema import (

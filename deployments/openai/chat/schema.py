@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import Items, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.media.source import Source

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
 
-from deployments.contract.wire import RequestError
+from deployments.contract.errors import RequestError
 from deployments.ingress.generation.response_builder import Usage
 from deployments.ingress.http.sse import DONE, data, encode
 from deployments.openai.error_body import openai_envelope

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from deployments.contract.wire import TokenLogprob
+from deployments.contract.events import TokenLogprob
 from deployments.text.stream import LogprobAtOffset
 from deployments.text.tokens.detokenizer import Detokenizer
 from deployments.text.tokens.tokenizer import TextTokenizer

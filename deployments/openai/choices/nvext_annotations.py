@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.generation.response_builder import Usage
 from deployments.ingress.http.sse import annotation, encode
 from deployments.openai.fields.nvext import NvExt

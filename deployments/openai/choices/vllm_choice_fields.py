@@ -1,6 +1,6 @@
 """The fields that vLLM adds to a choice: its token ids and its `stop_reason`."""
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.openai.fields.vllm_fields import VllmFields
 from deployments.text.stream import TextDelta
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from deployments.contract.wire import ModelCard, RequestError
+from deployments.contract.errors import RequestError
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.errors import NO_HEADERS
 from deployments.ingress.http.sse import DONE, encode, encode_text

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from deployments.contract.wire import ModelCard, refused
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.generation.plan import check_fits, check_ids
 from deployments.openai.completions.schema import CompletionRequest
 from deployments.text.chat.prompt import Prompt

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import Items, Switch, TokenIds
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.openai.fields.common import MAX_CHOICES

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import DocumentedRoute

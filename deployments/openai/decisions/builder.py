@@ -3,8 +3,8 @@
 import time
 from collections.abc import Sequence
 
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import Vectors
-from deployments.contract.wire import ModelCard
 from deployments.ingress.generation.abilities import check_generates
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Usage

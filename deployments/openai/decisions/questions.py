@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import islice, product
 from string import ascii_uppercase
 
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import LabelParams, Vectors
-from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.pooling.texts import PooledText, TextEncoder, check_repeated
 from deployments.ingress.pooling.vectors import numbers
 from deployments.openai.ranking.activations import softmax

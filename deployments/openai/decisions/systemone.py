@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import ModelName, Strict
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.ingress.llamacpp.field_types import LoraFields

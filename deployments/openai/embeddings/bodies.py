@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import Pooling, Vectors
-from deployments.contract.wire import ModelCard
 from deployments.ingress.http.sse import encode, encode_text
 from deployments.ingress.pooling.vectors import base64_of, json_of_row, json_of_rows
 from deployments.openai.embeddings.schema import (

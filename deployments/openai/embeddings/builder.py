@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import Pooling, PoolParams, Vectors
-from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.generation.abilities import check_classifies, check_embeds
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Generation, Usage

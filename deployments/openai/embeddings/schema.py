@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
 
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import AnswerKinds, ModelTask, Pooling
-from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.http.schema import (
     Items,
     LongItems,

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import Switch
 from deployments.ingress.llamacpp.field_types import (
     TYPICAL,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import Strict, Switch, TokenIds
 from deployments.ingress.http.validation import refuse_unsupported
 

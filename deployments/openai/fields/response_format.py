@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, JsonValue, model_validator
 
-from deployments.contract.wire import Refused, refused
+from deployments.contract.errors import Refused, refused
 from deployments.ingress.http.body import parse_json
 from deployments.ingress.http.schema import NAME, Strict
 from deployments.openai.fields.common import GenerationFields

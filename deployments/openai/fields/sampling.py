@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from deployments.contract.wire import ModelCard, SamplingParams, refused
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import SamplingParams
 from deployments.ingress.generation.plan import Plan, check_ids
 from deployments.ingress.generation.sampling_defaults import over_model_defaults
 from deployments.ingress.llamacpp.sampler_names import sampler_order

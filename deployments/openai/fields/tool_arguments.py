@@ -5,7 +5,7 @@ import math
 
 from pydantic_core import from_json, to_json
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.ingress.http.body import parse_json
 
 INVALID = "INVALID_JSON"  # Anthropic's key for arguments that are no JSON object

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import MAX_TOOLS, NAME, Strict
 from deployments.openai.fields.custom_tools import Grammar, TextInput, text_tool
 from deployments.text.tool import Tool

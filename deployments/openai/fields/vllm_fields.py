@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import Switch
 from deployments.ingress.llamacpp.field_types import NEUTRAL as NATIVE
 from deployments.openai.fields.llamacpp_fields import LlamaCppFields

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import Activation
-from deployments.contract.wire import ModelCard
 from deployments.ingress.pooling.vectors import numbers
 
 

@@ -6,8 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import PoolParams, Vectors
-from deployments.contract.wire import ModelCard
 from deployments.ingress.generation.abilities import check_classifies
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Usage

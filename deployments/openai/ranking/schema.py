@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import Items, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.ingress.pooling.schema import (

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import LabelParams, ModelTask, OutputParams, PoolParams, Vectors
-from deployments.contract.wire import ModelCard, refused
 from deployments.ingress.pooling.texts import (
     PooledText,
     TextEncoder,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.text.tokens.tokenizer import TextTokenizer
 
 DOCUMENT = "\ufdd0document\ufdd1"  # noncharacters of Unicode, which no template has of its own

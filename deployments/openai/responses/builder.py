@@ -3,7 +3,10 @@
 import logging
 from collections.abc import Sequence
 
-from deployments.contract.wire import FinishReason, ModelCard, Refused, RequestError, SamplingParams
+from deployments.contract.errors import Refused, RequestError
+from deployments.contract.events import FinishReason
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import SamplingParams
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 
 KEY_BYTES, NONCE_BYTES = 32, 12
 PURPOSE = b"manta reasoning.encrypted_content"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from deployments.contract.wire import RequestError
+from deployments.contract.errors import RequestError
 from deployments.ingress.http.sse import encode, encode_text
 from deployments.openai.error_body import error_fields
 

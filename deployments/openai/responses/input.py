@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from deployments.contract.wire import ErrorKind, ModelCard, Refused, refused
+from deployments.contract.errors import ErrorKind, Refused, refused
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.http.sse import encode
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.source import Source

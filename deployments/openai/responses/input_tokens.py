@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.routes.service import Answering, UnaryOperation
 from deployments.openai.input_tokens import count_prompt_tokens

@@ -7,7 +7,7 @@ from typing import get_args
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.paging import index_after, page_size
 from deployments.ingress.http.sse import encode
 from deployments.openai.responses.schema import Includable

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from deployments.contract.wire import ErrorKind, RequestError, SamplingParams
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.requests import SamplingParams
 from deployments.ingress.generation.response_builder import Usage
 from deployments.openai.responses.items import Json
 from deployments.openai.responses.offered_tools import OfferedTools

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, groupby
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.openai.fields.custom_tools import text_tool
 from deployments.openai.fields.tools import Mode, Selection, check_number, function_tool
 from deployments.openai.responses.tools import (

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.contract.wire import ErrorKind, refused
+from deployments.contract.errors import ErrorKind, refused
 from deployments.ingress.http.clients import connection_of, owner_of
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import NAME, Items, Strict, Switch, without_nulls
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.openai.fields.common import CommonFields, Verbosity

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.store.items import (
     CONVERSATION_PARAM,
     PREVIOUS,

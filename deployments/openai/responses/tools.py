@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.ingress.http.schema import (
     LONG_NAME,
     MAX_TOOLS,

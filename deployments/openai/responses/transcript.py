@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deployments.contract.wire import refused
+from deployments.contract.errors import refused
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.openai.fields.custom_tools import arguments_of
 from deployments.openai.fields.tool_arguments import arguments_object

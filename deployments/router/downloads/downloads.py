@@ -17,14 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deployments.contract.wire import (
-    ErrorKind,
-    LoadProgress,
-    ModelState,
-    ModelStatus,
-    RequestError,
-    refused,
-)
+from deployments.contract.errors import ErrorKind, RequestError, refused
+from deployments.contract.model_status import LoadProgress, ModelState, ModelStatus
 from deployments.model.settings import application_name
 from deployments.router.downloads.fetch import gib, size_of
 from deployments.router.lifecycle.change_feed import ChangeFeed

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from deployments.adapter_files import CONFIG_FILE, WEIGHTS_FILE, AdapterError, read_adapter_info
+from deployments.contract.errors import ErrorKind, RequestError, refused
 from deployments.contract.served_adapters import MAX_CHOSEN, NAME, NAME_WORDS
-from deployments.contract.wire import ErrorKind, RequestError, refused
 from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.router.lifecycle.registry import Registry
 from deployments.router.settings import AdapterSettings, NamedAdapter

@@ -4,7 +4,7 @@ import asyncio
 import time
 from dataclasses import replace
 
-from deployments.contract.wire import ModelStatus
+from deployments.contract.model_status import ModelStatus
 
 PROGRESS_INTERVAL_S = 0.2  # at least between two changes that are only progress of a load
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from ray.serve.schema import ApplicationStatus
 
-from deployments.contract.wire import ErrorKind, ModelState, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.model_status import ModelState
 from deployments.model.application import node_cpus
 from deployments.router.lifecycle.applications import (
     UNREACHABLE,

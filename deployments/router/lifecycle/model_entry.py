@@ -10,9 +10,9 @@ from enum import Enum, auto
 
 from ray.serve.schema import ApplicationStatus
 
+from deployments.contract.model_status import LoadProgress, ModelState, ModelStatus
 from deployments.contract.replica_status import ReplicaReport, ReplicaStatus
 from deployments.contract.routing import RoutingDecision
-from deployments.contract.wire import LoadProgress, ModelState, ModelStatus
 from deployments.router.lifecycle.adapter_set import AdapterSet
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.capacity import ResourceHolder, Resources

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Iterable, Iterator
 
+from deployments.contract.model_status import DEMO_SOURCE
 from deployments.contract.served_adapters import SEPARATOR, ServedAdapter, named_adapter
-from deployments.contract.wire import DEMO_SOURCE
 from deployments.router.lifecycle.capacity import Resources
 from deployments.router.lifecycle.model_entry import ModelEntry
 from deployments.router.replicas.replica_set import ReplicaSet

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from deployments.contract.wire import RequestError, refused
+from deployments.contract.errors import RequestError, refused
 from deployments.router.presets.paths import model_folders
 
 PART = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from weakref import WeakKeyDictionary
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.text.chat.message_forms import (
     SYSTEM_ROLES,
     with_one_system_message,

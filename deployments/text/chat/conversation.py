@@ -10,7 +10,9 @@ from functools import partial
 from itertools import takewhile
 from typing import Literal
 
-from deployments.contract.wire import ModelCard, Refused, ThinkingBudget, refused
+from deployments.contract.errors import Refused, refused
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import ThinkingBudget
 from deployments.media.placeholders import ExpandedText
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.text.chat.arrivals import Arrivals
@@ -27,11 +29,7 @@ from deployments.text.chat.messages import Message
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.chat.template_calls import chosen_template
 from deployments.text.chat.templates import prints_arguments, variables
-from deployments.text.chat.tool_prompting import (
-    ToolPrompt,
-    build_tool_prompt,
-    family_dialect,
-)
+from deployments.text.chat.tool_prompting import ToolPrompt, build_tool_prompt, family_dialect
 from deployments.text.dialects.call_grammar import constrainable, literal, through, without
 from deployments.text.dialects.dialect import Dialect, ReplyContext, WriteMark
 from deployments.text.dialects.free_text import free_text_grammar

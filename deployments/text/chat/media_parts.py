@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from deployments.contract.errors import Refused
 from deployments.contract.media_rules import MediaKind, MediaRules
-from deployments.contract.wire import ModelCard, Refused
+from deployments.contract.model_card import ModelCard
 from deployments.media.medium import Medium
 from deployments.media.placeholders import ExpandedText, expand
 from deployments.media.prompt_media import PromptMedia

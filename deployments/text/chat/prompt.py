@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deployments.contract.grammar_triggers import GrammarTriggers
-from deployments.contract.wire import ThinkingBudget
+from deployments.contract.requests import ThinkingBudget
 from deployments.media.medium import Medium
 from deployments.text.dialects.dialect import Dialect, ReplyContext
 from deployments.text.dialects.parsing.pieces import ReplyParser

@@ -8,7 +8,8 @@ import json
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
-from deployments.contract.wire import ModelCard, Refused
+from deployments.contract.errors import Refused
+from deployments.contract.model_card import ModelCard
 from deployments.text.chat.message_forms import forms
 from deployments.text.chat.messages import Message
 from deployments.text.chat.templates import knows_tools

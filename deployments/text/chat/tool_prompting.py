@@ -6,7 +6,7 @@ The reply is parsed in the dialect in which the prompt describes calls.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.text.chat.messages import Message
 from deployments.text.chat.template_calls import (
     chosen_template,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.text.dialects.dialect import Opening
 from deployments.text.grammar.grammar import expressible_schema, lark_json, quoted_text_lark
 from deployments.text.tool import INPUT, Tool

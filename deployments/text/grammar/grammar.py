@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.text.grammar.matcher import MAX_MESSAGE_CHARACTERS
 from deployments.text.grammar.quoted_lark import quoted_lark
 from deployments.text.grammar.quoted_regex import NotQuotable

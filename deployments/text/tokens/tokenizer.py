@@ -17,7 +17,8 @@ from jinja2 import TemplateError
 from tokenizers import Encoding, Tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from deployments.contract.wire import ModelCard, refused
+from deployments.contract.errors import refused
+from deployments.contract.model_card import ModelCard
 from deployments.text.tokens.control_tokens import GUARD, ControlTokens, unmarked
 from deployments.text.tokens.framing import Cut, Framed, frame
 from deployments.text.tokens.token_texts import TokenTexts

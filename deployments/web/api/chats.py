@@ -6,7 +6,7 @@ from contextlib import suppress
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.ingress.generation.answer import while_connected
 from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.clients import owner_of

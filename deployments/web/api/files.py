@@ -8,7 +8,7 @@ from hashlib import sha256
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from deployments.contract.wire import ErrorKind, Refused, refused
+from deployments.contract.errors import ErrorKind, Refused, refused
 from deployments.ingress.http.body import read_bytes
 from deployments.ingress.http.clients import owner_of
 from deployments.ingress.http.schema import PATTERNS, SHA256

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.origin import check_host, check_origin

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.ingress.http.clients import owner_name, owner_of
 from deployments.ingress.settings import IngressSettings
 from deployments.serving.detached_tasks import to_its_end

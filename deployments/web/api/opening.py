@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.serving.detached_tasks import create_detached_task
 from deployments.store.database import (
     StoreError,

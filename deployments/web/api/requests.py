@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from deployments.contract.wire import ErrorKind, Refused, refused
+from deployments.contract.errors import ErrorKind, Refused, refused
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.schema import PATTERNS, UUID

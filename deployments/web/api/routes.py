@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deployments.contract.wire import ErrorKind
+from deployments.contract.errors import ErrorKind
 from deployments.ingress.http.openapi import Documentation, DocumentedRoute, openapi
 from deployments.ingress.http.sse import encode
 from deployments.ingress.settings import IngressSettings

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from deployments.contract.wire import GenerationRequest, ModelCard, SamplingParams
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt

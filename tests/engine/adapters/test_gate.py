@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from deployments.adapter_files import read_adapter_info
-from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots, adapter_bytes

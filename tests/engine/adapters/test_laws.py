@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedModel
 
-from deployments.contract.wire import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.lora import merge_adapters
 from kv.content import Adapter, Content

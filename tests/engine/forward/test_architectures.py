@@ -12,7 +12,7 @@ from transformers import (
     PretrainedConfig,
 )
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError

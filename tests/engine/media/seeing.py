@@ -14,7 +14,7 @@ from PIL import Image
 from transformers import AutoModelForMultimodalLM, PreTrainedModel
 
 from deployments.contract.media_rules import MediaRules
-from deployments.contract.wire import GenerationRequest, MediumFile, SamplingParams
+from deployments.contract.requests import GenerationRequest, MediumFile, SamplingParams
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.media_models import as_language_model
 from deployments.media.families.registry import rules_of

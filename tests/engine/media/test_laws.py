@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from deployments.contract.wire import ErrorKind, GenerationRequest, MediumFile
+from deployments.contract.errors import ErrorKind
+from deployments.contract.requests import GenerationRequest, MediumFile
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.media_models import as_language_model
 from deployments.engine.media.encoder import LARGEST_SIDE, media_encoder

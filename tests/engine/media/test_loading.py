@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deployments.contract.media_rules import MediaKind
-from deployments.contract.wire import media_kinds
+from deployments.contract.model_card import media_kinds
 from deployments.engine.core import EngineCore
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_model, load_tokenizer

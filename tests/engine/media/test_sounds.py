@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from deployments.contract.wire import ErrorKind
+from deployments.contract.errors import ErrorKind
 from tests.engine.drive import roomy
 from tests.engine.media.seeing import noise, picture, seeing, seeing_engine
 

@@ -8,14 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from deployments.contract.errors import RequestError
+from deployments.contract.events import FinishReason, TokenEvent, merge
 from deployments.contract.outputs import ModelTask, OutputParams, Pooling, PoolParams
-from deployments.contract.wire import (
-    FinishReason,
-    GenerationRequest,
-    RequestError,
-    TokenEvent,
-    merge,
-)
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.model_tasks import answer_as

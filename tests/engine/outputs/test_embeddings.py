@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from deployments.contract.events import TokenEvent, merge
 from deployments.contract.outputs import Pooling, PoolParams
-from deployments.contract.wire import TokenEvent, merge
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.encoder import ENCODER
 from deployments.engine.loading.sentence_files import SentenceFiles

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.contract.outputs import LabelParams, ModelTask, Pooling, PoolParams
-from deployments.contract.wire import ErrorKind, Refused
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.loader import load_model, load_tokenizer

@@ -17,8 +17,9 @@ from transformers import (
     RwkvConfig,
 )
 
+from deployments.contract.errors import ErrorKind
 from deployments.contract.outputs import ModelTask
-from deployments.contract.wire import ErrorKind, GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.tasks.mailbox import ThreadMailbox

@@ -2,7 +2,7 @@
 
 import torch
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.sampler import SamplingPipeline, default_pipeline, sample
 from deployments.engine.sampling.strategy import BaseSamplingStrategy

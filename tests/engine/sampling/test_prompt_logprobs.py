@@ -8,7 +8,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.sampling import logprobs
 from tests.engine.drive import GREEDY, Engine, Outcome, engine, random_ids, request, roomy
 from tests.models import tiny_model

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.contract.wire import DryParams, MirostatParams, SamplingParams, ThinkingBudget
+from deployments.contract.requests import DryParams, MirostatParams, SamplingParams, ThinkingBudget
 from deployments.engine.rng import SAMPLE_STREAM, XTC_STREAM, uniform
 from deployments.engine.sampling.mirostat import MirostatStrategy
 from deployments.engine.sampling.rows import SamplingRows

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.contract.wire import DryParams, MirostatParams, SamplingParams
+from deployments.contract.requests import DryParams, MirostatParams, SamplingParams
 from deployments.engine.sampling.sampler import SAMPLERS, default_pipeline
 from deployments.engine.validation import find_invalid
 from tests.engine.sampling.rows import VOCAB, task_of, token_ids

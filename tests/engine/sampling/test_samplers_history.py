@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.contract.wire import DryParams, SamplingParams
+from deployments.contract.requests import DryParams, SamplingParams
 from deployments.engine.sampling.bans import BadWordsStrategy
 from deployments.engine.sampling.dry import DryStrategy
 from deployments.engine.sampling.penalties import PenaltyStrategy

@@ -6,10 +6,10 @@ from math import inf, nan
 
 import pytest
 
-from deployments.contract.wire import (
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import (
     DryParams,
-    ErrorKind,
-    FinishReason,
     GenerationRequest,
     MirostatParams,
     SamplingParams,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from deployments.contract.wire import DryParams, MirostatParams, SamplingParams, ThinkingBudget
+from deployments.contract.requests import DryParams, MirostatParams, SamplingParams, ThinkingBudget
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.sampler import Sample, default_pipeline
 from deployments.engine.sampling.strategy import BaseSamplingStrategy

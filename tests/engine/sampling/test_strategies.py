@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.rng import uniform
 from deployments.engine.sampling.bans import LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.sampling.penalties import PenaltyStrategy

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from deployments.contract.wire import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from tests.engine.drive import GREEDY, Outcome, engine, random_ids, request
 from tests.models import forgetful
 

@@ -7,15 +7,15 @@ from functools import cache
 import pytest
 import torch
 
-from deployments.contract.wire import (
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import (
     DryParams,
-    FinishReason,
     GenerationRequest,
     MirostatParams,
     SamplingParams,
     ThinkingBudget,
 )
-from deployments.engine.runner import PendingStep
+from deployments.engine.pending_step import PendingStep
 from deployments.engine.tasks import grammar_matcher as matching
 from deployments.engine.tasks import step_masks
 from deployments.engine.tasks.batch import Batch

@@ -7,9 +7,9 @@ from itertools import count
 import numpy as np
 import pytest
 
-from deployments.contract.wire import (
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import (
     DryParams,
-    FinishReason,
     GenerationRequest,
     MirostatParams,
     SamplingParams,

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 import torch
 
-from deployments.contract.wire import ErrorKind, FinishReason, SamplingParams
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import SamplingParams
 from deployments.engine.core import EngineCore
 from tests.engine.drive import Engine, Gate, Outcome, Poison, engine, random_ids, request, roomy
 from tests.models import tiny_model

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest, Refused
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.fair_queue import (
     MAX_CLIENTS,

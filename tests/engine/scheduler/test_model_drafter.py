@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
 
-from deployments.contract.wire import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from deployments.contract.wire import GenerationRequest
+from deployments.contract.requests import GenerationRequest
 from tests.engine.drive import Engine, Outcome, engine, random_ids, request, roomy
 
 PREFIX = random_ids(32, seed=1)  # 8 pages of 4

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.contract.wire import FinishReason, GenerationRequest
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import GenerationRequest
 from tests.engine.drive import Engine, engine, random_ids, request, roomy
 
 

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
-from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.limits import EngineLimits
 from deployments.engine.sampling.sampler import Sample, default_pipeline
 from deployments.engine.tasks.mailbox import ThreadMailbox

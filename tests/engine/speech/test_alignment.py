@@ -10,8 +10,9 @@ import pytest
 import torch
 from transformers.models.whisper.generation_whisper import _dynamic_time_warping
 
+from deployments.contract.errors import ErrorKind
 from deployments.contract.outputs import AlignParams
-from deployments.contract.wire import ErrorKind, GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.forward.cross_attention import extractor_of
 from deployments.engine.limits import ON_CPU

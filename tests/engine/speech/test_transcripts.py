@@ -15,7 +15,8 @@ from transformers import (
     WhisperTimeStampLogitsProcessor,
 )
 
-from deployments.contract.wire import ErrorKind, GenerationRequest
+from deployments.contract.errors import ErrorKind
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.core import EngineCore
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError

@@ -15,8 +15,8 @@ from transformers import (
 )
 
 from deployments.contract.media_rules import MediaKind
+from deployments.contract.requests import GenerationRequest, MediumFile, SamplingParams
 from deployments.contract.speech_rules import TranscriptParams
-from deployments.contract.wire import GenerationRequest, MediumFile, SamplingParams
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import EngineLimits
 from kv.content import DIGEST_BYTES, Content, PlaceholderRange

@@ -7,7 +7,9 @@ from functools import cache
 
 import pytest
 
-from deployments.contract.wire import ErrorKind, FinishReason, GenerationRequest, SamplingParams
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.text.grammar.grammar import from_choice, from_json_schema, from_lark, from_regex
 from tests.engine.drive import (
     Engine,

@@ -12,7 +12,9 @@ import llguidance
 import pytest
 from tokenizers import Tokenizer, models
 
-from deployments.contract.wire import ErrorKind, FinishReason, SamplingParams
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import SamplingParams
 from deployments.engine.tasks import grammar_matcher as matching
 from deployments.text.grammar.grammar import from_choice, from_lark, from_regex
 from tests.engine.drive import (

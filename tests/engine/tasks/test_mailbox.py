@@ -4,7 +4,7 @@ import asyncio
 import threading
 from queue import SimpleQueue
 
-from deployments.contract.wire import FinishReason, TokenEvent, merge
+from deployments.contract.events import FinishReason, TokenEvent, merge
 from deployments.engine.tasks.mailbox import LoopMailbox, Mailbox, ThreadMailbox, deliver
 
 EVENTS = [

@@ -11,7 +11,9 @@ from hypothesis_jsonschema import from_schema
 from jsonschema import Draft202012Validator
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from deployments.contract.wire import FinishReason, Refused, SamplingParams
+from deployments.contract.errors import Refused
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import SamplingParams
 from deployments.text.grammar.grammar import any_json_object, from_json_schema, lark_json
 from tests.checkpoints import byte_tokenizer
 from tests.effort import tries

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.contract.wire import ErrorKind, FinishReason, SamplingParams
+from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import SamplingParams
 from deployments.engine.tasks import grammar_matcher as matching
 from deployments.engine.tasks import step_masks
 from deployments.engine.tasks.grammar_matcher import GrammarMatcher

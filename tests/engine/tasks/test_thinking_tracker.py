@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.contract.wire import SamplingParams, ThinkingBudget, TokenEvent
+from deployments.contract.events import TokenEvent
+from deployments.contract.requests import SamplingParams, ThinkingBudget
 from deployments.ingress.fleet.partial_output import PartialOutput
 from tests.engine.drive import Engine, Record, engine, random_ids, request
 

@@ -5,7 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from deployments.contract.wire import FinishReason, SamplingParams
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import SamplingParams
 from deployments.engine.tasks.token_counts import INITIAL_CAPACITY, TokenCounts
 from tests.engine.drive import engine, random_ids, request
 

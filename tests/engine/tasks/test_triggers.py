@@ -11,8 +11,9 @@ from itertools import product
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from deployments.contract.events import FinishReason
 from deployments.contract.grammar_triggers import GrammarTriggers, TriggerMode
-from deployments.contract.wire import FinishReason, GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.limits import EngineLimits
 from deployments.text.grammar.grammar import from_lark
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy

@@ -10,16 +10,12 @@ from typing import Any, TypeVar
 from ray.exceptions import ActorDiedError, RayError
 from ray.serve.schema import ServeStatus
 
+from deployments.contract.errors import RequestError
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.model_card import ModelCard
+from deployments.contract.model_status import ModelState, ModelStatus
+from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision, RoutingQuery
-from deployments.contract.wire import (
-    FinishReason,
-    GenerationRequest,
-    ModelCard,
-    ModelState,
-    ModelStatus,
-    RequestError,
-    TokenEvent,
-)
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.ingress.metrics import Metrics

@@ -8,7 +8,8 @@ from typing import Any
 
 from ray.exceptions import ActorDiedError
 
-from deployments.contract.wire import GenerationRequest, TokenEvent
+from deployments.contract.events import TokenEvent
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.fleet.channel_client import ChannelClients
 from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.model.channel_server import ChannelServers as Ends

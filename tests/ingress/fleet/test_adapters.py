@@ -6,15 +6,11 @@ from dataclasses import replace
 import pytest
 from ray.exceptions import ActorDiedError
 
+from deployments.contract.errors import ErrorKind, Refused, RequestError
+from deployments.contract.model_status import ModelState
+from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision
 from deployments.contract.served_adapters import AdapterTable, ServedAdapter, contents
-from deployments.contract.wire import (
-    ErrorKind,
-    GenerationRequest,
-    ModelState,
-    Refused,
-    RequestError,
-)
 from kv.content import Content
 from tests.ingress.fleet.actors import MODEL, Actors, produces, status
 from tests.ingress.fleet.test_fleet import ASKED, WHOLE

@@ -7,13 +7,9 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 from deployments.contract.channel import MAX_MESSAGE_WEIGHT, Join, decode_burst, encode_update
-from deployments.contract.wire import (
-    ErrorKind,
-    FinishReason,
-    GenerationRequest,
-    RequestError,
-    TokenEvent,
-)
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.fleet.channel_client import ChannelClients
 from deployments.ingress.fleet.channel_stream import ChannelStream
 from deployments.ingress.fleet.serve_handles import CallCancelledError

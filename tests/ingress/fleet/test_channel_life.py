@@ -8,8 +8,9 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 from deployments.contract.channel import HEARTBEAT, Join, decode_burst, encode_update
+from deployments.contract.events import TokenEvent
+from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision
-from deployments.contract.wire import GenerationRequest, TokenEvent
 from deployments.ingress.fleet import liveness
 from deployments.ingress.fleet.channel_client import MAX_UNPINNED
 from deployments.ingress.fleet.liveness import ReplicaSilentError

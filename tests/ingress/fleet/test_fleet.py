@@ -8,17 +8,11 @@ import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
+from deployments.contract.errors import ErrorKind, Refused, RequestError
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.model_status import LoadProgress, ModelState
+from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision
-from deployments.contract.wire import (
-    ErrorKind,
-    FinishReason,
-    GenerationRequest,
-    LoadProgress,
-    ModelState,
-    Refused,
-    RequestError,
-    TokenEvent,
-)
 from deployments.ingress.fleet.serve_handles import unavailable
 from deployments.ingress.settings import IngressSettings
 from tests.ingress.fleet.actors import MODEL, UP, Actors, Fate, produces, status, token_at

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from ray.exceptions import ActorDiedError
 
+from deployments.contract.events import TokenEvent
 from deployments.contract.routing import RoutingDecision
-from deployments.contract.wire import TokenEvent
 from tests.ingress.fleet.actors import MODEL, Actors, produces
 from tests.ingress.fleet.test_fleet import ASKED, WHOLE, answered, counted, ids
 

@@ -8,16 +8,12 @@ import pytest
 from ray.exceptions import RayError
 
 from deployments.contract.channel import HEARTBEAT
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.events import TokenEvent
+from deployments.contract.model_card import ModelCard
+from deployments.contract.model_status import ModelState, ModelStatus
+from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision
-from deployments.contract.wire import (
-    ErrorKind,
-    GenerationRequest,
-    ModelCard,
-    ModelState,
-    ModelStatus,
-    Refused,
-    TokenEvent,
-)
 from deployments.ingress.fleet import liveness
 from deployments.ingress.fleet.attempt import Attempts, ModelGoneError, ReplicaLostError
 from deployments.ingress.fleet.card_cache import MAX_CARDS, NAME_TTL_S, CardCache

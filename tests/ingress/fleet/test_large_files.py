@@ -10,9 +10,10 @@ import pytest
 from PIL import Image
 from ray.exceptions import ActorDiedError
 
+from deployments.contract.events import TokenEvent
 from deployments.contract.media_rules import MediaKind
+from deployments.contract.requests import GenerationRequest, MediumFile
 from deployments.contract.routing import RoutingDecision
-from deployments.contract.wire import GenerationRequest, MediumFile, TokenEvent
 from deployments.ingress.fleet.channel_stream import ChannelStream
 from deployments.media.images import as_png
 from tests.ingress.fleet.actors import MODEL, Actors

@@ -5,7 +5,7 @@ import asyncio
 import grpc  # type: ignore[import-untyped]
 import pytest
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.ingress.fleet.attempt import ReplicaLostError, translate_ray_errors
 
 

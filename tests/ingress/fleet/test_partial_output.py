@@ -1,13 +1,8 @@
 """The request with which another replica goes on, when one was lost in mid-answer."""
 
+from deployments.contract.events import FinishReason, TokenEvent
 from deployments.contract.outputs import Vectors
-from deployments.contract.wire import (
-    FinishReason,
-    GenerationRequest,
-    MirostatParams,
-    SamplingParams,
-    TokenEvent,
-)
+from deployments.contract.requests import GenerationRequest, MirostatParams, SamplingParams
 from deployments.ingress.fleet.partial_output import PartialOutput
 
 MIROSTAT = SamplingParams(mirostat=MirostatParams(version=2), seed=5)

@@ -9,15 +9,11 @@ import httpx
 import pytest
 from ray.exceptions import ActorDiedError
 
+from deployments.contract.errors import ErrorKind, Refused, RequestError
+from deployments.contract.events import TokenEvent
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision
-from deployments.contract.wire import (
-    ErrorKind,
-    GenerationRequest,
-    ModelCard,
-    Refused,
-    RequestError,
-    TokenEvent,
-)
 from tests.ingress.engines import ScriptedEngine, fails, says
 from tests.ingress.fleet.actors import MODEL, Actors, produces
 from tests.ingress.fleet.test_fleet import ASKED, WHOLE, answered, ids, refuses

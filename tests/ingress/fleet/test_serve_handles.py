@@ -15,7 +15,7 @@ from ray.serve.schema import (
     ServeStatus,
 )
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.ingress.fleet.model_waits import ModelWaits
 from deployments.ingress.fleet.router_client import RouterClient
 from deployments.ingress.fleet.serve_handles import ServeHandles

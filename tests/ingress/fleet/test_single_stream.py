@@ -8,7 +8,7 @@ from typing import Any
 from ray.serve.exceptions import RayServeException, RequestCancelledError
 from ray.serve.handle import DeploymentHandle
 
-from deployments.contract.wire import TokenEvent
+from deployments.contract.events import TokenEvent
 from deployments.ingress.fleet.heartbeats import Heartbeats
 from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.ingress.fleet.single_stream import SingleStream

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 from ray.exceptions import ActorDiedError
 
-from deployments.contract.wire import ErrorKind, GenerationRequest, Refused, TokenEvent
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.events import TokenEvent
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.fleet.partial_output import PartialOutput
 from deployments.ingress.fleet.suspects import MAX_FORGIVEN, PROVEN_TOKENS, Suspects, Trace
 from tests.ingress.fleet.actors import MODEL, Actors, Fate, produces

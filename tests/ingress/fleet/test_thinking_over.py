@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ray.exceptions import ActorDiedError
 
-from deployments.contract.wire import THINKING_OVER, GenerationRequest, ThinkingBudget, TokenEvent
+from deployments.contract.events import THINKING_OVER, TokenEvent
+from deployments.contract.requests import GenerationRequest, ThinkingBudget
 from tests.ingress.fleet.actors import MODEL, Actors, produces, token_at
 
 THINKING = ThinkingBudget(tokens=90, start_ids=(5,), end_ids=(7,), open=True)

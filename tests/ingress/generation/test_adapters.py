@@ -11,9 +11,10 @@ import pytest
 from starlette.types import ASGIApp
 
 from deployments.anthropic.routes import app as anthropic_app
+from deployments.contract.events import TokenEvent
 from deployments.contract.outputs import AnswerKinds, Pooling
+from deployments.contract.requests import GenerationRequest
 from deployments.contract.served_adapters import AdapterTable, ServedAdapter
-from deployments.contract.wire import GenerationRequest, TokenEvent
 from deployments.ingress.metrics import Metrics
 from deployments.llama.routes import app as llama_app
 from deployments.openai.routes import app as openai_app

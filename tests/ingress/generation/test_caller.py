@@ -9,7 +9,9 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from deployments.contract.wire import ErrorKind, GenerationRequest, ModelCard, Refused
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings

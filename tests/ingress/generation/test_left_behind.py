@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 import pytest
 from starlette.types import ASGIApp
 
-from deployments.contract.wire import ErrorKind, ModelCard, Refused, RequestError
+from deployments.contract.errors import ErrorKind, Refused, RequestError
+from deployments.contract.model_card import ModelCard
 from deployments.openai.routes import app
 from tests.ingress.edge import every
 from tests.ingress.engines import ScriptedEngine, fails, never

@@ -10,13 +10,9 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from deployments.contract.wire import (
-    ErrorKind,
-    GenerationRequest,
-    Refused,
-    RequestError,
-    TokenEvent,
-)
+from deployments.contract.errors import ErrorKind, Refused, RequestError
+from deployments.contract.events import TokenEvent
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.generation import deadline
 from deployments.ingress.generation.choice_merge import MAX_ACTIVE_CHOICES
 from deployments.ingress.metrics import Metrics

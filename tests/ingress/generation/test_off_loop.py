@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 
 from deployments.anthropic.messages_schema import parse_count, parse_messages
 from deployments.anthropic.thinking_signatures import sign
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.off_loop import LARGE_BYTES, BodyWork, OffLoop, Turns
 from deployments.ingress.routes.service import Service, UnaryOperation, recalls_nothing

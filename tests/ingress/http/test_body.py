@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.ingress.http.body import DEPTH_LIMIT, parse_json
 from deployments.ingress.http.json_body.weight import (
     LIST_WEIGHT,

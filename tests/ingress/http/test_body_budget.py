@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.ingress.http.body_budget import FREE_BYTES, BodyAccount
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.ingress.settings import IngressSettings
 from tests.ingress.edge import ask, served
 from tests.ingress.engines import Script, fails, raises

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from deployments.contract.wire import ErrorKind, Refused, RequestError, refused
+from deployments.contract.errors import ErrorKind, Refused, RequestError, refused
 from deployments.ingress.http.errors import ERRORS, error_response, internal_error, public_error
 from deployments.openai.error_body import openai_envelope
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.ingress.http.body import DECODER, LARGE_JSON
 from deployments.ingress.http.json_body import pieces
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from deployments.contract.wire import ErrorKind
+from deployments.contract.errors import ErrorKind
 from deployments.ingress.http.app import protocol_app
 from deployments.ingress.http.errors import ERRORS
 from deployments.ingress.http.openapi import RARE_ERRORS, Documentation, DocumentedRoute

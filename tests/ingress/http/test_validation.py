@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from deployments.anthropic.messages_schema import CountRequest, MessagesRequest
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.ingress.http import schema as shared_schema
 from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.validation import MAX_ERRORS, parse

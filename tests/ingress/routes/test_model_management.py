@@ -10,7 +10,8 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from deployments.contract.wire import LoadProgress, ModelState, ModelStatus, Refused
+from deployments.contract.errors import Refused
+from deployments.contract.model_status import LoadProgress, ModelState, ModelStatus
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.model_status import status_events, status_object
 from deployments.ingress.routes.status_feed import MAX_WATCHERS, StatusFeed

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from deployments.contract.wire import ErrorKind, Refused, RequestError
+from deployments.contract.errors import ErrorKind, Refused, RequestError
 from deployments.ingress.http.app import protocol_app
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.service import Service

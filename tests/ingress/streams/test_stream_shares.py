@@ -3,7 +3,7 @@
 import asyncio
 import gc
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.ingress.streams.replay_buffer import PIECE_BYTES, ReplayBuffer
 from tests.ingress.engines import fails, forever
 from tests.ingress.streams.test_resumable_streams import NAMED, STREAM, Server, serve

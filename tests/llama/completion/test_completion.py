@@ -6,13 +6,9 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import (
-    ErrorKind,
-    FinishReason,
-    GenerationRequest,
-    RequestError,
-    TokenEvent,
-)
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import END, Script, fails, plays, says
 from tests.llama.serving import COMPLETION, CountingCluster, ask, refusal, send, streamed, whole

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import DryParams, MirostatParams, SamplingParams
+from deployments.contract.requests import DryParams, MirostatParams, SamplingParams
 from deployments.text.tokens.token_search import ids_containing
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import says

@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.contract.wire import (
-    ErrorKind,
-    FinishReason,
-    RequestError,
-    TokenEvent,
-    TokenLogprob,
-)
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
 from deployments.ingress.llamacpp.timings import timings
 from deployments.llama.completion.text import CompletionText, LineRules, single_tokens
 from deployments.text.stream import TextDelta, fold

@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.model_status import ModelState, ModelStatus
 from deployments.contract.replica_status import FleetStatus, ReplicaState, ReplicaStatus
-from deployments.contract.wire import ErrorKind, ModelState, ModelStatus, Refused
 from deployments.ingress.metrics import FAST_BUCKETS, Latencies, Metrics
 from deployments.llama.server import fleet_feed
 from deployments.llama.server.fleet_feed import MAX_WATCHERS, FleetFeed

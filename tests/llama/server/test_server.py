@@ -9,15 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.contract.wire import (
-    DEMO_SOURCE,
-    ErrorKind,
-    GenerationRequest,
-    ModelState,
-    ModelStatus,
-    Refused,
-    TokenEvent,
-)
+from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.events import TokenEvent
+from deployments.contract.model_status import DEMO_SOURCE, ModelState, ModelStatus
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.limits import EngineLimits
 from deployments.ingress.settings import IngressSettings
 from deployments.telemetry.metric_families import MetricFamily

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.llama.server.vllm_tokenizer import MAX_CHARACTERS
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import says

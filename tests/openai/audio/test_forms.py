@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import ON_CPU
 from deployments.openai.audio.schema import parse_transcription, parse_translation

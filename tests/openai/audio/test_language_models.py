@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.contract.wire import GenerationRequest, ModelCard
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from tests.ingress.engines import ScriptedEngine, says
 from tests.media.files import wav
 from tests.media.serving import N_SOUND, SOUND, seeing, tokenizer

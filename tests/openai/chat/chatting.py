@@ -7,7 +7,8 @@ from typing import Any
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import TypeAdapter
 
-from deployments.contract.wire import GenerationRequest, ModelCard
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import CHAT, HELLO, chunks_of, post
 from tests.text.cards import CHAT_TEMPLATE, card

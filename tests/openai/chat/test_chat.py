@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import END, plays, says
 from tests.openai.chat.chatting import KNOWS_TOOLS, asked, folded, plain, streamed, whole

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import GenerationRequest
+from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import says
 from tests.openai.chat.chatting import (

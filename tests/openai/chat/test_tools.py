@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import GenerationRequest
+from deployments.contract.requests import GenerationRequest
 from deployments.openai.fields.tool_arguments import INVALID, arguments_object, read_arguments
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import says

@@ -11,7 +11,9 @@ from openai.types import Completion
 from pydantic import TypeAdapter
 from tokenizers import AddedToken
 
-from deployments.contract.wire import FinishReason, GenerationRequest, ModelCard, TokenEvent
+from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import END, Script, ScriptedEngine, says
 from tests.openai.scripts import scoring

@@ -9,7 +9,7 @@ from openai.types import Decision
 from pydantic import TypeAdapter
 
 from deployments.contract.outputs import LabelParams
-from deployments.contract.wire import GenerationRequest
+from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import ScriptedEngine, pools
 from tests.openai.pooling import EMBEDS, asked, known

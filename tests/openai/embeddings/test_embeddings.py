@@ -9,7 +9,7 @@ from openai.types import CreateEmbeddingResponse
 from pydantic import TypeAdapter
 
 from deployments.contract.outputs import Pooling, PoolParams
-from deployments.contract.wire import GenerationRequest
+from deployments.contract.requests import GenerationRequest
 from deployments.ingress.generation.choice_merge import MAX_ACTIVE_TOKENS, MIN_ACTIVE_TEXTS
 from deployments.ingress.settings import IngressSettings
 from deployments.text.tokens.tokenizer import TextTokenizer

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.ingress.metrics import Metrics
 from deployments.llama.routes import app as llama_app
 from deployments.openai.chat.builder import OpenAIResponseBuilder

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.contract.wire import GenerationRequest
+from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.chat.chatting import asked, refused, streamed, whole

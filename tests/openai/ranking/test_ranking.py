@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import Activation, LabelParams, Pooling, PoolParams
-from deployments.contract.wire import GenerationRequest, ModelCard
+from deployments.contract.requests import GenerationRequest
 from deployments.openai.ranking.templates import INSTRUCTION, JUDGE
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import Script, pools

@@ -11,7 +11,8 @@ import httpx
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from deployments.contract.wire import GenerationRequest, ModelCard
+from deployments.contract.model_card import ModelCard
+from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import ScriptedEngine
 from tests.openai.serving import http, served

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.wire import ErrorKind, GenerationRequest, RequestError, SamplingParams
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import fails, plays, says
 from tests.openai.responses.responding import (

@@ -10,7 +10,7 @@ from openai.types.responses import ResponseItemList
 from pydantic import TypeAdapter
 from starlette.datastructures import QueryParams
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.openai.responses.item_pages import MAX_PAGE_BYTES, ItemPage
 from tests.ingress.engines import ScriptedEngine, fails, forever, says
 from tests.openai.responses.responding import (

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deployments.contract.wire import ErrorKind, ModelState, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
+from deployments.contract.model_status import ModelState
 from deployments.router.downloads.downloads import MAX_AT_ONCE, PARTIAL, Downloads
 from deployments.router.downloads.fetch import FetchError, wanted_files
 from deployments.router.lifecycle.change_feed import ChangeFeed

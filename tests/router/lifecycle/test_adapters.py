@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.contract.wire import ErrorKind, RequestError
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.engine.limits import EngineLimits
 from deployments.router.lifecycle.adapter_commands import OFF, AdapterCommands
 from deployments.router.lifecycle.adapter_set import AdapterSet

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from ray.serve.schema import ApplicationStatus
 
-from deployments.contract.wire import ErrorKind, ModelState
+from deployments.contract.errors import ErrorKind
+from deployments.contract.model_status import ModelState
 from deployments.model.settings import ModelSettings
 from deployments.router.lifecycle import commands, estimate, lifecycle
 from deployments.router.lifecycle.applications import DeployedApplication

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from ray.serve.schema import ApplicationStatus
 
-from deployments.contract.wire import ModelState
+from deployments.contract.model_status import ModelState
 from deployments.router.lifecycle.applications import DeployedApplication
 from deployments.router.lifecycle.model_entry import MAX_FAILED_STARTS, Phase
 from tests.router.lifecycle.entries import FAILED, RUNNING, entry, loaded

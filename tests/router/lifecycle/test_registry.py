@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from ray.serve.schema import ApplicationStatus
 
-from deployments.contract.wire import DEMO_SOURCE, LoadProgress, ModelState
+from deployments.contract.model_status import DEMO_SOURCE, LoadProgress, ModelState
 from deployments.model.settings import Autoscaling
 from deployments.router.lifecycle import change_feed
 from deployments.router.lifecycle.applications import DeployedApplication

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.grammar.grammar import from_choice
 from deployments.text.tokens.tokenizer import TextTokenizer

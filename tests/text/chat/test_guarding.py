@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.text.chat.conversation import Conversation, prepare_prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool

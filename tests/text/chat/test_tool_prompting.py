@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.contract.wire import ModelCard
+from deployments.contract.model_card import ModelCard
 from deployments.text.chat.conversation import Conversation, Thinking, prepare_prompt
 from deployments.text.chat.messages import Message
 from deployments.text.chat.prompt import ChatPrompt

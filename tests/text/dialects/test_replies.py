@@ -13,7 +13,7 @@ from llguidance import LLMatcher
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import AddedToken, Tokenizer
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.text.chat.conversation import Conversation, prepare_prompt
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from deployments.contract.wire import Refused, RequestError
+from deployments.contract.errors import Refused, RequestError
 
 
 def refusal(write: Callable[[], str]) -> RequestError:

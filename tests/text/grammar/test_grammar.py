@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.contract.wire import ErrorKind
+from deployments.contract.errors import ErrorKind
 from deployments.text.grammar.grammar import (
     MAX_GRAMMAR_BYTES,
     any_json_object,

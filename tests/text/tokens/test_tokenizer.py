@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from llguidance import LLTokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
 from tests.text.cards import SPECIALS, byte_level, card, metaspace, token_id
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.contract.wire import Refused
+from deployments.contract.errors import Refused
 from deployments.ingress.settings import IngressSettings
 from deployments.web.api.guard import RequestLimits, WriteRate
 from tests.databases import sqlite_url

@@ -5,7 +5,7 @@ threads stand still while the parser makes them.
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from deployments.contract.wire import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused
 
 # In values: numbers, strings, true, false and null. A prompt of a million token ids fits.
 MAX_WEIGHT = 1_100_000

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob, merge
 from deployments.contract.outputs import Vectors
-from deployments.contract.wire import FinishReason, TokenEvent, TokenLogprob, merge
 from deployments.model.channel_server import gather
 
 
