@@ -24,7 +24,7 @@ from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import ReadMedia, RequestContext, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.generation.sampling_defaults import over_model_defaults
-from deployments.ingress.http.sse import encode
+from deployments.ingress.http.sse import EVENT_STREAM, StreamType, encode
 from deployments.ingress.routes.service import Answering
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.text.chat.conversation import prepare_prompt
@@ -39,7 +39,7 @@ ANTHROPIC_ONLY = {"container": None, "stop_details": None}
 
 
 class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
-    keep_alive: ClassVar[bytes] = PING
+    stream_type: ClassVar[StreamType] = EVENT_STREAM._replace(keep_alive=PING)
     _request: MessagesRequest
     _head: dict[str, object]
     _blocks: BlockEvents

@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -14,66 +16,55 @@ from deployments.contract.errors import Refused, RequestError
 from deployments.ingress.generation.choice_merge import ChoiceDelta
 from deployments.ingress.generation.deadline import Deadline
 from deployments.ingress.generation.deltas import Deltas
-from deployments.ingress.generation.response_builder import ResponseBuilder
+from deployments.ingress.generation.response_builder import ResponseBuilder, UnaryBuilder
 from deployments.ingress.generation.warnings import warning_headers
 from deployments.ingress.http.access_log import note_tokens
 from deployments.ingress.http.errors import public_error
-from deployments.ingress.http.sse import EVENT_STREAM
+from deployments.ingress.http.sse import StreamType
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.stopping import Stopping, ending
 from deployments.text.stream import TextDelta, fold
 
 ValueT = TypeVar("ValueT")
 
-EVENT_HEADERS = [(name.encode(), value.encode()) for name, value in EVENT_STREAM.items()]
 SPACE = b" "
 MAX_SCORED_ON_LOOP = 256  # tokens of prompts, whose log-probabilities are formatted on the loop
 
 Headers = list[tuple[bytes, bytes]]
 
 
-class Answer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerParts:
+    """The parts of every answer. `probe_s`: see Answer; `warnings` go into headers."""
+
+    deltas: Deltas
+    guard: InflightGuard
+    probe_s: float | None
+    deadline: Deadline
+    request_id: str
+    warnings: Sequence[str] = ()
+    stopping: Stopping | None = None
+
+
+class Answer(ABC):
     """Starts its generations when it is sent, and closes them when the client leaves.
 
-    A stream's status waits for the first delta, so that an early refusal keeps its own, but no
-    longer than `keep_alive_s`: from then on comments say that the server is there.
-
     Serve's HAProxy splices requests: it does not notice a client that leaves before the response
-    begins. Behind it `probe_s` is set. An answer that takes longer sends its status first, and a
-    unary one then a space every `probe_s`, which JSON permits. A later failure is its body then.
+    begins. Behind it `probe_s` is set: an answer that takes longer sends its status first.
     `is_begun`: the status was sent before the answer was made.
     """
 
-    def __init__(
-        self,
-        deltas: Deltas,
-        builder: ResponseBuilder[Any],
-        guard: InflightGuard,
-        *,
-        stream: bool,
-        keep_alive_s: float | None,
-        probe_s: float | None,
-        deadline: Deadline,
-        request_id: str,
-        warnings: Sequence[str] = (),
-        stopping: Stopping | None = None,
-    ) -> None:
-        self._deltas = deltas
-        self._builder = builder
-        self._guard = guard
-        self._stream = stream
-        self._keep_alive_s = keep_alive_s
-        self._probe_s = probe_s
-        self.is_begun = False
-        self._has_started = False  # whether the first frames of the stream were sent
-        self._deadline = deadline
-        self._request_id = request_id
-        self._more_headers = warning_headers(warnings)
-        self._stopping = stopping
+    stream_type: StreamType | None = None  # of an answer that is a stream
 
-    @property
-    def is_stream(self) -> bool:
-        return self._stream
+    def __init__(self, parts: AnswerParts) -> None:
+        self._deltas = parts.deltas
+        self._guard = parts.guard
+        self._probe_s = parts.probe_s
+        self.is_begun = False
+        self._deadline = parts.deadline
+        self._request_id = parts.request_id
+        self._more_headers = warning_headers(parts.warnings)
+        self._stopping = parts.stopping
 
     def refuse(self, refusal: Refused) -> NoReturn:
         """Ends the answer before it has begun."""
@@ -92,11 +83,25 @@ class Answer:
                 self._guard.used(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
                 note_tokens(scope, usage.prompt_tokens, usage.output_tokens)
 
+    @abstractmethod
+    async def _respond(self, send: Send) -> None: ...
+
+    def _count(self, choice: int, delta: TextDelta) -> None:
+        self._deltas.usage.add(choice, delta)
+        self._guard.produced(choice, delta.output_tokens)
+
+
+class UnaryAnswer(Answer):
+    """One body. After `probe_s` it sends a space every `probe_s`, which JSON permits. A later
+    failure is its body then.
+    """
+
+    def __init__(self, builder: UnaryBuilder[Any], parts: AnswerParts) -> None:
+        super().__init__(parts)
+        self._builder = builder
+
     async def _respond(self, send: Send) -> None:
         async with self._deltas, ending(self._stopping, self._deltas.fail):
-            if self._stream:
-                await self._send_stream(send)
-                return
             headers = [*body_headers(self._builder), *self._more_headers]
             probe = Probe(self._probe_s, send, headers, began=self.is_begun)
             body = await self._body(probe)
@@ -120,16 +125,32 @@ class Answer:
         self._guard.mark_ok()
         return body
 
-    async def _send_stream(self, send: Send) -> None:
-        first: list[ChoiceDelta] = []
-        if not self.is_begun:
-            silence_s = earliest(self._keep_alive_s, self._probe_s)
-            first = await self._deadline.batch(self._deltas, silence_s)
-            headers = [*EVENT_HEADERS, *self._more_headers]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async for frames in self._frames(first):
-            await send({"type": "http.response.body", "body": frames, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+class StreamAnswer(Answer):
+    """Frames. Its status waits for the first delta, so that an early refusal keeps its own, but no
+    longer than `keep_alive_s`: from then on keep-alives say that the server is there.
+    """
+
+    def __init__(
+        self, builder: ResponseBuilder[Any], parts: AnswerParts, keep_alive_s: float | None
+    ) -> None:
+        super().__init__(parts)
+        self._builder = builder
+        self.stream_type = builder.stream_type
+        self._keep_alive_s = keep_alive_s
+        self._has_started = False  # whether the first frames of the stream were sent
+
+    async def _respond(self, send: Send) -> None:
+        async with self._deltas, ending(self._stopping, self._deltas.fail):
+            first: list[ChoiceDelta] = []
+            if not self.is_begun:
+                silence_s = earliest(self._keep_alive_s, self._probe_s)
+                first = await self._deadline.batch(self._deltas, silence_s)
+                headers = [*self._builder.stream_type.raw_headers, *self._more_headers]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+            async for frames in self._frames(first):
+                await send({"type": "http.response.body", "body": frames, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _frames(self, batch: list[ChoiceDelta]) -> AsyncIterator[bytes]:
         frames = self._chunks(batch)
@@ -144,7 +165,7 @@ class Answer:
                     silence_s = max(sent + silence_s - time.monotonic(), 0)
                 frames = self._chunks(await self._deadline.batch(self._deltas, silence_s))
                 if not frames and silence_s == 0:
-                    frames = self._builder.keep_alive
+                    frames = self._builder.stream_type.keep_alive
             if frames:
                 yield frames
                 frames = b""  # before what may wait for a store
@@ -159,7 +180,7 @@ class Answer:
     def _chunks(self, batch: list[ChoiceDelta]) -> bytes:
         """The first delta brings the start of the answer: before, it may be prepared again."""
         if not batch:
-            return self._builder.keep_alive
+            return self._builder.stream_type.keep_alive
         frames: list[bytes] = []
         if not self._has_started:
             self._has_started = True
@@ -173,10 +194,6 @@ class Answer:
         if self._has_started:
             return self._builder.format_stream_error(error)
         return self._builder.format_refusal(error)
-
-    def _count(self, choice: int, delta: TextDelta) -> None:
-        self._deltas.usage.add(choice, delta)
-        self._guard.produced(choice, delta.output_tokens)
 
 
 class Probe:
@@ -202,7 +219,7 @@ class Probe:
         await self._send({"type": "http.response.body", "body": SPACE, "more_body": True})
 
 
-def body_headers(builder: ResponseBuilder[Any]) -> Headers:
+def body_headers(builder: UnaryBuilder[Any]) -> Headers:
     """Returns the headers of an answer that is no stream, without its length."""
     return [(b"content-type", builder.content_type)]
 

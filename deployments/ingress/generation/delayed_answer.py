@@ -1,46 +1,46 @@
 """An answer that begins before it is prepared, because its model takes long to load."""
 
 import asyncio
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from deployments.contract.errors import Refused
-from deployments.ingress.generation.answer import (
-    EVENT_HEADERS,
-    SPACE,
-    Answer,
-    body_headers,
-    while_connected,
-)
-from deployments.ingress.generation.response_builder import ResponseBuilder
+from deployments.contract.errors import Refused, RequestError
+from deployments.ingress.generation.answer import Answer, Headers, while_connected
 from deployments.ingress.http.errors import public_error
+from deployments.ingress.http.sse import StreamType
 from deployments.ingress.metrics import InflightGuard
 
 
 class DelayedAnswer:
-    """Sends a keep-alive every `silence_s` until `preparing` has made the answer.
+    """Sends `silence` every `silence_s` until `preparing` has made the answer.
 
-    If that fails the answer ends with the error: a stream's last event, or a unary one's body.
+    If that fails the answer ends with the error: a stream's last event, which `format_refusal`
+    makes, or a unary one's body.
     """
 
     def __init__(
         self,
         preparing: asyncio.Task[Answer],
-        builder: ResponseBuilder[Any],
         guard: InflightGuard,
         *,
-        stream: bool,
+        headers: Headers,
+        silence: bytes,
         silence_s: float,
         request_id: str,
+        stream_type: StreamType | None = None,
+        format_refusal: Callable[[RequestError], bytes] | None = None,
     ) -> None:
         self._preparing = preparing
-        self._builder = builder
         self._guard = guard
+        self._headers = headers
+        self._silence = silence
         self._silence_s = silence_s
         self._request_id = request_id
-        self.is_stream = stream
+        self.stream_type = stream_type
+        self._format_refusal = format_refusal
 
     def refuse(self, refusal: Refused) -> NoReturn:
         """Ends the answer before it has begun."""
@@ -55,9 +55,9 @@ class DelayedAnswer:
         except ClientDisconnect:
             return
         except Refused as refusal:
-            if not self.is_stream:
+            if self._format_refusal is None:
                 raise
-            frames = self._builder.format_refusal(public_error(refusal.error, self._request_id))
+            frames = self._format_refusal(public_error(refusal.error, self._request_id))
             await send({"type": "http.response.body", "body": frames, "more_body": False})
             return
         answer.is_begun = True
@@ -72,12 +72,10 @@ class DelayedAnswer:
             del self._preparing  # its failure, which holds this frame, would be in a cycle
 
     async def _wait(self, send: Send) -> None:
-        headers = EVENT_HEADERS if self.is_stream else body_headers(self._builder)
-        silence = self._builder.keep_alive if self.is_stream else SPACE
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             while not self._preparing.done():
-                await send({"type": "http.response.body", "body": silence, "more_body": True})
+                await send({"type": "http.response.body", "body": self._silence, "more_body": True})
                 await asyncio.wait({self._preparing}, timeout=self._silence_s)
         except OSError as error:  # uvicorn raises it when the client has left
             raise ClientDisconnect from error

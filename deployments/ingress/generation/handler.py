@@ -13,13 +13,27 @@ from typing import Generic, TypeVar
 from starlette.types import Receive
 
 from deployments.contract.model_card import ModelCard
-from deployments.ingress.generation.answer import Answer, earliest, while_connected
+from deployments.ingress.generation.answer import (
+    SPACE,
+    Answer,
+    AnswerParts,
+    StreamAnswer,
+    UnaryAnswer,
+    body_headers,
+    earliest,
+    while_connected,
+)
 from deployments.ingress.generation.caller import Caller
 from deployments.ingress.generation.deadline import Deadline
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.generation.deltas import Deltas, Prepared
 from deployments.ingress.generation.engine_client import Engine
-from deployments.ingress.generation.response_builder import ApiRequest, Generation, ResponseBuilder
+from deployments.ingress.generation.response_builder import (
+    ApiRequest,
+    Generation,
+    ResponseBuilder,
+    UnaryBuilder,
+)
 from deployments.ingress.generation.warnings import log_warnings, warnings_of
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.off_loop import BodyWork
@@ -36,7 +50,7 @@ class ProtocolHandler(Generic[RequestT]):
         self,
         request: RequestT,
         engine: Engine,
-        builder: ResponseBuilder[RequestT],
+        builder: UnaryBuilder[RequestT],
         *,
         tokenizers: TokenizerCache,
         guard: InflightGuard,
@@ -54,7 +68,12 @@ class ProtocolHandler(Generic[RequestT]):
         self._caller = caller
         self._settings = settings
         self._body_work = body_work
-        self._keep_alive_s = builder.keep_alive_s(request, settings.keep_alive_s)
+        self._streams: ResponseBuilder[RequestT] | None = None  # where the request asks for that
+        self._keep_alive_s: float | None = None
+        if request.stream:
+            assert isinstance(builder, ResponseBuilder), "its requests ask for no stream"
+            self._streams = builder
+            self._keep_alive_s = builder.keep_alive_s(request, settings.keep_alive_s)
         self._has_card = False  # so no wait for the model any more
 
     async def begin(self, receive: Receive) -> Answer | DelayedAnswer:
@@ -84,32 +103,31 @@ class ProtocolHandler(Generic[RequestT]):
         disconnect.
         """
         probe_s = self._settings.probe_s
-        return earliest(self._keep_alive_s, probe_s) if self._request.stream else probe_s
+        return earliest(self._keep_alive_s, probe_s)
 
     async def handle(self) -> Answer:
         """The answer, not yet begun. Raises Refused."""
-        stream = bool(self._request.stream)
         began = time.monotonic()
         async with waiting(self._settings.stopping):
             card = await self._engine.card(self._request.model)
         self._has_card = True
         waited_s = time.monotonic() - began
-        self._guard.serving(card.name, stream=stream)
+        self._guard.serving(card.name, stream=self._streams is not None)
         prepared = await self._prepared(card)
         warnings = warnings_of(prepared.generations)
         log_warnings(self._request_id, warnings)
-        return Answer(
-            Deltas(prepared, self._prepare_again),
-            self._builder,
-            self._guard,
-            stream=stream,
-            keep_alive_s=self._keep_alive_s,
+        parts = AnswerParts(
+            deltas=Deltas(prepared, self._prepare_again),
+            guard=self._guard,
             probe_s=self._settings.probe_s,
             deadline=Deadline(self._settings.request_timeout_s, waited_s),
             request_id=self._request_id,
             warnings=warnings,
             stopping=self._settings.stopping,
         )
+        if self._streams is None:
+            return UnaryAnswer(self._builder, parts)
+        return StreamAnswer(self._streams, parts, self._keep_alive_s)
 
     def _is_delayed(self, preparing: asyncio.Task[Answer]) -> bool:
         """Whether the answer is delayed: only while the model is waited for.
@@ -119,13 +137,17 @@ class ProtocolHandler(Generic[RequestT]):
         return not (self._has_card or preparing.done())
 
     def _delayed(self, preparing: asyncio.Task[Answer], silence_s: float) -> DelayedAnswer:
-        return DelayedAnswer(
-            preparing,
-            self._builder,
-            self._guard,
-            stream=bool(self._request.stream),
-            silence_s=silence_s,
-            request_id=self._request_id,
+        delayed = partial(
+            DelayedAnswer, preparing, self._guard, silence_s=silence_s, request_id=self._request_id
+        )
+        if self._streams is None:
+            return delayed(headers=body_headers(self._builder), silence=SPACE)
+        stream_type = self._streams.stream_type
+        return delayed(
+            headers=stream_type.raw_headers,
+            silence=stream_type.keep_alive,
+            stream_type=stream_type,
+            format_refusal=self._streams.format_refusal,
         )
 
     async def _prepared(self, card: ModelCard) -> Prepared:

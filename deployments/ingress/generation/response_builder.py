@@ -10,7 +10,7 @@ from deployments.contract.events import TokenEvent
 from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import GenerationRequest
 from deployments.ingress.generation.abilities import check_generates
-from deployments.ingress.http.sse import KEEP_ALIVE
+from deployments.ingress.http.sse import EVENT_STREAM, StreamType
 from deployments.text.stream import TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
 
@@ -77,18 +77,12 @@ class Usage:
             self.cached_tokens += delta.cached_tokens - last.cached_tokens
 
 
-class ResponseBuilder(ABC, Generic[ApiRequestT]):
-    """Serves one request. `keep_alive_s` is called first, then `check_model`, `recall` and
-    `prepare`; the other methods may use what these stored. `keep_alive` is the frame that a
-    silent stream sends, and `content_type` that of a body that is no stream.
+class UnaryBuilder(ABC, Generic[ApiRequestT]):
+    """Serves one request with one body of `content_type`. `check_model`, `recall` and `prepare` are
+    called first, in this order; the other methods may use what these stored.
     """
 
-    keep_alive: ClassVar[bytes] = KEEP_ALIVE
     content_type: bytes = b"application/json"
-
-    def keep_alive_s(self, request: ApiRequestT, default: float) -> float | None:
-        """Seconds of silence before a keep-alive; None for none."""
-        return default
 
     def check_model(self, request: ApiRequestT, card: ModelCard) -> None:
         """Whether the model can answer such a request. Raises Refused."""
@@ -120,6 +114,22 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
         return
 
     @abstractmethod
+    def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
+        """The unary body; each choice is the fold of its deltas."""
+
+
+class ResponseBuilder(UnaryBuilder[ApiRequestT]):
+    """Serves one request with a body, or with a stream of `stream_type`, as the request asks.
+    `keep_alive_s` is called before all else.
+    """
+
+    stream_type: ClassVar[StreamType] = EVENT_STREAM
+
+    def keep_alive_s(self, request: ApiRequestT, default: float) -> float | None:
+        """Seconds of silence before a keep-alive; None for none."""
+        return default
+
+    @abstractmethod
     def format_stream_start(self) -> bytes:
         """The frames before the first chunk. They are sent together with it."""
 
@@ -137,7 +147,3 @@ class ResponseBuilder(ABC, Generic[ApiRequestT]):
     def format_refusal(self, error: RequestError) -> bytes:
         """Closes a stream that failed before, of which only keep-alives were sent."""
         return self.format_stream_error(error)
-
-    @abstractmethod
-    def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
-        """The unary body; each choice is the fold of its deltas."""

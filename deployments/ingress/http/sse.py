@@ -1,14 +1,34 @@
 """Server-sent events as bytes: one compact JSON encoding, and frames that no client can misread."""
 
 import json
+from typing import NamedTuple
 
-EVENT_STREAM = {
-    "content-type": "text/event-stream; charset=utf-8",  # without it some take text for Latin-1
-    "cache-control": "no-cache",
-    "x-accel-buffering": "no",  # to nginx
-}
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
+
+
+class StreamType(NamedTuple):
+    """A kind of stream: the type of its body, and the frame that a silent one sends."""
+
+    content_type: str
+    keep_alive: bytes
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {
+            "content-type": self.content_type,
+            "cache-control": "no-cache",
+            "x-accel-buffering": "no",  # to nginx
+        }
+
+    @property
+    def raw_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers as ASGI has them."""
+        return [(name.encode(), value.encode()) for name, value in self.headers.items()]
+
+
+# Without the character set some take text for Latin-1.
+EVENT_STREAM = StreamType("text/event-stream; charset=utf-8", KEEP_ALIVE)
 
 _quote = json.encoder.encode_basestring
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode

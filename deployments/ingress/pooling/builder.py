@@ -5,9 +5,8 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
-from typing import NoReturn, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from deployments.contract.errors import RequestError
 from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import VECTOR_ITEM_BYTES, Vectors
 from deployments.contract.requests import GenerationRequest
@@ -17,7 +16,7 @@ from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import (
     ApiRequest,
     Generation,
-    ResponseBuilder,
+    UnaryBuilder,
     Usage,
 )
 from deployments.ingress.off_loop import OFF_LOOP_BYTES
@@ -43,7 +42,7 @@ class PooledRequest(ApiRequest, Protocol):
 RequestT = TypeVar("RequestT", bound=PooledRequest, contravariant=True)
 
 
-class PooledBuilder(ResponseBuilder[RequestT]):
+class PooledBuilder(UnaryBuilder[RequestT]):
     """`texts` and `format_body` are a protocol's own; these may use `_request` and `_card`."""
 
     prefix = "pool"  # of the ids of its answers
@@ -112,18 +111,3 @@ class PooledBuilder(ResponseBuilder[RequestT]):
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         return self._body
-
-    def format_stream_start(self) -> bytes:
-        return self._never()
-
-    def format_chunk(self, choice: int, delta: TextDelta, usage: Usage) -> bytes:
-        return self._never()
-
-    def format_stream_end(self, usage: Usage) -> bytes:
-        return self._never()
-
-    def format_stream_error(self, error: RequestError) -> bytes:
-        return self._never()
-
-    def _never(self) -> NoReturn:
-        raise AssertionError("an answer of vectors is never a stream")

@@ -33,7 +33,7 @@ def management_routes(
 
     async def follow(request: Request) -> Response:
         client = connection_of(request, sees_peers=settings.sees_peers)
-        return StreamingResponse(feed.watch(client), headers=EVENT_STREAM)
+        return StreamingResponse(feed.watch(client), headers=EVENT_STREAM.headers)
 
     return [
         _command_route(f"{prefix}/load", "load_model", cluster.load, settings),

@@ -21,7 +21,7 @@ from deployments.ingress.generation.handler import ProtocolHandler
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.generation.media_reader import MediaReader
 from deployments.ingress.generation.request_context import RequestContext
-from deployments.ingress.generation.response_builder import ApiRequest, ResponseBuilder
+from deployments.ingress.generation.response_builder import ApiRequest, UnaryBuilder
 from deployments.ingress.http.app import REQUEST_ID, request_id_of
 from deployments.ingress.http.body import parse_json, read_body
 from deployments.ingress.http.body_budget import account_of
@@ -52,7 +52,7 @@ class Operation(Generic[RequestT]):
     path: str
     body: type[BaseModel]
     parse: Callable[[object], RequestT]
-    builder: Callable[[RequestContext], ResponseBuilder[RequestT]]
+    builder: Callable[[RequestContext], UnaryBuilder[RequestT]]
     tag: str = "Generation"
     refusals: Collection[ErrorKind] = ()  # as a DocumentedRoute's
 
@@ -176,7 +176,7 @@ class Service:
         self,
         http: Request,
         asked: RequestT,
-        builder: ResponseBuilder[RequestT],
+        builder: UnaryBuilder[RequestT],
         guard: InflightGuard,
         caller: Caller,
         work: BodyWork,

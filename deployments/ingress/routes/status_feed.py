@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from deployments.contract.errors import ErrorKind, Refused
 from deployments.contract.model_status import ModelStatus
 from deployments.ingress.fleet.cluster import Cluster
-from deployments.ingress.http.sse import KEEP_ALIVE
+from deployments.ingress.http.sse import EVENT_STREAM
 from deployments.ingress.routes.model_status import status_events
 from deployments.serving.detached_tasks import create_detached_task
 from deployments.serving.fair_share import FairShare
@@ -48,7 +48,7 @@ class StatusFeed:
                     async with asyncio.timeout(self._keep_alive_s):
                         await changed.wait()
                 except TimeoutError:
-                    yield KEEP_ALIVE
+                    yield EVENT_STREAM.keep_alive
                 changed.clear()
         finally:
             self._leave(changed)

@@ -5,7 +5,8 @@ from contextlib import aclosing
 
 from starlette.types import Message, Receive, Scope, Send
 
-from deployments.ingress.generation.answer import EVENT_HEADERS, run_while_connected
+from deployments.ingress.generation.answer import run_while_connected
+from deployments.ingress.http.sse import StreamType
 from deployments.ingress.streams.peers import StreamKey, StreamLostError, no_stream
 from deployments.ingress.streams.resumable_streams import ResumableStreams, StreamReader
 
@@ -41,14 +42,14 @@ class FollowedStream:
         states = [] if peers is None else await peers.find(owner, [name])
         if peers is None or not states:
             raise no_stream()
-        replica_id = max(states, key=lambda state: state.began).replica_id
+        state = max(states, key=lambda state: state.began)
         is_begun = False
-        async with aclosing(peers.read(replica_id, self._key, self._offset)) as parts:
+        async with aclosing(peers.read(state.replica_id, self._key, self._offset)) as parts:
             try:
                 async for part in parts:
                     if not is_begun and (part.is_begun or part.is_done):
                         is_begun = True
-                        await send(_start())
+                        await send(_start(state.stream_type))
                     if part.data:
                         await send(_body(part.data, more=True))
             except StreamLostError as error:
@@ -59,8 +60,9 @@ class FollowedStream:
         await send(_body(b"", more=False))
 
 
-def _start() -> Message:
-    return {"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS}
+def _start(stream_type: StreamType) -> Message:
+    headers = stream_type.raw_headers
+    return {"type": "http.response.start", "status": 200, "headers": headers}
 
 
 def _body(data: bytes, *, more: bool) -> Message:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from deployments.contract.errors import ErrorKind, Refused
+from deployments.ingress.http.sse import StreamType
 from deployments.ingress.streams.replay_buffer import StreamPart
 
 StreamKey = tuple[str, str]  # the owner, and its name of the conversation
@@ -16,11 +17,13 @@ StreamKey = tuple[str, str]  # the owner, and its name of the conversation
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState:
     """replica_id: the id of the replica that keeps it, "" for this one.
+    stream_type: of its bytes.
     began, completed_at: in seconds of Unix time; the latter is 0 while it runs.
     """
 
     name: str
     replica_id: str
+    stream_type: StreamType
     total: int
     began: float
     completed_at: int

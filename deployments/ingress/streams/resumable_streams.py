@@ -14,13 +14,14 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.contract.errors import ErrorKind, Refused, RequestError, refused
-from deployments.ingress.generation.answer import EVENT_HEADERS, Answer, run_while_connected
+from deployments.ingress.generation.answer import Answer, run_while_connected
 from deployments.ingress.generation.caller import CONVERSATION_ID
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
 from deployments.ingress.http.app import PRINTABLE
 from deployments.ingress.http.body_budget import BodyAccount, account_in
 from deployments.ingress.http.clients import owner_of
 from deployments.ingress.http.errors import ENDINGS, internal_error
+from deployments.ingress.http.sse import StreamType
 from deployments.ingress.streams.peers import StreamKey, StreamPeers, StreamState
 from deployments.ingress.streams.replay_buffer import ReplayBuffer
 from deployments.serving.detached_tasks import create_detached_task
@@ -51,6 +52,7 @@ class StreamLimits:
 class KeptStream:
     key: StreamKey
     client: str
+    stream_type: StreamType
     replay: ReplayBuffer
     began: float = field(default_factory=time.time)
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,6 +64,7 @@ class KeptStream:
         return StreamState(
             name=self.key[1],
             replica_id=replica_id,
+            stream_type=self.stream_type,
             total=self.replay.total,
             began=self.began,
             completed_at=self.replay.completed_at,
@@ -95,7 +98,13 @@ class ResumableStreams:
         if name is None:
             return None
         key = stream_key(owner_of(request), name, "X-Conversation-Id")
-        return lambda answer: _Resumable(self, key, client, answer) if answer.is_stream else answer
+
+        def keep(answer: Answer | DelayedAnswer) -> ASGIApp:
+            if answer.stream_type is None:
+                return answer
+            return _Resumable(self, key, client, answer, answer.stream_type)
+
+        return keep
 
     def find(self, key: StreamKey) -> KeptStream | None:
         return self._kept.get(key)
@@ -117,11 +126,14 @@ class ResumableStreams:
         if self.peers is not None:
             await self.peers.stop(key, time.time())
 
-    def start(self, key: StreamKey, client: str, answer: ASGIApp, scope: Scope) -> KeptStream:
+    def start(
+        self, key: StreamKey, client: str, answer: ASGIApp, stream_type: StreamType, scope: Scope
+    ) -> KeptStream:
         """Stops an earlier stream of this name. Raises Refused."""
         self.stop(key)
         self._make_room(client)
-        kept = self._kept[key] = KeptStream(key, client, ReplayBuffer(self.limits.capacity))
+        replay = ReplayBuffer(self.limits.capacity)
+        kept = self._kept[key] = KeptStream(key, client, stream_type, replay)
         self._shares.acquire(client)
         account = account_in(scope)
         if account is not None:  # the stream has the body for as long as it runs
@@ -243,7 +255,8 @@ class StreamReader:
         replay = self._kept.replay
         await replay.until_begun()
         replay.check(self._offset)
-        await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
+        headers = self._kept.stream_type.raw_headers
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         async with aclosing(replay.read(self._offset)) as pieces:
             async for piece in pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -257,17 +270,21 @@ class _Resumable:
         key: StreamKey,
         client: str,
         answer: Answer | DelayedAnswer,
+        stream_type: StreamType,
     ) -> None:
         self._streams = streams
         self._key = key
         self._client = client
         self._answer = answer
+        self._stream_type = stream_type
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._streams.admitted(self._client))
-                kept = self._streams.start(self._key, self._client, self._answer, scope)
+                kept = self._streams.start(
+                    self._key, self._client, self._answer, self._stream_type, scope
+                )
             except Refused as refusal:
                 self._answer.refuse(refusal)
             await StreamReader(self._streams, kept, 0).respond(receive, send)

@@ -127,7 +127,7 @@ def fleet_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
 
     async def follow(request: Request) -> Response:
         client = connection_of(request, sees_peers=settings.sees_peers)
-        return StreamingResponse(feed.watch(client), headers=EVENT_STREAM)
+        return StreamingResponse(feed.watch(client), headers=EVENT_STREAM.headers)
 
     return [
         DocumentedRoute("/fleet", show, methods=["GET"], name="fleet", tag="Server"),

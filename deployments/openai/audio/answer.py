@@ -7,11 +7,11 @@ from contextlib import aclosing
 from starlette.types import Receive, Scope, Send
 
 from deployments.contract.errors import ErrorKind, Refused, RequestError
-from deployments.ingress.generation.answer import EVENT_HEADERS, run_while_connected
+from deployments.ingress.generation.answer import run_while_connected
 from deployments.ingress.generation.deadline import GRACE_S
 from deployments.ingress.http.access_log import note_tokens
 from deployments.ingress.http.errors import public_error
-from deployments.ingress.http.sse import KEEP_ALIVE
+from deployments.ingress.http.sse import EVENT_STREAM
 from deployments.ingress.metrics import InflightGuard
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.audio.bodies import (
@@ -69,7 +69,9 @@ class TranscriptAnswer:
 
     async def _send_events(self, send: Send) -> None:
         timeout_s = self._settings.request_timeout_s
-        await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": EVENT_STREAM.raw_headers}
+        )
         try:
             async with asyncio.timeout(None if timeout_s is None else timeout_s + GRACE_S):
                 await self._send_windows(send)
@@ -85,7 +87,7 @@ class TranscriptAnswer:
         async with aclosing(self._kept_alive()) as events:
             async for event in events:
                 if event is None:
-                    await _send(send, KEEP_ALIVE)
+                    await _send(send, EVENT_STREAM.keep_alive)
                     continue
                 is_first = not whole_text(heard)
                 heard.append(event)
