@@ -72,6 +72,8 @@ async def streamed(
             if not has_begun and len(said_in(data)) > BEGUN:
                 has_begun = True
                 began()
+    failures = [event for event in data if event.get("error")]
+    assert not failures, failures[0]
     return said_in(data)
 
 

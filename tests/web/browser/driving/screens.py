@@ -12,7 +12,7 @@ from tests.web.browser.driving.screen import Screen
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 WIDTHS = (1280, 390)
 HEIGHT = {1280: 800, 390: 844}
-CODE = """A page table maps the pages of a sequence to slots in the cache:
+CODE = """A page table maps the pages of a sequence to places in the cache:
 
 1. The engine asks for a page when a sequence grows.
 2. Pages that several sequences share are **counted**.
