@@ -16,7 +16,7 @@ PAIR_REPLICAS = ("MantaModel", f"model-{PAIR}")
 # Tokens of an answer: the last one to begin has to begin before the first one ends.
 LONG = 2500
 GREEDY: dict[str, Any] = {"model": PAIR, "temperature": 0}
-HI = [{"role": "user", "content": "Hi"}]
+HI = [{"role": "user", "content": "Sun"}]  # which the model answers at length
 SCHEMA = {
     "type": "object",
     "properties": {"note": {"type": "string", "minLength": LONG - 100, "maxLength": LONG - 50}},
@@ -39,7 +39,7 @@ STREAMS: list[tuple[str, Mapping[str, Any]]] = [
     (CHAT, {**LONG_CHAT, "ignore_eos": True, "stream_options": {"include_usage": True}}),
     (CHAT, {**LONG_CHAT, **TOOLS}),
     ("/v1/messages", LONG_CHAT),
-    ("/v1/responses", {**GREEDY, "input": "Hi", "max_output_tokens": LONG}),
+    ("/v1/responses", {**GREEDY, "input": "Sun", "max_output_tokens": LONG}),
     ("/completion", {**GREEDY, "prompt": "Once", "n_predict": LONG, "ignore_eos": True}),
 ]
 # Names of strings that are of the answer, and not of the request.
