@@ -253,6 +253,7 @@ class ChannelClient:
                     self._remove(stream)
 
     def _end(self, failure: BaseException) -> None:
+        has_opened = self._state is not _State.OPENING
         self._state = _State.ENDED
         if self._updating is not None:
             self._updating.cancel()
@@ -261,8 +262,10 @@ class ChannelClient:
         lost = [*self._streams.values()]
         unsent = [queued for queued in self._waiting if queued.join.number not in self._streams]
         if isinstance(failure, ReplicaSilentError):
-            for stream in lost:
-                stream.is_taken = True  # perhaps, and that is why it is silent
+            # An update may not have been answered because of what came with it. An opening may not
+            # have found a replica at all: all have died, and the next one takes its time.
+            for stream in lost if has_opened else ():
+                stream.is_taken = True
             lost += unsent  # elsewhere, they would come to the same one
         else:
             self._reassign_all(unsent)

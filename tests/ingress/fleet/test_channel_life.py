@@ -42,12 +42,15 @@ def test_a_replica_that_falls_silent_is_lost_to_each_of_its_sequences() -> None:
         for sequence in await stage.begun("paused-1", "paused-2"):
             with pytest.raises(ReplicaSilentError):
                 await said(sequence)
+            assert sequence.is_taken
 
     played(act)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
+    """None of them is its cause: there may be no replica."""
+
     async def act(stage: Stage) -> None:
         async def never(name: str, update: bytes) -> AsyncGenerator[bytes, None]:
             opened.append(name)
@@ -64,6 +67,7 @@ def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
         for sequence in asked:
             with pytest.raises(ReplicaSilentError):
                 await anext(sequence)
+            assert not sequence.is_taken
         assert len(opened) == 1
         replica.open_channel = opens  # type: ignore[method-assign]
         later = stage.ask("later")
