@@ -53,10 +53,12 @@ class Leave(NamedTuple):
 def encode_update(
     joins: Sequence[Join], leaves: Sequence[Leave], pieces: Sequence[FilePiece] = ()
 ) -> bytes:
+    """Returns one message of an ingress to a replica; an empty one is a heartbeat."""
     return pickle.dumps((joins, leaves, pieces), PICKLE_PROTOCOL)
 
 
 def decode_update(words: bytes) -> tuple[list[Join], list[Leave], list[FilePiece]]:
+    """Returns what `encode_update` was given."""
     joins, leaves, pieces = pickle.loads(words)
     return joins, leaves, pieces
 
@@ -67,6 +69,7 @@ def needs_pieces(request: GenerationRequest) -> bool:
 
 
 def cut_files(join: Join) -> Iterator[FilePiece]:
+    """Yields the pieces of all files, each of up to PIECE_BYTES, in their order."""
     for index, file in enumerate(join.request.media):
         for at in range(0, len(file.data), PIECE_BYTES):
             yield FilePiece(join.number, index, file.data[at : at + PIECE_BYTES])
@@ -88,6 +91,7 @@ def with_files(join: Join, files: Mapping[int, bytearray]) -> Join:
 
 
 def decode_burst(burst: bytes) -> Burst:
+    """Returns the events of a message of a replica, each with the number of its sequence."""
     events: Burst = pickle.loads(burst)
     return events
 
@@ -105,6 +109,7 @@ def count_fitting(weights: Iterable[int], pieces: Sequence[FilePiece] = ()) -> i
 
 
 def request_weight(request: GenerationRequest) -> int:
+    """Returns the weight of a request in a message, of which a token id has one."""
     tokens = len(request.prompt_ids) + len(request.produced_ids)
     sampling = request.sampling
     biased = len(sampling.logit_bias) + sum(map(len, sampling.bad_words))
@@ -116,6 +121,7 @@ def request_weight(request: GenerationRequest) -> int:
 
 
 def event_weight(event: TokenEvent) -> int:
+    """Returns the weight of an event in a message, of which a token id has one."""
     if event.vectors is not None:
         return len(event.vectors.data) // BYTES_PER_WEIGHT
     if event.logprobs is None:

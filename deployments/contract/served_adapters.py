@@ -36,6 +36,7 @@ class ServedAdapter:
     is_loaded: bool = False
 
     def scaled(self, scale: float) -> Adapter:
+        """Returns the adapter as a part of a request's content, with another scale."""
         return Adapter(self.path, self.digest, scale, self.name)
 
 
@@ -48,6 +49,7 @@ class AdapterTable:
 
     @classmethod
     def from_adapters(cls, adapters: Iterable[ServedAdapter]) -> "AdapterTable":
+        """Returns a table in the order of the ids, with a version that says what is in it."""
         listed = tuple(sorted(adapters, key=lambda adapter: adapter.id))
         digest = blake2b(repr(listed).encode(), digest_size=8).hexdigest()
         return cls(listed, digest if listed else "")
@@ -112,4 +114,5 @@ PLAIN_MODEL = AskedAdapters()  # without adapters
 
 
 def contents(scales: Scales) -> tuple[Adapter, ...]:
+    """Returns the adapters as a part of a request's content, in the same order."""
     return tuple(adapter.scaled(scale) for adapter, scale in scales)
