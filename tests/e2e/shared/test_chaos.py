@@ -289,7 +289,7 @@ async def answers(server: Server, disturb: Callable[[], None]) -> list[str]:
     `disturb` is called when all streams have begun.
     """
     begun = asyncio.Semaphore(0)
-    async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=600) as client:
         asked = [asyncio.create_task(unary(client, *request)) for request in UNARY]
         asked += [
             asyncio.create_task(streamed(client, *request, begun.release)) for request in STREAMS
