@@ -29,6 +29,11 @@ LARGE = 2**53 + 1
         ({"type": "integer", "exclusiveMinimum": -1e30}, [-(10**29), 5], [-(10**31)]),
         ({"type": "number", "minimum": 0, "maximum": 1e20}, [0.5, 10**20], [-1, 10**20 + 1]),
         ({"type": "number", "minimum": 0.5, "maximum": 1e20}, [0.5, 10**20], [0.25, 10**20 + 1]),
+        (
+            {"type": "number", "minimum": -100.0, "maximum": 11.25, "multipleOf": 1},
+            [11],
+            [11.25, 12],
+        ),
         ({"minimum": 2**60, "exclusiveMinimum": 0.5}, [2**60, "a", None, [1]], [1, 0.75]),
         ({"const": 2**64 - 1}, [2**64 - 1], [True, 2**64]),
         ({"type": "integer", "const": 1e20}, [10**20], [2**63 - 1]),

@@ -235,6 +235,7 @@ class _Writer:
     def _numbers(self, is_integer: bool, part: Schema) -> str:
         if part.get("multipleOf", 1) != 1:
             raise NotExact("`multipleOf`")
+        is_integer |= "multipleOf" in part
         try:
             regex = range_regex(*ends_of(part), is_integer)
         except ValueError as failure:

@@ -117,9 +117,41 @@ def _filter_keyword(name: str, value: object, keeps: KeywordFilter) -> object:
     if name in COUNTS and isinstance(value, float):  # llguidance reads no 1.0 as an integer
         count = as_integer(value)
         return value if count is None else count
+    if name == "pattern" and isinstance(value, str):
+        return with_plain_classes(value)
     if name in NAMED_SCHEMAS and isinstance(value, Mapping):
-        return {key: filter_keywords(part, keeps) for key, part in value.items()}
+        return {
+            with_plain_classes(key) if name == "patternProperties" else key: filter_keywords(
+                part, keeps
+            )
+            for key, part in value.items()
+        }
     return filter_keywords(value, keeps) if name in SCHEMAS else value
+
+
+def with_plain_classes(pattern: str) -> str:
+    """Returns a pattern of ECMAScript as llguidance has to read it. What stands within a class are
+    characters; to llguidance a `[` begins another class there, as in `[[:alpha:]]`, and `&&`, `~~`
+    and `--` are operations on sets.
+    """
+    found: list[str] = []
+    is_within, at = False, 0
+    while at < len(pattern):
+        part = pattern[at : at + 2] if pattern[at] == "\\" else pattern[at]
+        at += len(part)
+        if not is_within:
+            is_within = part == "["
+        elif part == "]":
+            is_within = False
+        elif part == "[" or (part in "&~-" and found[-1] == part) or _is_first_dash(part, found):
+            part = f"\\{part}"
+        found.append(part)
+    return "".join(found)
+
+
+def _is_first_dash(part: str, before: list[str]) -> bool:
+    """Whether a part is the first of its class, and may begin a range there."""
+    return part == "-" and (before[-1] == "[" or before[-2:] == ["[", "^"])
 
 
 def as_integer(value: object) -> int | None:
