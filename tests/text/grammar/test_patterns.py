@@ -36,6 +36,15 @@ def test_a_class_has_characters_alone(
     assert not re.search(pattern, other)
 
 
+def test_a_dot_is_no_end_of_a_line() -> None:
+    grammar = from_json_schema({"type": "string", "pattern": "^.$"}, "field")
+    for said in ("a", "\u00e9", '"', "\t"):
+        assert allows(grammar, json.dumps(said, ensure_ascii=False)), said
+    for said in ("\n", "\r", "\u2028", "\u2029"):
+        for text in (json.dumps(said), json.dumps(said, ensure_ascii=False)):
+            assert not allows(grammar, text), text
+
+
 def test_so_is_the_pattern_of_a_name() -> None:
     schema = {
         "type": "object",

@@ -83,6 +83,7 @@ CONDITIONS = ("if", "then", "else", "not")  # of the same value
 LITERALS = frozenset({"const", "enum"})
 ENDLESS = 1 << 32  # no answer is that long, and llguidance counts no further
 MAX_EXACT = 1 << 53  # the integers up to here are exact in float64
+NO_LINE_END = r"[^\n\r\u{2028}\u{2029}]"
 DATA = frozenset({"const", "default", "enum", "example", "examples"})  # their values are data
 
 
@@ -118,21 +119,21 @@ def _filter_keyword(name: str, value: object, keeps: KeywordFilter) -> object:
         count = as_integer(value)
         return value if count is None else count
     if name == "pattern" and isinstance(value, str):
-        return with_plain_classes(value)
+        return rust_pattern(value)
     if name in NAMED_SCHEMAS and isinstance(value, Mapping):
         return {
-            with_plain_classes(key) if name == "patternProperties" else key: filter_keywords(
-                part, keeps
-            )
+            rust_pattern(key) if name == "patternProperties" else key: filter_keywords(part, keeps)
             for key, part in value.items()
         }
     return filter_keywords(value, keeps) if name in SCHEMAS else value
 
 
-def with_plain_classes(pattern: str) -> str:
-    """Returns a pattern of ECMAScript as llguidance has to read it. What stands within a class are
-    characters; to llguidance a `[` begins another class there, as in `[[:alpha:]]`, and `&&`, `~~`
-    and `--` are operations on sets.
+def rust_pattern(pattern: str) -> str:
+    """Returns a pattern of ECMAScript in the syntax of Rust, which llguidance reads.
+
+    Within a class ECMAScript has characters alone. In Rust a `[` begins another class there, as in
+    `[[:alpha:]]`, and `&&`, `~~` and `--` are operations on sets. A dot of ECMAScript stands for no
+    end of a line, of which Rust knows one.
     """
     found: list[str] = []
     is_within, at = False, 0
@@ -141,6 +142,7 @@ def with_plain_classes(pattern: str) -> str:
         at += len(part)
         if not is_within:
             is_within = part == "["
+            part = NO_LINE_END if part == "." else part
         elif part == "]":
             is_within = False
         elif part == "[" or (part in "&~-" and found[-1] == part) or _is_first_dash(part, found):
