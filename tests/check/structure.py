@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.test_architecture import DOCUMENTED, NO_BEGINNINGS
+
 CORE = (
     *("deployments/engine/scheduler/", "deployments/engine/forward/forward.py", "kv/cache.py"),
     *("deployments/engine/runner.py", "deployments/engine/core.py", "deployments/engine/build.py"),
     "deployments/engine/tasks/task.py",
 )
 PROTOCOLS = ("openai", "anthropic", "llama", "web")
-NO_BEGINNINGS = ("Of", "As", "With", "Those", "Where", "By", "That", "What")
 MAX_THIN = 40  # lines of a module that is read together with another one
 
 
@@ -122,8 +123,7 @@ def _n_crossing(path: Path, tree: ast.Module) -> int:
 
 
 def _n_lost(tree: ast.Module) -> int:
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    said = (ast.get_docstring(n) or "" for n in ast.walk(tree) if isinstance(n, kinds))
+    said = (ast.get_docstring(n) or "" for n in ast.walk(tree) if isinstance(n, DOCUMENTED))
     return sum(bool(re.match(rf"({'|'.join(NO_BEGINNINGS)})\b", text)) for text in said)
 
 
