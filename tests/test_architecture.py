@@ -229,6 +229,13 @@ def test_every_file_is_short_and_easy_to_read() -> None:
     assert not found
 
 
+def test_the_engine_keeps_nothing_on_modules_of_transformers() -> None:
+    """A model that is run row by row keeps its own state there, which each row brings along."""
+    engine = [path for path in SOURCES if path.is_relative_to(ROOT / "deployments" / "engine")]
+    found = [path.name for path in engine if re.search(r"\b(set|del)attr\(", path.read_text())]
+    assert found == ["by_rows.py"]
+
+
 def test_no_two_classes_have_one_name() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in SOURCES:

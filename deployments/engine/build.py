@@ -1,22 +1,29 @@
 """Puts an engine together: a cache as large as the limits say, and a scheduler over a model."""
 
 import torch
-from transformers import PreTrainedModel
 
 from deployments.engine.cache_sizing import MIB, cache_shape, max_position
 from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots
-from deployments.engine.forward.cross_attention import CrossAttentionCache, is_encoder_decoder
+from deployments.engine.forward.cross_attention import CrossAttentionCache
+from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.adapter_loader import AdapterLoader
+from deployments.engine.loading.attention_check import find_decoding
+from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.draft_check import DraftModel
+from deployments.engine.loading.encoder_check import find_encoder_way
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
-from deployments.engine.media.encoder import MediaEncoder, media_encoder
-from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
-from deployments.engine.parallel.follower import SharedForward, shape_together
+from deployments.engine.media.encoder import MediaEncoder
+from deployments.engine.parallel.follower import (
+    SharedForward,
+    find_decoding_together,
+    shape_together,
+)
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.runner import Runner
 from deployments.engine.sampling.grammar_mask import GrammarStrategy
@@ -29,8 +36,26 @@ from deployments.engine.scheduler.scheduler import InferenceScheduler
 from kv.cache import KVCache
 
 
+def find_execution(loaded: LoadedModel, ranks: Ranks | None = None) -> Execution:
+    """Returns how the engine computes a model. Other ranks find out how they do.
+
+    Raises UnsupportedModelError for a model that can't be served.
+    """
+    check_supported(loaded.model.config)
+    if ranks is not None and loaded.is_encoder:
+        raise UnsupportedModelError("ranks can't share an encoder")
+    if ranks is not None and loaded.speech is not None:
+        raise UnsupportedModelError("ranks can't share a model that transcribes")
+    if loaded.is_encoder:
+        return Execution(encoder=find_encoder_way(loaded.model))
+    if ranks is not None:
+        return find_decoding_together(loaded.model, ranks)
+    return find_decoding(loaded.model)
+
+
 def build_cache(
-    model: PreTrainedModel,
+    loaded: LoadedModel,
+    execution: Execution,
     limits: EngineLimits,
     ranks: Ranks | None,
     draft: DraftModel | None = None,
@@ -41,23 +66,22 @@ def build_cache(
     Raises ValueError for limits that can't be kept, UnsupportedModelError for a model that can't be
     served.
     """
-    if ranks is not None and is_encoder(model):
-        raise UnsupportedModelError("ranks can't share an encoder")
-    if ranks is not None and is_encoder_decoder(model):
-        raise UnsupportedModelError("ranks can't share a model that transcribes")
     if ranks is None:
-        shape = cache_shape(model, limits, draft=draft)
+        shape = cache_shape(loaded, execution, limits, draft=draft)
     else:
-        shape = shape_together(model, limits, ranks)
-    if not is_encoder(model):
-        for paged_model in (model, *([] if draft is None else [draft.model])):
-            replace_attention(paged_model, shape.max_tokens)
-            fuse(paged_model)
-    return KVCache(shape, dtype=model.dtype, device=model.device)
+        shape = shape_together(loaded, execution, limits, ranks)
+    if execution.encoder is None:
+        paged = [(loaded.model, execution)]
+        paged += [] if draft is None else [(draft.loaded.model, draft.execution)]
+        for model, way in paged:
+            replace_attention(model, way, shape.max_tokens)
+            fuse(model)
+    return KVCache(shape, dtype=loaded.dtype, device=loaded.device)
 
 
 def build_scheduler(
-    model: PreTrainedModel,
+    loaded: LoadedModel,
+    execution: Execution,
     cache: KVCache,
     admission: Admission,
     limits: EngineLimits,
@@ -70,24 +94,25 @@ def build_scheduler(
 
     Raises UnsupportedModelError when the engine can't run the model.
     """
-    adapters, loader = _adapters(model, limits, ranks)
+    adapters, loader = _adapters(loaded, execution, limits, ranks)
     n_layers = len(cache.storage.layout) - (0 if draft is None else len(draft.layout))
-    parts = model, cache.storage.part(0, n_layers), cache.shape.n_state_slots
+    storage = cache.storage.part(0, n_layers)
+    parts = loaded.model, execution, storage, cache.shape.n_state_slots
     forward = Forward(*parts, adapters=adapters) if ranks is None else SharedForward(*parts, ranks)
-    pipeline, outputs = default_pipeline(GrammarStrategy()), outputs_of(model)
-    has_adapters, encoder = adapters is not None, usable_encoder(model, ranks)
+    pipeline, outputs = default_pipeline(GrammarStrategy()), loaded.outputs_by(execution)
+    has_adapters, encoder = adapters is not None, usable_encoder(loaded, ranks)
     runner = Runner(
         *(forward, cache, pipeline, threads, outputs),
         has_adapters=has_adapters,
         has_media=encoder is not None,
         cross_attention_cache=cross_attention_cache,
     )
-    is_async = _is_async(limits, model.device)
+    is_async = _is_async(limits, loaded.device)
     drafter: Drafter | None = None
     if draft is not None:
-        drafter = _model_drafter(model, draft, cache, limits, is_async)
+        drafter = _model_drafter(loaded, draft, cache, limits, is_async)
     elif not outputs.is_encoder:
-        drafter = _drafter(limits, model.device)
+        drafter = _drafter(limits, loaded.device)
     return InferenceScheduler(
         runner,
         cache,
@@ -106,26 +131,29 @@ def build_scheduler(
     )
 
 
-def usable_encoder(model: PreTrainedModel, ranks: Ranks | None) -> MediaEncoder | None:
+def usable_encoder(loaded: LoadedModel, ranks: Ranks | None) -> MediaEncoder | None:
     """Returns the encoder of a model's media. None: the model is served for texts alone."""
-    if ranks is not None or is_encoder(model):
-        return None
-    return media_encoder(model)
+    return None if ranks is not None or loaded.is_encoder else loaded.media
 
 
 def _adapters(
-    model: PreTrainedModel, limits: EngineLimits, ranks: Ranks | None
+    loaded: LoadedModel, execution: Execution, limits: EngineLimits, ranks: Ranks | None
 ) -> tuple[AdapterSlots | None, AdapterLoader | None]:
     """Raises UnsupportedModelError for a model whose rows can't have adapters of their own."""
     if not limits.max_loras:
         return None, None
     if ranks is not None:
         raise UnsupportedModelError("max_loras: ranks that share a model take no adapters")
-    if is_encoder_decoder(model):
+    if loaded.speech is not None:
         raise UnsupportedModelError("max_loras: a model that transcribes takes no adapters")
-    if is_encoder(model):
+    if loaded.is_encoder:
         raise UnsupportedModelError("max_loras: an encoder takes no adapters of requests")
-    slots = AdapterSlots(model, limits.max_loras, limits.max_lora_rank)
+    if execution.by_rows is not None:
+        kind = loaded.model.config.model_type
+        raise UnsupportedModelError(
+            f"max_loras: {kind} is computed row by row, and takes no adapter"
+        )
+    slots = AdapterSlots(loaded.model, limits.max_loras, limits.max_lora_rank, loaded.own_name)
     return slots, AdapterLoader(slots.misfit, int(limits.lora_cache_mib * MIB))
 
 
@@ -136,7 +164,7 @@ def _drafter(limits: EngineLimits, device: torch.device) -> Drafter | None:
 
 
 def _model_drafter(
-    model: PreTrainedModel,
+    loaded: LoadedModel,
     draft: DraftModel,
     cache: KVCache,
     limits: EngineLimits,
@@ -144,13 +172,14 @@ def _model_drafter(
 ) -> Drafter:
     storage, max_tokens = cache.storage, cache.shape.max_tokens
     begin = len(storage.layout) - len(draft.layout)
+    model, execution = draft.loaded.model, draft.execution
     runner = DraftRunner(
-        Forward(draft.model, storage.part(begin, len(storage.layout))),
+        Forward(model, execution, storage.part(begin, len(storage.layout))),
         cache,
         default_pipeline(),
-        vocab_size=draft.vocab_size,
-        model_vocab_size=model.config.get_text_config(decoder=True).vocab_size,
-        max_tokens=min(max_tokens, max_position(draft.model) or max_tokens),
+        vocab_size=draft.loaded.vocab_size,
+        model_vocab_size=loaded.vocab_size,
+        max_tokens=min(max_tokens, max_position(model, execution) or max_tokens),
     )
     return ModelDrafter(
         runner,
@@ -160,7 +189,7 @@ def _model_drafter(
         max_per_task=limits.draft_tokens,
         min_per_task=limits.draft_min,
         min_prob=limits.draft_p_min,
-        max_step_tokens=_max_drafted_step(model.device),
+        max_step_tokens=_max_drafted_step(loaded.device),
         max_read_tokens=max(limits.max_batch_tokens, READ_PART * limits.max_running),
         groups=sorted({*storage.group_of[begin:]}),
     )

@@ -13,27 +13,23 @@ from transformers import PreTrainedModel
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import adapter_bytes
-from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.cross_attention import (
     cross_attention_bytes,
     encode,
-    is_encoder_decoder,
     longest_features,
 )
-from deployments.engine.forward.decoder import first_position
+from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.forward.recurrent import find_mixers, state_bytes
+from deployments.engine.forward.recurrent import state_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
-from deployments.engine.loading.attention_check import find_layout
-from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.configs.context import longest_context
 from deployments.engine.loading.draft_check import DraftModel
-from deployments.engine.loading.encoder_check import find_encoder_way, longest_prompt
+from deployments.engine.loading.encoder_check import longest_prompt
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
-from deployments.engine.media.encoder import STEPS_AHEAD, media_encoder
-from deployments.engine.outputs.model_outputs import is_encoder
+from deployments.engine.media.encoder import STEPS_AHEAD
 from kv.cache import CacheShape
 from kv.layout import NOTHING, Layout, within
 from kv.states import NO_STATE, SLOTS_PER_TASK
@@ -82,14 +78,14 @@ def kv_budget(memory: DeviceMemory, utilization: float) -> int:
 
 
 def cache_shape(
-    model: PreTrainedModel,
+    loaded: LoadedModel,
+    execution: Execution,
     limits: EngineLimits,
     world_size: int = 1,
-    layout: Layout | None = None,
     draft: DraftModel | None = None,
 ) -> CacheShape:
-    """The shape of the cache of each of `world_size` ranks. `layout` is found out if it is None.
-    The layers of a draft model are behind those of the model.
+    """The shape of the cache of each of `world_size` ranks. The layers of a draft model are behind
+    those of the model.
 
     The limits' memory is for one rank, too. On a GPU the model may be fused and its attention
     replaced to measure its memory.
@@ -97,30 +93,32 @@ def cache_shape(
     Raises ValueError for limits that the model or the device can't keep, UnsupportedModelError for
     a model that can't be served.
     """
-    check_supported(model.config)
-    if is_encoder(model):
-        return encoder_shape(model, limits)
-    layout = layout or find_layout(model)
-    if draft is not None:
-        layout += draft.layout
-    shape = _page_shape(model, limits, layout)
-    if shape.is_fp8 and model.device.type != "cuda":
-        raise ValueError("kv_dtype: fp8 needs a GPU")
-    if shape.is_fp8 and by_rows(model) is not None:
-        raise ValueError(f"kv_dtype: {model.config.model_type} is computed row by row, not in fp8")
-    if shape.is_fp8 and torch.cuda.get_device_capability(model.device) < FP8_CAPABILITY:
-        raise ValueError("kv_dtype: fp8 needs a GPU of compute capability 8.9 or above")
-    if shape.has_states and model.device.type != "cuda":
+    if execution.encoder is not None:
+        return encoder_shape(loaded.model, limits)
+    shape = _page_shape(loaded.model, execution, limits, () if draft is None else draft.layout)
+    if shape.is_fp8:
+        _check_fp8(loaded.model, execution)
+    if shape.has_states and loaded.device.type != "cuda":
         shape = _with_states_within(shape, int((limits.kv_gib or CPU_KV_GIB) * GIB))
     if limits.n_pages:
         shape = replace(shape, n_pages=limits.n_pages)
     else:
-        shape = _sized(model, limits, world_size, shape, draft)
+        shape = _sized(loaded, execution, limits, world_size, shape, draft)
     longest = shape.longest(shape.n_pages)
     if limits.context_length and longest < shape.max_tokens:
         message = f"context_length: {shape.max_tokens} tokens do not fit into {shape.n_pages} pages"
         raise ValueError(message)
     return replace(shape, max_tokens=longest)
+
+
+def _check_fp8(model: PreTrainedModel, execution: Execution) -> None:
+    """Raises ValueError where keys and values can't be stored so."""
+    if model.device.type != "cuda":
+        raise ValueError("kv_dtype: fp8 needs a GPU")
+    if execution.by_rows is not None:
+        raise ValueError(f"kv_dtype: {model.config.model_type} is computed row by row, not in fp8")
+    if torch.cuda.get_device_capability(model.device) < FP8_CAPABILITY:
+        raise ValueError("kv_dtype: fp8 needs a GPU of compute capability 8.9 or above")
 
 
 def encoder_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
@@ -133,7 +131,6 @@ def encoder_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
     if (limits.context_length or 0) > longest:
         raise ValueError(f"context_length: the model was made for {longest} tokens")
     max_tokens = limits.context_length or min(longest, tokens)
-    find_encoder_way(model)
     return CacheShape(
         layout=(NOTHING,),
         n_pages=limits.max_running,
@@ -145,7 +142,8 @@ def encoder_shape(model: PreTrainedModel, limits: EngineLimits) -> CacheShape:
 
 
 def _sized(
-    model: PreTrainedModel,
+    loaded: LoadedModel,
+    execution: Execution,
     limits: EngineLimits,
     world_size: int,
     shape: CacheShape,
@@ -153,22 +151,22 @@ def _sized(
 ) -> CacheShape:
     """Returns the shape with as many pages as fit into memory, but no more than the longest running
     tasks can use."""
-    page_bytes = shape.page_bytes(model.dtype)
+    model, page_bytes = loaded.model, shape.page_bytes(loaded.dtype)
     setting, budget = "kv_gib", int((limits.kv_gib or CPU_KV_GIB) * GIB)
     if limits.kv_gib is None and model.device.type == "cuda":
         setting = "gpu_memory_utilization"
         is_alone = world_size == 1
         if is_alone:
-            memory = _measure_steps(model, limits, shape, draft)
+            memory = _measure_steps(loaded, execution, limits, shape, draft)
         else:
             memory = _estimate_step(model, limits, shape)
         budget = kv_budget(memory, limits.gpu_memory_utilization)
         budget -= adapter_bytes(model, limits.max_loras, limits.max_lora_rank)
-        if is_alone and media_encoder(model) is not None:
+        if is_alone and loaded.media is not None:
             budget -= limits.media_cache_mib * MIB + _ahead_bytes(model, shape)
     if shape.has_states and model.device.type == "cuda":
         shape, budget = with_room_for_states(shape, budget)
-    if is_encoder_decoder(model):
+    if loaded.speech is not None:
         shape, budget = _with_room_for_sounds(model, limits, shape, setting, budget)
     max_useful = shape.max_tasks * shape.max_pages_of(shape.max_tokens)
     n_pages = min(max_useful, budget // max(1, page_bytes))
@@ -223,36 +221,41 @@ def _with_room_for_sounds(
 
 
 def _measure_steps(
-    model: PreTrainedModel, limits: EngineLimits, shape: CacheShape, draft: DraftModel | None
+    loaded: LoadedModel,
+    execution: Execution,
+    limits: EngineLimits,
+    shape: CacheShape,
+    draft: DraftModel | None,
 ) -> DeviceMemory:
     """Measures a model and its draft model, which compute one after the other. Both have graphs."""
+    n_layers = len(execution.layout)
+    own = _measure_step(loaded, execution, limits, shape, 0)
     if draft is None:
-        return _measure_step(model, limits, shape, 0, len(shape.layout))
-    n_layers = len(shape.layout) - len(draft.layout)
-    own = _measure_step(model, limits, shape, 0, n_layers)
-    drafts = _measure_step(draft.model, limits, shape, n_layers, len(shape.layout))
+        return own
+    drafts = _measure_step(draft.loaded, draft.execution, limits, shape, n_layers)
     return replace(own, peak=max(own.peak, drafts.peak), graphs=own.graphs + drafts.graphs)
 
 
 @torch.inference_mode()
 def _measure_step(
-    model: PreTrainedModel, limits: EngineLimits, shape: CacheShape, begin: int, end: int
+    loaded: LoadedModel, execution: Execution, limits: EngineLimits, shape: CacheShape, begin: int
 ) -> DeviceMemory:
     """Runs a step of the largest batch, and sorts its logits as sampling may; then encodes the
-    largest image. The model's layers are those from `begin` up to `end`."""
-    replace_attention(model, shape.max_tokens)
+    largest image. The model's layers are those from `begin` on."""
+    model = loaded.model
+    replace_attention(model, execution, shape.max_tokens)
     fuse(model)
     step = largest_step(limits, shape)
     pages = replace(shape, n_pages=step.page_table.size).storage(model.dtype, model.device)
-    forward = Forward(model, pages.part(begin, end))
+    forward = Forward(model, execution, pages.part(begin, begin + len(execution.layout)))
     torch.cuda.reset_peak_memory_stats(model.device)
     before = torch.cuda.memory_allocated(model.device)
     with torch.cuda.device(model.device):
         forward.logits(step).float().sort(-1, descending=True).values.softmax(-1)
-        if is_encoder_decoder(model):
-            encode(model, longest_features(model))
-        if (encoder := media_encoder(model)) is not None:  # which runs between steps
-            encoder.encode_largest()
+        if loaded.speech is not None:
+            encode(model, loaded.speech, longest_features(model))
+        if loaded.media is not None:  # which runs between steps
+            loaded.media.encode_largest()
     torch.cuda.synchronize(model.device)
     activations = torch.cuda.max_memory_allocated(model.device) - before
     del pages, forward
@@ -330,11 +333,12 @@ def max_sampled_tokens(limits: EngineLimits) -> int:
     return max(limits.max_running, drafted)
 
 
-def _page_shape(model: PreTrainedModel, limits: EngineLimits, layout: Layout) -> CacheShape:
+def _page_shape(
+    model: PreTrainedModel, execution: Execution, limits: EngineLimits, draft: Layout
+) -> CacheShape:
     """The shape with `n_pages` 0 and the whole context as `max_tokens`."""
-    how = by_rows(model)
-    max_tokens = _context_length(model, limits, layout)
-    has_states = bool(find_mixers(model)) if how is None else how.has_states
+    how, layout = execution.by_rows, execution.layout + draft
+    max_tokens = _context_length(model, execution, limits)
     n_bytes = state_bytes(model) if how is None else how.state_bytes
     return CacheShape(
         layout=within(layout, max_tokens),
@@ -344,7 +348,7 @@ def _page_shape(model: PreTrainedModel, limits: EngineLimits, layout: Layout) ->
         max_tokens=max_tokens,
         max_new_tokens=max(limits.max_batch_tokens, limits.max_running),
         is_fp8=limits.kv_dtype == "fp8",
-        has_states=has_states,
+        has_states=execution.has_states,
         state_bytes=n_bytes,
         max_checkpoints=_max_checkpoints(limits, n_bytes),
     )
@@ -358,17 +362,17 @@ def _max_checkpoints(limits: EngineLimits, n_bytes: int) -> int:
     return n if limits.cache_ram_mib < 0 else min(n, limits.cache_ram_mib * MIB // n_bytes)
 
 
-def _context_length(model: PreTrainedModel, limits: EngineLimits, layout: Layout) -> int:
+def _context_length(model: PreTrainedModel, execution: Execution, limits: EngineLimits) -> int:
     """The tokens of the longest sequence.
 
     Raises UnsupportedModelError if the config has no limit, ValueError for a setting beyond it.
     """
     config = model.config.get_text_config(decoder=True)
-    longest = max_position(model)
+    longest = max_position(model, execution)
     if longest is None:
         if limits.context_length:
             return limits.context_length
-        if {*layout} == {NOTHING}:  # nothing in it grows with the context
+        if {*execution.layout} == {NOTHING}:  # nothing in it grows with the context
             return STATES_CONTEXT
         raise UnsupportedModelError(
             f"{config.model_type} does not say how long its context is: set context_length"
@@ -378,7 +382,7 @@ def _context_length(model: PreTrainedModel, limits: EngineLimits, layout: Layout
     return limits.context_length or longest
 
 
-def max_position(model: PreTrainedModel) -> int | None:
+def max_position(model: PreTrainedModel, execution: Execution) -> int | None:
     """How many tokens a model was made for; None: its config does not say."""
     longest = longest_context(model.config.get_text_config(decoder=True))
-    return None if longest is None else longest - first_position(model)
+    return None if longest is None else longest - execution.first_position

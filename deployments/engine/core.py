@@ -7,18 +7,21 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Itera
 from contextlib import aclosing, contextmanager
 from queue import SimpleQueue
 
-from transformers import PreTrainedModel
-
 from deployments.contract.errors import ErrorKind, Refused, RequestError
 from deployments.contract.events import FinishReason, TokenEvent
 from deployments.contract.requests import GenerationRequest
-from deployments.engine.build import build_cache, build_scheduler, usable_encoder
+from deployments.engine.build import (
+    build_cache,
+    build_scheduler,
+    find_execution,
+    usable_encoder,
+)
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.cross_attention import cross_attention_cache, is_encoder_decoder
+from deployments.engine.forward.cross_attention import CrossAttentionCache
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_draft
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.media.families.family import Bidirectional
-from deployments.engine.outputs.model_outputs import is_encoder, outputs_of
 from deployments.engine.outputs.validation import find_invalid_output, pooled_of
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.scheduler.admission import Admission
@@ -38,15 +41,15 @@ class EngineCore:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        loaded: LoadedModel,
         eos_token_ids: frozenset[int],
         limits: EngineLimits,
         tokenizer_json: Callable[[], str] | None = None,
         ranks: Ranks | None = None,
-        draft: PreTrainedModel | None = None,
+        draft: LoadedModel | None = None,
     ) -> None:
         """`tokenizer_json` is called on any thread when the first request with a grammar comes;
-        without it these are refused. With `ranks` the model is rank 0's share, all others follow,
+        without it these are refused. With `ranks` `loaded` is rank 0's share, all others follow,
         and they are stopped with the engine. `draft` is a small model of the same tokenizer, which
         drafts.
 
@@ -55,19 +58,25 @@ class EngineCore:
         """
         if draft is not None and ranks is not None:
             raise UnsupportedModelError("ranks can't share a draft model")
-        if draft is not None and is_encoder(model):
+        if draft is not None and loaded.is_encoder:
             raise UnsupportedModelError("an encoder says no tokens that could be drafted")
-        if draft is not None and is_encoder_decoder(model):
+        if draft is not None and loaded.speech is not None:
             raise UnsupportedModelError("no model drafts for one that transcribes")
         if draft is not None and not limits.draft_tokens:
             raise ValueError("draft_tokens: a draft model drafts nothing with 0")
         with one_thread() as threads:
-            checked = None if draft is None else check_draft(draft, model)
-            self.cache = build_cache(model, limits, ranks, checked)
-            self._cross_attention_cache = cross_attention_cache(model, self.cache.shape.max_tasks)
+            checked = None if draft is None else check_draft(draft, loaded)
+            self.execution = find_execution(loaded, ranks)
+            self.cache = build_cache(loaded, self.execution, limits, ranks, checked)
+            self._cross_attention_cache: CrossAttentionCache | None = None
+            if loaded.speech is not None:
+                self._cross_attention_cache = CrossAttentionCache(
+                    loaded.model, loaded.speech, self.cache.shape.max_tasks
+                )
             self._admission = Admission(limits.max_waiting)
             self._scheduler = build_scheduler(
-                model,
+                loaded,
+                self.execution,
                 self.cache,
                 self._admission,
                 limits,
@@ -77,11 +86,11 @@ class EngineCore:
                 self._cross_attention_cache,
             )
         self.context_length = self.cache.shape.max_tokens
-        self.outputs = outputs_of(model)
-        self.vocab_size: int = model.config.get_text_config(decoder=True).vocab_size
+        self.outputs = loaded.outputs_by(self.execution)
+        self.vocab_size = loaded.vocab_size
         # Tokenizers may name ends that the model has no logits for.
         self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
-        self._encoder = usable_encoder(model, ranks)
+        self._encoder = usable_encoder(loaded, ranks)
         self.media = None if self._encoder is None else self._encoder.rules
         self._grammars = GrammarCompiler(tokenizer_json, self.vocab_size, self.eos_token_ids)
         self._streamed: set[Task] = set()

@@ -22,8 +22,9 @@ from deployments.engine.generate_result import GenerateResult
 from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits
 from deployments.engine.loading.draft_check import load_draft
 from deployments.engine.loading.fingerprint import fingerprint
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model, load_tokenizer
-from deployments.engine.loading.speech import as_decoder, speech_rules
+from deployments.engine.loading.speech import speech_rules, split_speech
 from deployments.engine.model_card import (
     default_sampling,
     end_token_ids,
@@ -60,7 +61,7 @@ class InferenceEngine:
 
     def __init__(
         self,
-        model: PreTrainedModel | str,
+        model: LoadedModel | PreTrainedModel | str,
         tokenizer: PreTrainedTokenizerBase | None = None,
         *,
         name: str = "model",
@@ -79,30 +80,32 @@ class InferenceEngine:
         """
         if isinstance(model, str):
             tokenizer = tokenizer or load_tokenizer(model)
-            model = load_model(model, dtype=dtype, device=device)
+            loaded = load_model(model, dtype=dtype, device=device)
+        else:
+            given = model if isinstance(model, LoadedModel) else LoadedModel(model)
+            loaded = split_speech(given)
         if tokenizer is None:
             raise ValueError("a model given as an object needs its tokenizer")
-        model = as_decoder(model)
-        ends = end_token_ids(model, tokenizer)
+        ends = end_token_ids(loaded.model, tokenizer)
         if limits is None:
-            limits = ON_GPU if model.device.type == "cuda" else ON_CPU
+            limits = ON_GPU if loaded.device.type == "cuda" else ON_CPU
             limits = replace(limits, draft_tokens=MODEL_DRAFT_TOKENS) if draft else limits
         self.core = EngineCore(
-            model,
+            loaded,
             ends,
             limits,
             lambda: self.card.tokenizer_json,
-            draft=None if draft is None else load_draft(draft, model, tokenizer),
+            draft=None if draft is None else load_draft(draft, loaded, tokenizer),
         )
-        sampling = default_sampling(generation_config(model))
+        sampling = default_sampling(generation_config(loaded.model))
         self.card: ModelCard = make_card(
             name,
             self.core,
             tokenizer,
             dialect,
             sampling,
-            fingerprint(model),
-            speech_rules(model, tokenizer),
+            fingerprint(loaded.model),
+            speech_rules(loaded, tokenizer),
         )
         self._tokenizer = TextTokenizer(self.card)
 

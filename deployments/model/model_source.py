@@ -22,7 +22,8 @@ from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_same_tokenizer
 from deployments.engine.loading.fingerprint import fingerprint
-from deployments.engine.loading.loader import load_model, load_tokenizer, move
+from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.loading.loader import load_model, load_tokenizer
 from deployments.engine.loading.speech import speech_rules
 from deployments.engine.model_card import (
     default_sampling,
@@ -58,7 +59,7 @@ class ModelSource:
         self._device = device_of(settings)
         weights = settings.sleep_weights or ("host" if can_keep_on_host(settings) else "drop")
         self._keeps_weights = settings.sleep_idle_s is not None and weights == "host"
-        self._kept: list[PreTrainedModel] = []  # the model, and its draft model
+        self._kept: list[LoadedModel] = []  # the model, and its draft model
         self._fingerprint = ""  # of the weights that were loaded last
         self._large: list[ref[object]] = []  # objects that have to be freed with the engine
         self._began = 0.0  # the last start
@@ -70,8 +71,8 @@ class ModelSource:
         return core
 
     def release(self) -> None:
-        for model in self._kept:
-            move(model, "cpu")
+        for loaded in self._kept:
+            loaded.to("cpu")
         release_memory(self._large)
 
     def gpu_memory(self) -> GpuMemory | None:
@@ -87,9 +88,9 @@ class ModelSource:
         tokenizer = load_tokenizer(settings.path)  # first, because a broken one shows soon
         if settings.draft_model is not None:
             check_same_tokenizer(load_tokenizer(settings.draft_model), tokenizer)
-        with self._model() as (model, ranks):
-            core = self._engine(model, ranks, end_token_ids(model, tokenizer))
-        sampling = settings.sampling.over(default_sampling(generation_config(model)))
+        with self._model() as (loaded, ranks):
+            core = self._engine(loaded, ranks, end_token_ids(loaded.model, tokenizer))
+        sampling = settings.sampling.over(default_sampling(generation_config(loaded.model)))
         self.card = make_card(
             settings.name,
             core,
@@ -97,7 +98,7 @@ class ModelSource:
             settings.dialect,
             sampling,
             self._fingerprint,
-            speech_rules(model, tokenizer),
+            speech_rules(loaded, tokenizer),
             parses_special=settings.parse_special_in_messages,
             unseen_media=settings.unseen_media,
         )
@@ -112,34 +113,36 @@ class ModelSource:
             # The hub would be asked for it, for half a minute where there is none.
             raise FileNotFoundError(f"the folder {self._settings.path} is gone")
         before = self._fingerprint
-        with self._model() as (model, ranks):
+        with self._model() as (loaded, ranks):
             if self._fingerprint != before:
                 raise ValueError("its files are another model's than before")
-            return self._engine(model, ranks, frozenset(self.card.eos_token_ids))
+            return self._engine(loaded, ranks, frozenset(self.card.eos_token_ids))
 
     def _engine(
-        self, model: PreTrainedModel, ranks: Ranks | None, end_token_ids: frozenset[int]
+        self, loaded: LoadedModel, ranks: Ranks | None, end_token_ids: frozenset[int]
     ) -> EngineCore:
         self._report("engine", 0.0)
-        limits, draft = engine_limits(self._settings), self._draft(model)
+        limits, draft = engine_limits(self._settings), self._draft(loaded)
         core = EngineCore(
-            model, end_token_ids, limits, lambda: self.card.tokenizer_json, ranks, draft
+            loaded, end_token_ids, limits, lambda: self.card.tokenizer_json, ranks, draft
         )
-        log_engine(self._settings.name, model, core, time.perf_counter() - self._began)
-        weights = [model] if draft is None else [model, draft]
-        self._kept = weights if self._keeps_weights else []
-        self._large = [ref(core.cache.storage), *([] if self._keeps_weights else map(ref, weights))]
+        log_engine(self._settings.name, loaded, core, time.perf_counter() - self._began)
+        models = [loaded] if draft is None else [loaded, draft]
+        self._kept = models if self._keeps_weights else []
+        self._large = [ref(core.cache.storage)]
+        if not self._keeps_weights:
+            self._large += [ref(part) for each in models for part in each.parts()]
         return core
 
-    def _draft(self, model: PreTrainedModel) -> PreTrainedModel | None:
+    def _draft(self, loaded: LoadedModel) -> LoadedModel | None:
         if self._settings.draft_model is None:
             return None
         if self._kept:
             return self._kept[1].to(self._device)
-        return load_model(self._settings.draft_model, dtype=model.dtype, device=self._device)
+        return load_model(self._settings.draft_model, dtype=loaded.dtype, device=self._device)
 
     @contextmanager
-    def _model(self) -> Iterator[tuple[PreTrainedModel, Ranks | None]]:
+    def _model(self) -> Iterator[tuple[LoadedModel, Ranks | None]]:
         """The weights, and the ranks that share them. The ranks stop if the block fails."""
         ranks = start_ranks(self._settings) if self._settings.tensor_parallel > 1 else None
         try:
@@ -149,9 +152,9 @@ class ModelSource:
                 ranks.stop()
             raise
 
-    def _weights(self, ranks: Ranks | None) -> PreTrainedModel:
+    def _weights(self, ranks: Ranks | None) -> LoadedModel:
         if self._kept:
-            return move(self._kept[0], self._device)
+            return self._kept[0].to(self._device)
         self._report("weights", 0.0)
         with weights_progress(self._report):
             return load_weights(self._settings, ranks, self._take_fingerprint, self._report_placed)

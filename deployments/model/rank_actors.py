@@ -83,7 +83,7 @@ class RankActor:
         device = torch.device("cuda" if self._settings.num_gpus else "cpu")
         ranks = Ranks(connect_store(host, port, size, JOIN_TIMEOUT_S), self._rank, size, device)
         try:
-            follow(load_weights(self._settings, ranks), ranks)
+            follow(load_weights(self._settings, ranks).model, ranks)
         except BaseException as error:
             log.exception("rank %d of %s cannot go on", self._rank, self._settings.name)
             ranks.report_failure(error)

@@ -3,10 +3,10 @@
 import logging
 
 import torch
-from transformers import PreTrainedModel
 
 from deployments.contract.model_card import ModelCard
 from deployments.engine.core import EngineCore
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.text.chat.template_calls import describes_tools
 from deployments.text.chat.templates import knows_tools
 from deployments.text.dialects.registry import dialect_of
@@ -22,9 +22,9 @@ OTHER_TOOLS = (
 )
 
 
-def log_engine(name: str, model: PreTrainedModel, core: EngineCore, seconds: float) -> None:
-    log.info("%s: %s", name, weights_line(model))
-    log.info("%s: %s", name, cache_line(core.cache.shape, model.dtype))
+def log_engine(name: str, loaded: LoadedModel, core: EngineCore, seconds: float) -> None:
+    log.info("%s: %s", name, weights_line(loaded))
+    log.info("%s: %s", name, cache_line(core.cache.shape, loaded.dtype))
     log.info("%s: ready after %.1f s", name, seconds)
 
 
@@ -36,10 +36,9 @@ def log_tools(card: ModelCard) -> None:
         log.warning("%s: %s", card.name, OTHER_TOOLS)
 
 
-def weights_line(model: PreTrainedModel) -> str:
-    n_bytes = sum(part.nbytes for part in (*model.parameters(), *model.buffers()))
-    precision = str(model.dtype).removeprefix("torch.")
-    return f"{type(model).__name__} in {precision} on {model.device}, {gib(n_bytes)} of weights"
+def weights_line(loaded: LoadedModel) -> str:
+    kind, precision = type(loaded.model).__name__, str(loaded.dtype).removeprefix("torch.")
+    return f"{kind} in {precision} on {loaded.device}, {gib(loaded.n_bytes)} of weights"
 
 
 def cache_line(shape: CacheShape, dtype: torch.dtype) -> str:

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 from deployments.contract.outputs import ModelTask
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.configs.reader import read_config
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.model_tasks import task_of
 from deployments.engine.loading.sentence_files import read_sentence_files
@@ -23,7 +24,7 @@ def load_weights(
     ranks: Ranks | None,
     on_weights_read: Callable[[PreTrainedModel], None] | None = None,
     on_copy_progress: Callable[[float], None] | None = None,
-) -> PreTrainedModel:
+) -> LoadedModel:
     """All of them, or one rank's share, on their device; `load_model` says who hears what."""
     dtype = None if settings.dtype is None else DTYPES[settings.dtype]
     adapters = adapters_of(settings)

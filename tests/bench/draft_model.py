@@ -18,11 +18,11 @@ from dataclasses import replace
 import torch
 from rich.console import Console
 from rich.table import Table
-from transformers import PreTrainedModel
 
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import ON_CPU
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model, load_tokenizer
 from serve_app.demo.model_files import DRAFT, MODEL
 from serve_app.demo.training.corpus import cases
@@ -70,10 +70,10 @@ def requests(
     ]
 
 
-def models(name: str) -> tuple[PreTrainedModel, PreTrainedModel]:
+def models(name: str) -> tuple[LoadedModel, LoadedModel]:
     if name == "demo":
         return load_model(str(MODEL)), load_model(str(DRAFT))
-    return counting(), counting(**SMALL)
+    return LoadedModel(counting()), LoadedModel(counting(**SMALL))
 
 
 def engines(name: str, n_always: int, n_tokens: int) -> Iterator[tuple[str, EngineCore]]:

@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import default_dtype
 from deployments.engine.threads import one_thread
 from tests.bench.shapes import SHAPE_135M
@@ -61,9 +62,9 @@ def generate(core: EngineCore, prompt: tuple[int, ...], rows: int, n: int) -> tu
 
 def main(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(arguments.threads)
-    plain = EngineCore(counting(), frozenset(), EngineLimits())
+    plain = EngineCore(LoadedModel(counting()), frozenset(), EngineLimits())
     limits = EngineLimits(draft_tokens=arguments.draft_tokens)
-    drafting = EngineCore(counting(), frozenset(), limits)
+    drafting = EngineCore(LoadedModel(counting()), frozenset(), limits)
     prompt = tuple(token % PERIOD for token in range(2 * PERIOD))
     table = Table(title=f"{arguments.draft_tokens} tokens drafted, {arguments.threads} threads")
     for column in ("rows", "plain tok/s", "drafting tok/s", "ratio", "tokens a step and row"):

@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import default_dtype, load_model
 from deployments.engine.loading.quantization import quantize
 from deployments.engine.threads import one_thread
@@ -149,7 +150,7 @@ def main(arguments: argparse.Namespace) -> None:
     dtype = getattr(torch, arguments.dtype) if arguments.dtype else None
     model: PreTrainedModel
     if arguments.model:
-        model = load_model(arguments.model, dtype=dtype, quantization=arguments.quantization)
+        model = load_model(arguments.model, dtype=dtype, quantization=arguments.quantization).model
     else:
         config = SHAPES[arguments.shape]
         dtype = dtype or default_dtype("cpu", config)
@@ -172,7 +173,7 @@ def time_all(
 ) -> None:
     limits = EngineLimits(max_loras=arguments.adapters, max_lora_rank=arguments.adapter_rank)
     torch.set_num_threads(arguments.threads)
-    core = EngineCore(model, frozenset(), limits)
+    core = EngineCore(LoadedModel(model), frozenset(), limits)
     steps = {
         rows: decode_step_ms(core, rows, arguments.context, arguments.steps)
         for rows in track(arguments.rows, "decoding", transient=True)

@@ -39,6 +39,7 @@ from deployments.contract.events import TokenEvent
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
 from tests.bench.chunks import chunk_seconds
 from tests.bench.device_time import bandwidth, matmul_rate
 from tests.bench.engine import adapters_for, decode_step_ms, ratio_with_adapters
@@ -155,7 +156,7 @@ def engine(
     """An engine that has computed before: kernels are compiled, libraries have chosen."""
     limits = EngineLimits(max_running=plan.max_running, max_batch_tokens=plan.max_batch_tokens)
     limits = replace(limits, max_loras=n_adapters, max_lora_rank=rank)
-    core = EngineCore(build(config, device), frozenset(), limits)
+    core = EngineCore(LoadedModel(build(config, device)), frozenset(), limits)
     try:
         prefill_seconds(core, plan.prefill // 2)
         decode_step_ms(core, 4, 16, 4)

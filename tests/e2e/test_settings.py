@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, checkpoint: Path) -> Iterator[Server]:
-    adapter = save_adapter(folder / "adapter", lora_tensors(load_model(str(checkpoint))))
+    adapter = save_adapter(folder / "adapter", lora_tensors(load_model(str(checkpoint)).model))
     presets = folder / "models.ini"
     presets.write_text(PRESETS.format(model=checkpoint, adapter=adapter))
     shutil.copytree(checkpoint, folder / "models" / "listed")

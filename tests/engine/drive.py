@@ -17,7 +17,7 @@ from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loading.loader import move
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.scheduler.model_drafter import ModelDrafter
 from kv.content import Adapter, Content
 from tests import effort
@@ -223,9 +223,10 @@ class Engine:
         assert len(self.core.cache.table) == 0
 
 
-def on_device(model: PreTrainedModel) -> PreTrainedModel:
-    """The model itself, where engines compute in this run."""
-    return model if effort.device == "cpu" else move(model, effort.device)
+def loaded(model: PreTrainedModel | LoadedModel) -> LoadedModel:
+    """A model that the loader would have made so, or has made; on the device of this run."""
+    found = model if isinstance(model, LoadedModel) else LoadedModel(model)
+    return found if effort.device == "cpu" else found.to(effort.device)
 
 
 def drop_graphs(core: EngineCore) -> None:
@@ -241,20 +242,25 @@ def engine(
     architecture: str = "llama",
     *,
     eos: frozenset[int] = frozenset(),
-    model: PreTrainedModel | None = None,
+    model: PreTrainedModel | LoadedModel | None = None,
     limits: EngineLimits | None = None,
     tokenizer_json: Callable[[], str] | None = None,
     draft: PreTrainedModel | None = None,
 ) -> Iterator[Engine]:
     """An engine that has let go of everything when the block is left."""
-    model = on_device(model or tiny_model(architecture))
-    draft = draft and on_device(draft)
-    gate = Gate(model)
+    ready = loaded(model or tiny_model(architecture))
+    gate = Gate(ready.model)
     tokenizer_json = tokenizer_json or ascii_tokenizer
-    core = EngineCore(model, eos, limits or roomy(), tokenizer_json, draft=draft)
+    core = EngineCore(
+        ready,
+        eos,
+        limits or roomy(),
+        tokenizer_json,
+        draft=None if draft is None else loaded(draft),
+    )
     if effort.device != "cpu":  # what stands at a module is not a part of a captured step
         drop_graphs(core)
-    running = Engine(core, gate, model)
+    running = Engine(core, gate, ready.model)
     try:
         yield running
     finally:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import PreTrainedModel
 
+from deployments.engine.build import find_execution
 from deployments.engine.cache_sizing import (
     GIB,
     DeviceMemory,
@@ -18,16 +20,23 @@ from deployments.engine.cache_sizing import (
 )
 from deployments.engine.forward.cross_attention import cross_attention_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
-from deployments.engine.loading.speech import as_decoder
+from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.loading.speech import split_speech
 from kv.cache import CacheShape
 from kv.layout import alike
 from kv.states import SLOTS_PER_TASK
 from kv.storage import Storage
+from tests.engine.drive import loaded
 from tests.engine.speech.tiny_whisper import MAX_TOKENS, WINDOW, tiny_whisper
 from tests.models import tiny_model
 
 SHAPE = CacheShape(layout=alike(1, 1, 8), n_pages=0, page_size=4, max_tasks=8, max_tokens=64)
 ALONE = DeviceMemory(total=100 * GIB, free=80 * GIB, weights=16 * GIB, peak=19 * GIB)
+
+
+def sized(model: PreTrainedModel | LoadedModel, limits: EngineLimits) -> CacheShape:
+    ready = loaded(model)
+    return cache_shape(ready, find_execution(ready), limits)
 
 
 def test_weights_step_and_pages_stay_within_the_share_of_the_device() -> None:
@@ -82,17 +91,17 @@ def test_no_budget_exceeds_the_share_or_what_is_free(
 def test_pages_on_a_cpu_take_a_gibibyte_unless_something_else_is_said() -> None:
     model, limits = tiny_model(), EngineLimits(max_running=10**6)
     page = Storage.page_bytes(alike(3, 2, 8), limits.page_size, model.dtype)
-    assert cache_shape(model, limits).n_pages == int(CPU_KV_GIB * GIB) // page
-    assert cache_shape(model, replace(limits, kv_gib=0.5)).n_pages == GIB // 2 // page
-    assert cache_shape(model, replace(limits, n_pages=70)).n_pages == 70
+    assert sized(model, limits).n_pages == int(CPU_KV_GIB * GIB) // page
+    assert sized(model, replace(limits, kv_gib=0.5)).n_pages == GIB // 2 // page
+    assert sized(model, replace(limits, n_pages=70)).n_pages == 70
 
 
 def test_states_on_a_cpu_have_as_much_memory_as_pages() -> None:
     """Else a busy server with large states would fill the machine."""
-    shape = cache_shape(tiny_model("mamba2"), EngineLimits())
+    shape = sized(tiny_model("mamba2"), EngineLimits())
     assert shape.max_tasks == EngineLimits().max_running
     few = EngineLimits(kv_gib=3 * SLOTS_PER_TASK * shape.state_bytes / GIB)
-    assert cache_shape(tiny_model("mamba2"), few).max_tasks == 3
+    assert sized(tiny_model("mamba2"), few).max_tasks == 3
 
 
 def test_checkpoints_without_a_limit_leave_half_of_a_gpu_to_all_else() -> None:
@@ -104,23 +113,23 @@ def test_checkpoints_without_a_limit_leave_half_of_a_gpu_to_all_else() -> None:
 
 
 def test_no_more_pages_are_made_than_could_ever_be_used() -> None:
-    shape = cache_shape(tiny_model(), EngineLimits(max_running=3, context_length=40))
+    shape = sized(tiny_model(), EngineLimits(max_running=3, context_length=40))
     assert (shape.n_pages, shape.max_tokens) == (9, 40)
 
 
 def test_sounds_have_their_memory_beside_the_pages() -> None:
-    model, limits = as_decoder(tiny_whisper()), EngineLimits(max_running=64)
+    model, limits = split_speech(LoadedModel(tiny_whisper())), EngineLimits(max_running=64)
     one = 2 * 2 * (WINDOW // 320) * 32 * 4  # keys and values of 2 layers
-    assert cross_attention_bytes(model) == one
+    assert cross_attention_bytes(model.model) == one
     page = Storage.page_bytes(alike(2, 4, 8), limits.page_size, model.dtype)
     each = 2 * one + MAX_TOKENS // limits.page_size * page
-    few = cache_shape(model, replace(limits, kv_gib=(3 * each + 1) / GIB))
+    few = sized(model, replace(limits, kv_gib=(3 * each + 1) / GIB))
     assert few.max_tasks == 3
     assert few.max_tokens == MAX_TOKENS
     assert few.n_pages * page <= 3 * each - 3 * 2 * one + 1
     with pytest.raises(ValueError, match=r"kv_gib: .* a sound with its transcript takes"):
-        cache_shape(model, replace(limits, kv_gib=(each - 1) / GIB))
-    assert cache_shape(model, limits).max_tasks == 64
+        sized(model, replace(limits, kv_gib=(each - 1) / GIB))
+    assert sized(model, limits).max_tasks == 64
 
 
 @given(

@@ -10,7 +10,7 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from deployments.contract.requests import SamplingParams
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.by_rows import by_rows
+from deployments.engine.forward.execution import Execution
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
 from tests.families.tiny import tiny_model
 
@@ -120,7 +120,8 @@ def judge(model_type: str) -> Verdict:
     except Exception as error:  # of any model's code
         return Verdict(model_type, Kind.NO_REFERENCE, _line(error))
     try:
-        for way, outcomes in _ways(model):
+        for way, execution, outcomes in _ways(model):
+            is_row_by_row = execution.by_rows is not None
             for wanted, found in zip(expected, outcomes, strict=True):
                 if difference := wanted.difference(found):
                     return Verdict(model_type, Kind.DIFFERENT, f"{way}: {difference}")
@@ -129,7 +130,7 @@ def judge(model_type: str) -> Verdict:
     except Exception as error:
         return Verdict(model_type, Kind.DIFFERENT, _line(error))
     notes = {
-        ROW_BY_ROW: by_rows(model) is not None,
+        ROW_BY_ROW: is_row_by_row,
         BY_PASSES: any(wanted.is_by_passes for wanted in expected),
     }
     return Verdict(
@@ -137,7 +138,7 @@ def judge(model_type: str) -> Verdict:
     )
 
 
-def _ways(model: PreTrainedModel) -> Iterator[tuple[str, list[Outcome]]]:
+def _ways(model: PreTrainedModel) -> Iterator[tuple[str, Execution, list[Outcome]]]:
     requests = [
         request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
     ]
@@ -146,17 +147,19 @@ def _ways(model: PreTrainedModel) -> Iterator[tuple[str, list[Outcome]]]:
         for i, prompt in enumerate(PROMPTS)
     ]
     with engine(model=model, limits=roomy(page_size=PAGE_SIZE, max_batch_tokens=9)) as running:
-        yield "in a batch and in chunks", running.run_together(*requests)
+        execution = running.core.execution
+        yield "in a batch and in chunks", execution, running.run_together(*requests)
         again = running.run_together(*requests)
-        yield "with prefix hits", again
+        yield "with prefix hits", execution, again
         _check_hits(again)
     with engine(model=model, limits=roomy(page_size=PAGE_SIZE)) as running:
-        yield "alone", [outcome for req in alone for outcome in running.run(req)]
+        outcomes = [outcome for req in alone for outcome in running.run(req)]
+        yield "alone", execution, outcomes
         longest = running.core.cache.shape.max_pages_of(len(LONG) + N_NEW)
     for part in FEW_PAGES:
         limits = roomy(page_size=PAGE_SIZE, n_pages=int(part * longest))
         with engine(model=model, limits=limits) as running:
-            yield "preempted", running.run_together(*requests)
+            yield "preempted", execution, running.run_together(*requests)
             if running.core.stats().preemptions:
                 return
     raise AssertionError("no number of pages has preempted a task")

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from deployments.contract.requests import GenerationRequest, SamplingParams
+from deployments.engine.build import find_execution
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
 from tests.engine.adapters.test_laws import LIMITS as LIMITS_OF_ADAPTERS
 from tests.engine.adapters.test_laws import check as check_merged
 from tests.engine.adapters.test_laws import make_adapters, rows
@@ -25,7 +27,7 @@ LIMITS = EngineLimits(page_size=4, n_pages=200, max_running=8, max_batch_tokens=
 
 
 def generate(architecture: str, device: str, limits: EngineLimits = LIMITS) -> list[list[int]]:
-    core = EngineCore(tiny_model(architecture).to(device), frozenset(), limits)
+    core = EngineCore(LoadedModel(tiny_model(architecture).to(device)), frozenset(), limits)
     generator = torch.Generator().manual_seed(1)
     requests = [
         GenerationRequest(
@@ -89,9 +91,10 @@ def test_steps_with_adapters_are_captured(tmp_path: Path) -> None:
 
 
 def test_keys_and_values_of_one_byte_take_half_the_memory_of_two() -> None:
-    model = tiny_model().to("cuda", torch.bfloat16)
+    model = LoadedModel(tiny_model().to("cuda", torch.bfloat16))
+    execution = find_execution(model)
     one, two = (
-        cache_shape(model, EngineLimits(max_running=10**6, kv_gib=0.01, kv_dtype=kind))
+        cache_shape(model, execution, EngineLimits(max_running=10**6, kv_gib=0.01, kv_dtype=kind))
         for kind in ("fp8", "auto")
     )
     assert one.n_pages // 2 == two.n_pages

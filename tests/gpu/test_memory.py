@@ -7,9 +7,11 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from deployments.contract.requests import GenerationRequest, SamplingParams
+from deployments.engine.build import find_execution
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model, move_to_device
 from deployments.engine.loading.quantization import Quantization
 from kv.layout import alike
@@ -42,7 +44,8 @@ def test_pages_fill_the_share_of_the_device_and_leave_the_rest(utilization: floa
         num_attention_heads=8, num_key_value_heads=8, head_dim=128, max_position_embeddings=4096,
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).to("cuda")
-    shape = cache_shape(model, limits)
+    loaded = LoadedModel(model)
+    shape = cache_shape(loaded, find_execution(loaded), limits)
     page = Storage.page_bytes(alike(8, 8, 128), limits.page_size, model.dtype)
     total = torch.cuda.mem_get_info()[1]
     assert 0.5 * utilization * total < shape.n_pages * page <= utilization * total
@@ -50,7 +53,7 @@ def test_pages_fill_the_share_of_the_device_and_leave_the_rest(utilization: floa
 
 def test_the_largest_batch_runs_beside_pages_that_fill_the_device() -> None:
     limits = EngineLimits(max_running=512, max_batch_tokens=4096, gpu_memory_utilization=0.9)
-    core = EngineCore(tiny_model().to("cuda"), frozenset(), limits)
+    core = EngineCore(LoadedModel(tiny_model().to("cuda")), frozenset(), limits)
     requests = [
         GenerationRequest(request_id=f"r{i}", prompt_ids=(i % 100,) * 400, max_tokens=4)
         for i in range(512)
@@ -72,12 +75,12 @@ def test_weights_on_a_gpu_are_those_of_the_files(tmp_path: Path) -> None:
         assert progress == sorted(progress)
         assert progress[-1] == 1.0
         progress.clear()
-        expected = here.state_dict()
-        for name, weight in there.state_dict().items():
+        expected = here.model.state_dict()
+        for name, weight in there.model.state_dict().items():
             assert weight.device.type == "cuda"
             assert torch.equal(weight.cpu(), expected[name]), name
         for (name, buffer), (_, other) in zip(
-            there.named_buffers(), here.named_buffers(), strict=True
+            there.model.named_buffers(), here.model.named_buffers(), strict=True
         ):
             assert torch.equal(buffer.cpu(), other), name
 
@@ -110,7 +113,8 @@ def test_quantized_weights_answer_sleep_in_host_memory_and_answer_the_same(
         answers.append(generate(core))
         core.shutdown()
         model.to("cpu")
-        assert not any(tensor.is_cuda for tensor in (*model.parameters(), *model.buffers()))
+        tensors = (*model.model.parameters(), *model.model.buffers())
+        assert not any(tensor.is_cuda for tensor in tensors)
         model.to("cuda")
     assert answers[0] == answers[1]
     assert len(answers[0]) == 16

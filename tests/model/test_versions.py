@@ -23,7 +23,7 @@ LIMITS = EngineLimits(n_pages=16, context_length=128)
 def tuned(tmp_path: Path) -> ModelSettings:
     """A model with an adapter."""
     path = str(save_checkpoint(tmp_path / "model"))
-    made = lora_tensors(load_model(path, dtype=torch.float32))
+    made = lora_tensors(load_model(path, dtype=torch.float32).model)
     one = MergedAdapter(path=save_adapter(tmp_path / "adapter", made))
     return ModelSettings(name="m", path=path, dtype="float32", limits=LIMITS, adapters=(one,))
 
@@ -52,7 +52,7 @@ def with_another_base(settings: ModelSettings) -> ModelSettings:
 
 
 def with_a_retrained_adapter(settings: ModelSettings) -> ModelSettings:
-    tensors = lora_tensors(load_model(settings.path, dtype=torch.float32), seed=2)
+    tensors = lora_tensors(load_model(settings.path, dtype=torch.float32).model, seed=2)
     save_adapter(folder(settings), tensors)
     return settings
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,10 +14,6 @@ from deployments.engine.errors import UnsupportedModelError
 
 # For a name that it knows no masks of, transformers builds none.
 ATTN_IMPLEMENTATION = "manta"
-# An attention module's attribute: its window as `loading.attention_check` found it, or None. Some
-# models tell their window to the mask alone.
-WINDOW = "paged_window"
-CURRENT_STEP = "paged_step"  # attribute of each module of a model: its `CurrentStep`
 
 
 class CurrentStep:
@@ -24,10 +21,14 @@ class CurrentStep:
 
     The attention function finds the step here: not every model hands on to its attention what it
     is called with.
+
+    windows: of attention modules, as `loading.attention_check` found them; None: a module attends
+        to all tokens. Some models tell their window to the mask alone.
     """
 
     def __init__(self) -> None:
         self.attention: StepAttention | None = None
+        self.windows: WeakKeyDictionary[nn.Module, int | None] = WeakKeyDictionary()
 
     @contextmanager
     def running(self, attention: StepAttention) -> Iterator[None]:
@@ -38,12 +39,19 @@ class CurrentStep:
             self.attention = None
 
 
+_STEPS: WeakKeyDictionary[nn.Module, CurrentStep] = WeakKeyDictionary()
+
+
 def current_step(model: nn.Module) -> CurrentStep:
     """The one of a model, which its modules have from the first call on."""
-    current: CurrentStep = getattr(model, CURRENT_STEP, None) or CurrentStep()
-    for module in model.modules():
-        setattr(module, CURRENT_STEP, current)
+    current = _STEPS.get(model) or CurrentStep()
+    _STEPS.update(dict.fromkeys(model.modules(), current))
     return current
+
+
+def step_of(module: nn.Module) -> CurrentStep:
+    """The one of the model that a module belongs to."""
+    return _STEPS[module]
 
 
 def paged_attention(
@@ -67,7 +75,7 @@ def paged_attention(
     """
     if attention_mask is not None or getattr(module, "is_causal", True) is False:
         raise UnsupportedModelError(f"{type(module).__name__} attends by a mask of its own")
-    current: CurrentStep = getattr(module, CURRENT_STEP)
+    current = step_of(module)
     assert current.attention is not None, "the model runs outside of a step"
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer: int = module.layer_idx  # type: ignore[assignment]
@@ -79,7 +87,8 @@ def paged_attention(
         # Zeros change no product. A page has room for one width, of keys and of values.
         dim = max(key.shape[-1], value.shape[-1])
         q, k, v = (_padded(given, dim) for given in (q, k, v))
-    params = AttentionParams(scale, getattr(module, WINDOW, sliding_window), softcap, s_aux)
+    window = current.windows.get(module, sliding_window)
+    params = AttentionParams(scale, window, softcap, s_aux)
     out = current.attention.attend(layer, q, k, v, params)[None, ..., : value.shape[-1]]
     return (out if heads is None else heads.expand(out)), None
 

@@ -5,6 +5,7 @@ Rows are computed with those of their length, so that nothing is padded and no r
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -16,7 +17,6 @@ from deployments.engine.errors import UnsupportedModelError
 from kv.arrays import IntArray
 
 WHOLE_ROWS_IMPLEMENTATION = "manta_whole_rows"
-CURRENT_ROWS = "whole_rows"  # attribute of each module of a model: its `CurrentRows`
 # Arguments of attention that change nothing here.
 IGNORED_ARGUMENTS = frozenset(
     {
@@ -83,11 +83,13 @@ class CurrentRows:
             self.rows = None
 
 
+_ROWS: WeakKeyDictionary[nn.Module, CurrentRows] = WeakKeyDictionary()
+
+
 def current_rows(model: nn.Module) -> CurrentRows:
     """The one of a model, which its modules have from the first call on."""
-    current: CurrentRows = getattr(model, CURRENT_ROWS, None) or CurrentRows()
-    for module in model.modules():
-        setattr(module, CURRENT_ROWS, current)
+    current = _ROWS.get(model) or CurrentRows()
+    _ROWS.update(dict.fromkeys(model.modules(), current))
     return current
 
 
@@ -108,7 +110,7 @@ def whole_row_attention(
     unknown here, and for masks.
     """
     _check_known(module, others, attention_mask)
-    current: CurrentRows = getattr(module, CURRENT_ROWS)
+    current = _ROWS[module]
     assert current.rows is not None, "the model runs outside of a step"
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = (given[0].transpose(0, 1) for given in (query, key, value))

@@ -29,7 +29,6 @@ from kv.view import KvcacheView, bind
 Entry = tuple[str, int]  # what is stored, and of which layer as the model counts them
 OWN_STATE: Key = ("own", 0, 0)
 CACHE_NAMES = ("cache", "past_key_values")  # of arguments, the newer one first
-BY_ROWS = "paged_by_rows"  # attribute of a model that is run so: its `ByRows`
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +48,6 @@ class ByRows:
     module_states: tuple[tuple[str, str], ...] = ()
     own_state: str | None = None
     state_bytes: int = 0
-
-
-def by_rows(model: PreTrainedModel) -> ByRows | None:
-    """None: the model is run with all rows at once."""
-    found: ByRows | None = getattr(model, BY_ROWS, None)
-    return found
 
 
 def attention_of_rows(model: PreTrainedModel) -> str:

@@ -19,7 +19,6 @@ from deployments.contract.requests import GenerationRequest
 from deployments.engine.tasks.sound import CrossKeyValues, Sound
 from deployments.engine.tasks.task import Task
 
-SOUND_ENCODER = "sound_encoder"  # a module of models that transcribe
 SAMPLE_BYTES = 2  # of the sounds in requests: 16 bits, mono, little endian
 FRAMES_PER_STATE = 2  # of the features, whose number the encoder halves
 # By row, the weights [heads, new tokens, states] of the heads that tell when a token is heard.
@@ -103,10 +102,11 @@ class CrossAttentionCache:
     `prepare` is for any thread, all else for the one that runs the model.
     """
 
-    def __init__(self, model: PreTrainedModel, max_kept: int) -> None:
-        """max_kept: sounds that are remembered, whether or not a task needs them."""
+    def __init__(self, model: PreTrainedModel, encoder: nn.Module, max_kept: int) -> None:
+        """model: the decoder. max_kept: sounds that are remembered, whether or not a task needs
+        them."""
         whole: Any = model
-        self._model, self._max_kept = model, max_kept
+        self._model, self._encoder, self._max_kept = model, encoder, max_kept
         self._heads = alignment_heads(model)
         self._extractor = extractor_of(model.config)
         self._kept: OrderedDict[bytes, CrossKeyValues] = OrderedDict()
@@ -173,7 +173,7 @@ class CrossAttentionCache:
         features = sound.features
         if features is None:  # it was preempted, or was kept when it came
             features = self._features(sound.samples)
-        return encode(self._model, features)
+        return encode(self._model, self._encoder, features)
 
     def _features(self, data: bytes) -> Tensor:
         """[bands, frames]"""
@@ -189,20 +189,16 @@ class CrossAttentionCache:
         return args, {**kwargs, "encoder_hidden_states": self._rows}
 
 
-def cross_attention_cache(model: PreTrainedModel, max_kept: int) -> CrossAttentionCache | None:
-    """None for a model that reads text."""
-    return CrossAttentionCache(model, max_kept) if is_encoder_decoder(model) else None
-
-
 def is_encoder_decoder(model: PreTrainedModel) -> bool:
-    return SOUND_ENCODER in model._modules
+    """Whether the model's layers attend to what an encoder makes of a sound."""
+    return any(isinstance(module, CrossAttention) for module in model.modules())
 
 
-def encode(model: PreTrainedModel, features: Tensor) -> CrossKeyValues:
+def encode(model: PreTrainedModel, encoder: nn.Module, features: Tensor) -> CrossKeyValues:
     """Computes the keys and values that the decoder's layers attend to. features [bands, frames]"""
     whole: Any = model
     given = features.to(model.device, model.dtype)
-    states: Tensor = getattr(whole, SOUND_ENCODER)(given[None]).last_hidden_state[0]
+    states: Tensor = encoder(given[None]).last_hidden_state[0]
     return [layer.encoder_attn.key_values(states) for layer in whole.model.decoder.layers]
 
 
@@ -213,9 +209,7 @@ def longest_features(model: PreTrainedModel) -> Tensor:
 
 
 def cross_attention_bytes(model: PreTrainedModel) -> int:
-    """Returns the bytes of the keys and values of one sound; 0 for a model that reads text."""
-    if not is_encoder_decoder(model):
-        return 0
+    """Returns the bytes of the keys and values of one sound."""
     config: Any = model.config
     n_numbers = 2 * config.decoder_layers * config.max_source_positions * config.d_model
     n_bytes: int = n_numbers * model.dtype.itemsize
@@ -223,14 +217,13 @@ def cross_attention_bytes(model: PreTrainedModel) -> int:
 
 
 def alignment_heads(model: PreTrainedModel) -> Mapping[int, Sequence[int]]:
-    """Maps layers to their heads that attend to where a token is heard.
+    """Maps the layers of a speech model to their heads that attend to where a token is heard.
 
     Files of some models name none.
     """
     found: dict[int, list[int]] = defaultdict(list)
-    if is_encoder_decoder(model):
-        for layer, head in getattr(model.generation_config, "alignment_heads", None) or ():
-            found[layer].append(head)
+    for layer, head in getattr(model.generation_config, "alignment_heads", None) or ():
+        found[layer].append(head)
     return dict(found)
 
 

@@ -26,9 +26,6 @@ from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.layer import FusedLayer, Norm
 from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
 
-# A model's attribute: the position that it gives to a first token; None: 0.
-FIRST_POSITION = "paged_first_position"
-
 
 class Decoder(Protocol):
     def __call__(
@@ -45,23 +42,32 @@ class Decoder(Protocol):
         ...
 
 
-def decoder(model: PreTrainedModel, adapters: AdapterSlots | None = None) -> Decoder:
+def decoder(
+    model: PreTrainedModel, adapters: AdapterSlots | None = None, first_position: int = 0
+) -> Decoder:
     """The decoder of a model: a fused one if the model was fused. With `adapters` a step's rows may
-    have some."""
-    return FusedDecoder(model, adapters) if is_fused(model) else PlainDecoder(model, adapters)
+    have some. `first_position` is the position of a sequence's first token."""
+    if is_fused(model):
+        return FusedDecoder(model, adapters)
+    return PlainDecoder(model, adapters, first_position)
 
 
 class PlainDecoder:
     """The layers of a model as transformers runs them, with our attention."""
 
-    def __init__(self, model: PreTrainedModel, adapters: AdapterSlots | None = None) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        adapters: AdapterSlots | None = None,
+        first_position: int = 0,
+    ) -> None:
         """Raises UnsupportedModelError as `base_name` does."""
         self._adapters = adapters
         self._adapted = None if adapters is None else AdaptedModules(model, adapters)
         self._base: Module = getattr(model, base_name(model))
         self._embed: Module = model.get_input_embeddings()
         self._current = current_step(model)
-        self._first_position = first_position(model)
+        self._first_position = first_position
         # Gemma's: embeddings that each layer has of its own. Gemma 4 has those of padding at
         # the positions of vectors.
         self._has_inputs_by_layer = hasattr(self._base, "embed_tokens_per_layer")
@@ -119,12 +125,6 @@ class PlainDecoder:
 
 def takes_embeddings(base: Module) -> bool:
     return "inputs_embeds" in signature(base.get_per_layer_inputs).parameters
-
-
-def first_position(model: PreTrainedModel) -> int:
-    """The position that a model gives to the first token of a sequence."""
-    found: int | None = getattr(model, FIRST_POSITION, None)
-    return found or 0
 
 
 class FusedDecoder:

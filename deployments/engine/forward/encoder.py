@@ -22,7 +22,6 @@ from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 
-ENCODER = "paged_encoder"  # attribute of a model that is run so: its `EncoderWay`
 POSITIONS, TYPES = "position_ids", "token_type_ids"  # arguments of models
 
 
@@ -34,12 +33,6 @@ class EncoderWay:
     first_position: int = 0
     takes_types: bool = False
     attention: str = "eager"  # transformers' implementation, where the batch is not flat
-
-
-def encoder(model: PreTrainedModel) -> "Encoder | None":
-    """None: the model is no encoder."""
-    way: EncoderWay | None = getattr(model, ENCODER, None)
-    return None if way is None else Encoder(model, way)
 
 
 def takes(model: PreTrainedModel, argument: str) -> bool:

@@ -16,15 +16,16 @@ from deployments.engine.attention.gpu import attention_at
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.adapters.slots import AdapterSlots
-from deployments.engine.forward.by_rows import RowByRow, by_rows
+from deployments.engine.forward.by_rows import RowByRow
 from deployments.engine.forward.cross_attention import is_encoder_decoder
 from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
 from deployments.engine.forward.decoder import Decoder, decoder
-from deployments.engine.forward.encoder import encoder
+from deployments.engine.forward.encoder import Encoder
+from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.head import head
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.forward.recurrent import RecurrentLayers, find_mixers
+from deployments.engine.forward.recurrent import RecurrentLayers
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
@@ -36,13 +37,15 @@ class Forward:
     def __init__(
         self,
         model: PreTrainedModel,
+        execution: Execution,
         storage: Storage,
         n_state_slots: int = 1,
         peers: Peers = ALONE,
         adapters: AdapterSlots | None = None,
     ) -> None:
-        """`n_state_slots` are of layers that keep a state, `peers` the ranks that share the model.
-        Rows may have the adapters in its slots `adapters`."""
+        """`execution` says how the model is computed. `n_state_slots` are of layers that keep a
+        state, `peers` the ranks that share the model. Rows may have the adapters in its slots
+        `adapters`."""
         self._peers = peers
         self._adapters = adapters
         self._storage = storage
@@ -51,15 +54,16 @@ class Forward:
         self._graphs: StepGraphs | None = None
         self._no_states = torch.empty(0, 0, device=self._device)
         self._is_encoder_decoder = is_encoder_decoder(model)
-        self._encoder = encoder(model)
-        if self._encoder is not None:
+        self._encoder: Encoder | None = None
+        self._by_rows: RowByRow | None = None
+        if execution.encoder is not None:
+            self._encoder = Encoder(model, execution.encoder)
             return
-        how = by_rows(model)
-        self._by_rows = None if how is None else RowByRow(model, how, storage)
-        if self._by_rows is not None:
+        if execution.by_rows is not None:
+            self._by_rows = RowByRow(model, execution.by_rows, storage)
             return
-        self._decode = decoder(model, adapters)
-        self._recurrent = RecurrentLayers(model, n_state_slots) if find_mixers(model) else None
+        self._decode = decoder(model, adapters, execution.first_position)
+        self._recurrent = RecurrentLayers(model, n_state_slots) if execution.has_states else None
         self._head = head(model)
 
     def capture(self, max_rows: int, max_tokens: int) -> None:

@@ -64,5 +64,5 @@ def _concatenate(module: nn.Module, name: str, parts: tuple[str, ...]) -> None:
     if linears[0].bias is not None:
         fused.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]))
     for part in parts:
-        delattr(module, part)
+        del module._modules[part]
     module.add_module(name, fused)

@@ -181,7 +181,7 @@ def pack_linears(module: nn.Module) -> None:
     """Replaces, in place, the linear layers in a module that are faster when packed."""
     for name, child in module.named_children():
         if is_packable(child) and name not in READ_DIRECTLY:
-            setattr(module, name, PackedLinear(child, has_native_bf16()))
+            module.register_module(name, PackedLinear(child, has_native_bf16()))
         else:
             pack_linears(child)
 

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.overriding import override
 from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, NoStates, StatePool
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
@@ -171,7 +172,7 @@ class RecurrentLayers:
                 return mix(hidden_states, CacheOfRows(NoStates(), 0))
             return layers._mix(mix, hidden_states)
 
-        module.forward = by_rows
+        override(module, "forward", by_rows)
 
     def _mix(self, mix: Mixer, hidden: Tensor) -> Tensor:
         """[1, tokens, hidden] -> [1, tokens, hidden]"""

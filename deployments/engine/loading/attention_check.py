@@ -14,17 +14,18 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from deployments.engine.attention.hf_hook import (
     ATTN_IMPLEMENTATION,
-    CURRENT_STEP,
-    WINDOW,
     paged_attention,
+    step_of,
 )
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
-from deployments.engine.forward.by_rows import BY_ROWS, attention_of_rows
-from deployments.engine.forward.decoder import FIRST_POSITION, PlainDecoder
+from deployments.engine.forward.by_rows import attention_of_rows
+from deployments.engine.forward.decoder import PlainDecoder
+from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.families.family import Module
 from deployments.engine.forward.families.registry import FAMILIES, family_of
 from deployments.engine.forward.fusing import heads_of, is_fused
+from deployments.engine.forward.overriding import restore
 from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_mixers
 from deployments.engine.loading.checks import STATELESS_LAYER_TYPES, check_computable_at_once
 from deployments.engine.loading.latent_check import drop_latents, store_latents
@@ -186,9 +187,10 @@ def _checked_attention(
         )
     if is_causal is False:
         raise UnsupportedModelError(f"{type(module).__name__} is not causal")
-    trial = getattr(module, CURRENT_STEP).attention
+    current = step_of(module)
+    trial = current.attention
     assert isinstance(trial, TrialAttention), "attention is checked before a model is served"
-    setattr(module, WINDOW, trial.window(module, attention_mask, sliding_window))
+    current.windows[module] = trial.window(module, attention_mask, sliding_window)
     return paged_attention(
         *(module, query, key, value, None), scaling=scaling, softcap=softcap, s_aux=s_aux
     )
@@ -199,36 +201,33 @@ AttentionMaskInterface.register(CHECKED_ATTN_IMPLEMENTATION, _keep_mask_function
 
 
 @torch.inference_mode()
-def find_layout(model: PreTrainedModel) -> Layout:
-    """Returns what each layer stores of a token, found by computing some. Where ranks share the
+def find_decoding(model: PreTrainedModel) -> Execution:
+    """Returns how a decoder is computed, found by computing some tokens. Where ranks share the
     model, all of them must call this together. The model's attention is the engine's afterwards.
 
     Raises UnsupportedModelError for a model that the engine does not compute as transformers does,
     neither with all rows at once nor row by row.
     """
     if family_of(model) is not None and getattr(model, "_supports_attention_backend", True):
-        return _layout_of_family(model)
+        return Execution(_layout_of_family(model))
     drop_latents(model)
-    setattr(model, BY_ROWS, None)
-    setattr(model, FIRST_POSITION, 0)
     try:
-        return _layout_at_once(model)
+        return _at_once(model)
     except UnsupportedModelError as error:
         if isinstance(error.__cause__, Exception) and is_out_of_memory(error.__cause__):
             raise  # this says nothing of its attention
         reason = error
     drop_latents(model)
     try:
-        layout = _layout_by_rows(model)
+        found = _row_by_row(model)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{reason}; row by row: {error}") from error
     log.warning("run row by row, which is slower: %s", reason)
-    return layout
+    return found
 
 
-def _layout_at_once(model: PreTrainedModel) -> Layout:
-    """Returns the layout of a model that computes all rows of a step at once, with the engine's
-    attention."""
+def _at_once(model: PreTrainedModel) -> Execution:
+    """All rows of a step are computed at once, with the engine's attention."""
     check_computable_at_once(model.config)
     trial = Trial(model, "eager")
     store_latents(model)
@@ -242,8 +241,9 @@ def _layout_at_once(model: PreTrainedModel) -> Layout:
     finally:
         model.set_attn_implementation(ATTN_IMPLEMENTATION)
     layout = _noted_layout(model, attention)
-    _choose(model, FIRST_POSITION, _first_positions(model), trial, layout)
-    return layout
+    keeps_states = bool(find_mixers(model))
+    ways = [Execution(layout, first, keeps_states) for first in _first_positions(model)]
+    return _first_right(ways, trial)
 
 
 def _first_positions(model: PreTrainedModel) -> list[int]:
@@ -271,30 +271,24 @@ def _noted_layout(model: PreTrainedModel, attention: TrialAttention) -> Layout:
     return tuple(layout)
 
 
-def _layout_by_rows(model: PreTrainedModel) -> Layout:
-    """Returns the layout of a model that transformers runs row by row: its cache is the pages."""
+def _row_by_row(model: PreTrainedModel) -> Execution:
+    """Transformers runs the model row by row: its cache is the pages."""
     for module in find_mixers(model):
-        vars(module).pop("forward", None)  # as it is, for rows one after the other
+        restore(module, "forward")  # as it is, for rows one after the other
     trial = Trial(model, attention_of_rows(model))
     ways, layout = find_ways(model, trial.rows[0])
-    _choose(model, BY_ROWS, ways, trial, layout)
-    return layout
+    return _first_right([Execution(layout, by_rows=way) for way in ways], trial)
 
 
-def _choose(
-    model: PreTrainedModel, attribute: str, choices: Sequence[object], trial: Trial, layout: Layout
-) -> None:
-    """Gives the model the first of the choices that passes the trial. Raises UnsupportedModelError
-    where none does."""
+def _first_right(executions: Sequence[Execution], trial: Trial) -> Execution:
+    """Returns the first that passes the trial. Raises UnsupportedModelError where none does."""
     reasons = []
-    for choice in choices:
-        setattr(model, attribute, choice)
+    for execution in executions:
         try:
-            trial.check(layout)
-            return
+            trial.check(execution)
+            return execution
         except UnsupportedModelError as error:
             reasons.append(error)
-    setattr(model, attribute, None)
     raise reasons[0]
 
 

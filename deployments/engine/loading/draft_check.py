@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.by_rows import by_rows
-from deployments.engine.forward.recurrent import find_mixers
-from deployments.engine.loading.attention_check import find_layout
+from deployments.engine.forward.execution import Execution
+from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.loading.checks import check_supported
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model, load_tokenizer
 from kv.layout import Layout
 
@@ -18,20 +18,17 @@ MAX_OTHER_TOKENS = 128  # that one tokenizer alone has: it was made for more spe
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """A model that can draft, and what its layers store of a token."""
+    """A model that can draft, and how it is computed."""
 
-    model: PreTrainedModel
-    layout: Layout
+    loaded: LoadedModel
+    execution: Execution
 
     @property
-    def vocab_size(self) -> int:
-        size: int = self.model.config.get_text_config(decoder=True).vocab_size
-        return size
+    def layout(self) -> Layout:
+        return self.execution.layout
 
 
-def load_draft(
-    path: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> PreTrainedModel:
+def load_draft(path: str, model: LoadedModel, tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
     """The draft model at a path or hub id, on the device and in the dtype of `model`, whose
     tokenizer is given.
 
@@ -41,24 +38,24 @@ def load_draft(
     return load_model(path, dtype=model.dtype, device=model.device)
 
 
-def check_draft(draft: PreTrainedModel, model: PreTrainedModel) -> DraftModel:
+def check_draft(draft: LoadedModel, model: LoadedModel) -> DraftModel:
     """Raises UnsupportedModelError for a model that can't draft for `model`. Its attention is the
     engine's afterwards."""
-    check_supported(draft.config)
+    config = draft.model.config
+    check_supported(config)
     for name in ("dtype", "device"):
         ours, theirs = getattr(draft, name), getattr(model, name)
         if ours != theirs:
             raise UnsupportedModelError(
                 f"the draft model has {name} {ours}, the model {theirs}: they share pages"
             )
-    layout = find_layout(draft)
-    how = by_rows(draft)
-    if find_mixers(draft) or (how is not None and how.has_states):
+    execution = find_decoding(draft.model)
+    if execution.has_states:
         raise UnsupportedModelError(
-            f"{draft.config.model_type} can't draft: its layers keep a state, which wrong drafts "
+            f"{config.model_type} can't draft: its layers keep a state, which wrong drafts "
             "would spoil"
         )
-    return DraftModel(draft, layout)
+    return DraftModel(draft, execution)
 
 
 def check_same_tokenizer(

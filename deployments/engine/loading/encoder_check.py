@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.encoder import (
-    ENCODER,
     POSITIONS,
     TYPES,
     Encoder,
@@ -35,7 +34,7 @@ MAX_ROUNDING, MAX_ROUNDING_HALF = 1e-3, 0.1
 
 @torch.inference_mode()
 def find_encoder_way(model: PreTrainedModel) -> EncoderWay:
-    """How the model is run from here on.
+    """How the model is run.
 
     Raises UnsupportedModelError for one that transformers itself can't run, or not without padding.
     """
@@ -58,7 +57,6 @@ def find_encoder_way(model: PreTrainedModel) -> EncoderWay:
         except UnsupportedModelError as error:
             reasons.append(str(error))
             continue
-        setattr(model, ENCODER, way)
         if not way.is_flat:
             log.warning("prompts of different lengths are run one after the other: %s", reasons[0])
         return way

@@ -6,6 +6,7 @@ latents, and attention to the latents must give the same. Others store what each
 
 import logging
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +14,11 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from deployments.engine.attention.latents import PROJECTION, LatentHeads, latent_heads
 from deployments.engine.forward.head import base_name
+from deployments.engine.forward.overriding import override, restore
 
 log = logging.getLogger(__name__)
 
 COMPARED_ATTN_IMPLEMENTATION = "manta_compare_latents"
-COMPARISON = "latent_comparison"  # attribute of an attention module while it is compared
 EXPAND = "expand_kv"  # the method of transformers' modules that makes keys and values of latents
 N_TOKENS = 8
 MAX_ERROR = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.02}  # relative, of these
@@ -73,13 +74,14 @@ def _compared_attention(
     """Causal attention, whatever mask a model has: the same for both."""
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     out = _causal_attention(query, key, value, scale)
-    comparison: Comparison | None = getattr(module, COMPARISON, None)
+    comparison = _COMPARISONS.get(module)
     if comparison is not None:
         comparison.note(query, key, value, scale, out)
     return out.transpose(1, 2), None
 
 
 AttentionInterface.register(COMPARED_ATTN_IMPLEMENTATION, _compared_attention)
+_COMPARISONS: WeakKeyDictionary[nn.Module, Comparison] = WeakKeyDictionary()  # in progress
 
 
 @torch.inference_mode()
@@ -97,8 +99,8 @@ def store_latents(model: PreTrainedModel) -> None:
     if not comparisons:
         return
     for module, comparison in comparisons.items():
-        setattr(module, COMPARISON, comparison)
-        setattr(module, EXPAND, comparison.expand)
+        _COMPARISONS[module] = comparison
+        override(module, EXPAND, comparison.expand)
     try:
         model.set_attn_implementation(COMPARED_ATTN_IMPLEMENTATION)
         ids = torch.arange(N_TOKENS, device=model.device)[None]
@@ -108,12 +110,12 @@ def store_latents(model: PreTrainedModel) -> None:
         return
     finally:
         for module in comparisons:
-            delattr(module, COMPARISON)
-            delattr(module, EXPAND)
+            del _COMPARISONS[module]
+            restore(module, EXPAND)
     for module, comparison in comparisons.items():
         if comparison.has_passed:
-            setattr(module, PROJECTION, comparison.heads)
-            setattr(module, EXPAND, comparison.heads.shared)
+            module.register_module(PROJECTION, comparison.heads)
+            override(module, EXPAND, comparison.heads.shared)
         else:
             log.warning("latents of %s are not what they seem", type(module).__name__)
 
@@ -122,8 +124,8 @@ def drop_latents(model: PreTrainedModel) -> None:
     """Undoes `store_latents`: the model is as transformers has it."""
     for module in [*model.modules()]:
         if (heads := latent_heads(module)) is not None:
-            setattr(module, PROJECTION, heads.projection())
-            delattr(module, EXPAND)
+            module.register_module(PROJECTION, heads.projection())
+            restore(module, EXPAND)
 
 
 def _heads_of(module: nn.Module) -> LatentHeads | None:

@@ -17,7 +17,8 @@ from transformers import (
 from deployments.contract.outputs import ModelTask, Pooling
 from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
-from deployments.engine.forward.by_rows import attention_of_rows, by_rows
+from deployments.engine.forward.by_rows import attention_of_rows
+from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.families.registry import is_fusable
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.checks import (
@@ -28,17 +29,16 @@ from deployments.engine.loading.checks import (
     quantization_method,
 )
 from deployments.engine.loading.configs.reader import read_config
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.lora import merge_adapters
-from deployments.engine.loading.media_models import as_language_model
+from deployments.engine.loading.media_models import split_media
 from deployments.engine.loading.media_processors import load_processor
 from deployments.engine.loading.model_tasks import LABEL_TASKS, answer_as, auto_class, task_of
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
 from deployments.engine.loading.sentence_files import SentenceFiles, read_sentence_files
-from deployments.engine.loading.speech import as_decoder
+from deployments.engine.loading.speech import split_speech
 from deployments.engine.loading.tokenizing.tokenizer_files import read_tokenizer
 from deployments.engine.loading.weights_check import check_weights
-from deployments.engine.media.encoder import media_encoder
-from deployments.engine.outputs.model_outputs import outputs_of
 from deployments.engine.threads import one_thread
 
 # Weights that are copied to a device at the same time: each copy waits for pages of its file.
@@ -56,7 +56,7 @@ def load_model(
     pooling: Pooling | None = None,
     on_weights_read: Callable[[PreTrainedModel], None] | None = None,
     on_copy_progress: Callable[[float], None] | None = None,
-) -> PreTrainedModel:
+) -> LoadedModel:
     """A model in evaluation mode on `device`. `path` is a directory or a hub id.
 
     dtype: of the weights; None: `default_dtype`.
@@ -88,14 +88,14 @@ def load_model(
             move_to_device(model, device, on_copy_progress)
         if on_weights_read is not None:
             on_weights_read(model)
-        model = as_language_model(model, load_processor(path, config))
-        merge_adapters(model, adapters)
+        loaded = split_media(model, load_processor(path, config))
+        merge_adapters(loaded, adapters)
         # Each layer is quantized on the device: the whole model may fit there only afterwards.
-        quantize(model, quantization, device)
-        move_to_device(model, device, on_copy_progress)
-        if (encoder := media_encoder(model)) is not None:
-            encoder.to(device)
-        return answer_as(as_decoder(model), task, files, pooling)
+        quantize(loaded.model, quantization, device)
+        move_to_device(loaded.model, device, on_copy_progress)
+        if loaded.media is not None:
+            loaded.media.module.to(device)
+        return answer_as(split_speech(loaded), task, files, pooling)
 
 
 def _as_judge(path: str, files: SentenceFiles | None, made_for: ModelTask) -> SentenceFiles:
@@ -156,27 +156,19 @@ def move_to_device(
     model.to(device)  # buffers
 
 
-def move(model: PreTrainedModel, device: torch.device | str) -> PreTrainedModel:
-    """A model that was loaded, with all of its parts, on another device."""
-    if (encoder := media_encoder(model)) is not None:
-        encoder.to(device)
-    outputs_of(model).to(device)
-    return model.to(device)
-
-
 def _move_weight(weight: nn.Parameter, device: torch.device) -> nn.Parameter:
     # The parameter object stays the same: another layer may share it.
     weight.data = weight.data.to(device)
     return weight
 
 
-def replace_attention(model: PreTrainedModel, context_length: int) -> None:
+def replace_attention(model: PreTrainedModel, execution: Execution, context_length: int) -> None:
     """Replaces the model's attention by the engine's, for sequences of up to `context_length`
     tokens, unless it is run row by row. Only the engine can run the model afterwards.
 
     The last call counts: the first one may have a longer context than the pages have room for.
     """
-    is_ours = by_rows(model) is None
+    is_ours = execution.by_rows is None
     model.set_attn_implementation(ATTN_IMPLEMENTATION if is_ours else attention_of_rows(model))
     _fix_rotary_frequencies(model, context_length)
 

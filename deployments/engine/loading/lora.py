@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
-from transformers import PreTrainedModel
 
 from deployments.adapter_files import (
     WEIGHTS_FILE,
@@ -18,11 +17,11 @@ from deployments.adapter_files import (
     AdapterInfo,
     read_adapter_files,
 )
-from deployments.engine.forward.adapters.module_names import own_name
 from deployments.engine.forward.adapters.target import LoraLayerWeights
+from deployments.engine.loading.loaded_model import LoadedModel
 
 
-def merge_adapters(model: PreTrainedModel, adapters: Sequence[tuple[str, float]]) -> None:
+def merge_adapters(loaded: LoadedModel, adapters: Sequence[tuple[str, float]]) -> None:
     """Adds adapters to the weights of a model, each computed in float32 and rounded once.
 
     adapters: folder and scale of each. The scale multiplies the adapter's own scaling.
@@ -31,7 +30,7 @@ def merge_adapters(model: PreTrainedModel, adapters: Sequence[tuple[str, float]]
     """
     for folder, scale in adapters:
         adapter = read_adapter(Path(folder))
-        linears = {name: _target(model, folder, name, adapter[name]) for name in adapter}
+        linears = {name: _target(loaded, folder, name, adapter[name]) for name in adapter}
         for name, linear in linears.items():
             _merge(linear, adapter[name], scale)
 
@@ -44,12 +43,11 @@ def _merge(linear: torch.nn.Linear, lora: LoraLayerWeights, scale: float) -> Non
     weight.copy_(weight.float().addmm_(lora_b, lora_a, alpha=scale * lora.scaling))
 
 
-def _target(
-    model: PreTrainedModel, folder: str, name: str, lora: LoraLayerWeights
-) -> torch.nn.Linear:
+def _target(loaded: LoadedModel, folder: str, name: str, lora: LoraLayerWeights) -> torch.nn.Linear:
     """The linear layer that these matrices are merged into."""
+    model = loaded.model
     try:
-        module = model.get_submodule(own_name(model, name))
+        module = model.get_submodule(loaded.own_name(name))
     except AttributeError as error:
         raise AdapterError(f"{folder}: {name}: the model has no such module") from error
     if type(module) is not torch.nn.Linear:

@@ -13,9 +13,9 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from deployments.contract.media_rules import MediaRules
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.adapters.module_names import remember_names
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.model_tasks import has_vocabulary
-from deployments.engine.media.encoder import MEDIA_ENCODER, MediaEncoder
+from deployments.engine.media.encoder import MediaEncoder
 from deployments.engine.media.families.family import MediaFamily
 from deployments.engine.media.families.registry import media_family_of
 from deployments.media.families.described import UnknownProcessorError
@@ -27,27 +27,28 @@ log = logging.getLogger(__name__)
 OF_LAYERS = frozenset({"num_hidden_layers", "layer_types", "rope_parameters", "max_window_layers"})
 
 
-def as_language_model(model: PreTrainedModel, processor: Any) -> PreTrainedModel:
-    """The language model of one that sees, which has a `MediaEncoder` of all else where its
-    processor is known. Another model is returned as it is.
+def split_media(model: PreTrainedModel, processor: Any) -> LoadedModel:
+    """Splits a model that sees into its language model and a `MediaEncoder` of all else, which is
+    there where the processor is known. Other models stay whole.
 
     Raises UnsupportedModelError for a language model that transformers does not have by itself.
     """
     family = media_family_of(model)
     if family is None:
-        return model
+        return LoadedModel(model)
     base = getattr(model, "model", model)
     language = getattr(base, family.language)
     decoder = _with_head(language, model, family)
-    # As transformers names them now, and as files of before have them.
-    remember_names(decoder, (f"model.{family.language}.", f"{family.language}.model."))
-    setattr(base, family.language, None)
+    base.register_module(family.language, None)
     if family.embedding is not None:
         _embed_by_towers(decoder, base, family.embedding)
     rules = None if processor is None else _rules(processor, family)
-    if rules is not None:
-        setattr(decoder, MEDIA_ENCODER, MediaEncoder(base, family, processor, rules))
-    return decoder
+    return LoadedModel(
+        decoder,
+        media=None if rules is None else MediaEncoder(base, family, processor, rules),
+        # As transformers names its modules now, and as older files have them.
+        outer_names=(f"model.{family.language}.", f"{family.language}.model."),
+    )
 
 
 def _embed_by_towers(
@@ -68,7 +69,7 @@ def _with_head(
         return language
     with torch.device("meta"):
         decoder = _text_model(copy.deepcopy(config), family)
-    setattr(decoder, decoder.base_model_prefix, language)
+    decoder.register_module(decoder.base_model_prefix, language)
     decoder.set_output_embeddings(model.get_output_embeddings())
     decoder.config = config
     decoder.generation_config = model.generation_config

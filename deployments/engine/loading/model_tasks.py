@@ -33,10 +33,11 @@ from transformers.models.auto.modeling_auto import (
 from deployments.contract.outputs import Activation, AnswerKinds, ModelTask, Pooling
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.encoder import alone
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.sentence_files import SentenceFiles
 from deployments.engine.media.families.registry import takes_media
 from deployments.engine.outputs.classification import find_label_head
-from deployments.engine.outputs.model_outputs import OUTPUTS, ModelOutputs
+from deployments.engine.outputs.model_outputs import ModelOutputs
 from kv.arrays import IntArray
 
 N_TRIED = 6  # tokens
@@ -107,17 +108,17 @@ def _check_head(name: str) -> None:
 
 
 def answer_as(
-    model: PreTrainedModel,
+    loaded: LoadedModel,
     task: ModelTask,
     files: SentenceFiles | None = None,
     pooling: Pooling | None = None,
-) -> PreTrainedModel:
-    """The model with its `ModelOutputs`; in the place of a decoder without a vocabulary's head, one
+) -> LoadedModel:
+    """The model with its outputs; in the place of a decoder without a vocabulary's head, one
     that has another head there. `pooling` is for one whose files do not say it, or otherwise.
 
     Raises UnsupportedModelError for one that can't be served so.
     """
-    files = files or SentenceFiles()
+    model, files = loaded.model, files or SentenceFiles()
     kinds = _kinds(model, task, files)
     own = pooling or kinds.pooling
     dense = files.dense if own is kinds.pooling else None
@@ -133,8 +134,7 @@ def answer_as(
         outputs = _of_encoder(model, outputs)
     if dense is not None:
         dense.to(model.device)
-    setattr(model, OUTPUTS, outputs)
-    return model
+    return replace(loaded, model=model, outputs=outputs)
 
 
 def has_vocabulary(model: PreTrainedModel) -> bool:
@@ -247,7 +247,7 @@ def _as_decoder(model: PreTrainedModel, kinds: AnswerKinds) -> PreTrainedModel:
     expected = run(row)
     with torch.device("meta"):
         decoder: PreTrainedModel = AutoModelForCausalLM.from_config(copy.deepcopy(config))
-    setattr(decoder, decoder.base_model_prefix, base)
+    decoder.register_module(decoder.base_model_prefix, base)
     decoder.set_output_embeddings(head)
     decoder.config = config
     if any(weight.is_meta for weight in decoder.state_dict().values()):

@@ -159,7 +159,7 @@ def _replace(
     assert isinstance(layer, nn.Linear)
     quantized = QUANTIZERS[quantization](*_weight_and_bias(layer, device))
     if quantized is not None:
-        setattr(parent, name, quantized)
+        parent.register_module(name, quantized)
     return quantized is not None
 
 

@@ -1,13 +1,13 @@
 """Makes models that transcribe ready for the engine, which runs their decoders as any other one."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import (
     PretrainedConfig,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
     WhisperForCausalLM,
     WhisperForConditionalGeneration,
@@ -17,23 +17,23 @@ from transformers.models.whisper.tokenization_whisper import LANGUAGES
 from deployments.contract.speech_rules import SpeechRules, TranscriptParams
 from deployments.engine.forward.cross_attention import (
     FRAMES_PER_STATE,
-    SOUND_ENCODER,
     CrossAttention,
     alignment_heads,
     extractor_of,
-    is_encoder_decoder,
 )
+from deployments.engine.loading.loaded_model import LoadedModel
 
 START = "<|startoftranscript|>"
 BEFORE, NO_TIMES = "<|startofprev|>", "<|notimestamps|>"
 NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
 
 
-def as_decoder(model: PreTrainedModel) -> PreTrainedModel:
-    """The decoder of a speech model, which has its encoder as one more module. Other models are
-    returned as they are."""
+def split_speech(loaded: LoadedModel) -> LoadedModel:
+    """Splits a speech model into its decoder, which is run as any other one, and its encoder. Other
+    models are returned as they are."""
+    model = loaded.model
     if not isinstance(model, WhisperForConditionalGeneration):
-        return model
+        return loaded
     whole: Any = model
     with torch.device("meta"):
         decoder: Any = WhisperForCausalLM(copy.deepcopy(model.config))
@@ -46,9 +46,7 @@ def as_decoder(model: PreTrainedModel) -> PreTrainedModel:
     own._attn_implementation = "sdpa"  # whatever the decoder's becomes
     for layer in whole.model.encoder.layers:
         _share_config(layer, own)
-    setattr(decoder, SOUND_ENCODER, whole.model.encoder)
-    found: PreTrainedModel = decoder.eval()
-    return found
+    return replace(loaded, model=decoder.eval(), speech=whole.model.encoder)
 
 
 def _share_config(module: nn.Module, config: PretrainedConfig) -> None:
@@ -57,10 +55,11 @@ def _share_config(module: nn.Module, config: PretrainedConfig) -> None:
             part.config = config
 
 
-def speech_rules(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> SpeechRules | None:
+def speech_rules(loaded: LoadedModel, tokenizer: PreTrainedTokenizerBase) -> SpeechRules | None:
     """Returns the rules of a model that transcribes; None for a model that reads text."""
-    if not is_encoder_decoder(model):
+    if loaded.speech is None:
         return None
+    model = loaded.model
     config: Any = model.generation_config
     extractor, ids = extractor_of(model.config), tokenizer.get_vocab()
     languages = getattr(config, "lang_to_id", None) or {}

@@ -10,10 +10,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
+from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import StepInputs
 from kv.arrays import IntArray
-from kv.layout import Layout, group_layers
+from kv.layout import group_layers
 from kv.states import NO_STATE
 from kv.storage import Storage
 
@@ -58,23 +59,24 @@ class Trial:
         own = _difference(parts, self._expected[0])
         return min(MAX_ROUNDING_HALF, max(MIN_ROUNDING_HALF, TIMES_OWN_DIFFERENCE * own))
 
-    def check(self, layout: Layout) -> None:
+    def check(self, execution: Execution) -> None:
         """Raises UnsupportedModelError unless the engine computes the same, step by step and both
-        rows at once, in pages of this layout."""
+        rows at once."""
         with unsupported_on_error(f"{self._model.config.model_type} can't be computed in parts"):
-            difference = self.difference(layout)
+            difference = self.difference(execution)
         if not difference <= self._rounding:
             raise UnsupportedModelError(
                 f"{self._model.config.model_type} computes other logits in parts than at once"
             )
 
-    def difference(self, layout: Layout) -> float:
+    def difference(self, execution: Execution) -> float:
         """Returns the relative difference of all logits of a row; of the worse row."""
         model, n_rows = self._model, len(self.rows)
+        layout = execution.layout
         n_groups = len(group_layers(layout))
         n_pages = n_groups * n_rows
         storage = Storage(layout, n_pages, PAGE_SIZE, dtype=model.dtype, device=model.device)
-        forward = Forward(model, storage, n_state_slots=2 * n_rows)
+        forward = Forward(model, execution, storage, n_state_slots=2 * n_rows)
         of_rows: list[list[Tensor]] = [[] for _ in self.rows]
         for step in self._steps(n_groups):
             logits = _centered(forward.logits(step))

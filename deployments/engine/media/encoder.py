@@ -24,7 +24,6 @@ from deployments.media.settings import MediaSettings
 
 Floats = NDArray[np.float32]
 
-MEDIA_ENCODER = "media_encoder"  # a model's attribute, where it sees
 TOWER_ATTENTION = "sdpa"
 SOUND_INPUTS = "input_features"  # that no image has
 LARGEST_SIDE = 4096  # pixels
@@ -137,15 +136,11 @@ class MediaEncoder:
         while self._idle:
             self._idle.pop().close()
 
-    def to(self, device: torch.device | str) -> None:
-        self._base.to(device)
+    @property
+    def module(self) -> Module:
+        """The weights of the encoder."""
+        return self._base
 
 
 def _tensors(inputs: Mapping[str, object]) -> Inputs:
     return {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
-
-
-def media_encoder(model: PreTrainedModel) -> MediaEncoder | None:
-    """None for a model that reads text only."""
-    found: MediaEncoder | None = getattr(model, MEDIA_ENCODER, None)
-    return found

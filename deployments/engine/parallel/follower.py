@@ -15,17 +15,18 @@ from transformers import PreTrainedModel
 
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loading.attention_check import find_layout
+from deployments.engine.loading.attention_check import find_decoding
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.parallel.ranks import STOP, Ranks, RanksLostError
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.cache import CacheShape
-from kv.layout import Layout
 from kv.storage import Storage
 
 SENT_SIZES = tuple(field.name for field in fields(CacheShape) if field.name != "layout")
@@ -41,28 +42,29 @@ class Tag(IntEnum):
     CAPTURE = 4
 
 
-def _find_layout_together(model: PreTrainedModel, ranks: Ranks) -> Layout:
-    """Returns what rank 0 stores of a token. All ranks find out their own share.
+def find_decoding_together(model: PreTrainedModel, ranks: Ranks) -> Execution:
+    """Returns how rank 0 computes its share. All ranks find out their own.
 
-    Raises UnsupportedModelError as `find_layout` does, RanksLostError.
+    Raises UnsupportedModelError as `find_decoding` does, RanksLostError.
     """
     try:
         with ranks.in_step(Tag.LAYOUT):
-            return find_layout(model)
+            return find_decoding(model)
     except RanksLostError as error:
         if isinstance(error.__cause__, UnsupportedModelError):
             raise error.__cause__ from None
         raise
 
 
-def shape_together(model: PreTrainedModel, limits: EngineLimits, ranks: Ranks) -> CacheShape:
+def shape_together(
+    loaded: LoadedModel, execution: Execution, limits: EngineLimits, ranks: Ranks
+) -> CacheShape:
     """The shape of rank 0's cache. Other ranks make theirs as large.
 
     Raises ValueError and UnsupportedModelError as `cache_shape` does, RanksLostError.
     """
-    layout = _find_layout_together(model, ranks)
     with ranks.apart():  # the size of a state is found by computing one
-        shape = cache_shape(model, limits, ranks.world_size, layout)
+        shape = cache_shape(loaded, execution, limits, ranks.world_size)
     sizes = [getattr(shape, name) for name in SENT_SIZES]
     # Which windows there are was decided before the longest sequence was known.
     sizes += [layer_shape.window or 0 for layer_shape in shape.layout]
@@ -77,9 +79,14 @@ class SharedForward(Forward):
     """
 
     def __init__(
-        self, model: PreTrainedModel, storage: Storage, n_state_slots: int, ranks: Ranks
+        self,
+        model: PreTrainedModel,
+        execution: Execution,
+        storage: Storage,
+        n_state_slots: int,
+        ranks: Ranks,
     ) -> None:
-        super().__init__(model, storage, n_state_slots, ranks)
+        super().__init__(model, execution, storage, n_state_slots, ranks)
         self._ranks = ranks
 
     def capture(self, max_rows: int, max_tokens: int) -> None:
@@ -116,16 +123,16 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     Raises whatever fails. The other ranks can't go on without this one then.
     """
     _expect(Tag.LAYOUT, ranks)
-    layout = find_layout(model)
+    execution = find_decoding(model)
     sent = _expect(Tag.CACHE_SHAPE, ranks).tolist()
     sizes = dict(zip(SENT_SIZES, sent, strict=False))
-    windows = zip(layout, sent[len(SENT_SIZES) :], strict=True)
+    windows = zip(execution.layout, sent[len(SENT_SIZES) :], strict=True)
     layout = tuple(layer_shape._replace(window=window or None) for layer_shape, window in windows)
     shape = CacheShape(layout=layout, **sizes)
-    replace_attention(model, shape.max_tokens)
+    replace_attention(model, execution, shape.max_tokens)
     fuse(model)
     storage = shape.storage(model.dtype, model.device)
-    forward = Forward(model, storage, shape.n_state_slots, ranks)
+    forward = Forward(model, execution, storage, shape.n_state_slots, ranks)
     while (message := ranks.receive())[0] != Tag.STOP:
         _compute(forward, *message, ranks)
     forward.drop_graphs()

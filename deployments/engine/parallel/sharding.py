@@ -14,6 +14,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.loading.configs.reader import read_config
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import default_dtype, load_model
 from deployments.engine.parallel.ranks import Ranks, shard_range
 
@@ -25,7 +26,7 @@ def load_shard(
     dtype: torch.dtype | None = None,
     adapters: Sequence[tuple[str, float]] = (),
     on_weights_read: Callable[[PreTrainedModel], None] | None = None,
-) -> PreTrainedModel:
+) -> LoadedModel:
     """This rank's shard of a model, on the rank's device.
 
     The whole model passes through host memory: mapped from its files, or copied if `dtype` is not
@@ -34,9 +35,9 @@ def load_shard(
     """
     check_shardable(read_config(path), ranks.world_size)
     dtype = dtype or default_dtype(ranks.device)
-    model = load_model(path, dtype=dtype, adapters=adapters, on_weights_read=on_weights_read)
-    shard(model, ranks)
-    return model.to(ranks.device)
+    loaded = load_model(path, dtype=dtype, adapters=adapters, on_weights_read=on_weights_read)
+    shard(loaded.model, ranks)
+    return loaded.to(ranks.device)
 
 
 def check_shardable(config: PretrainedConfig, world_size: int) -> None:

@@ -39,9 +39,10 @@ def say(server: Server, model: str, **fields: object) -> str:
 
 
 def merged(presets: Path, scales: Mapping[str, float]) -> PreTrainedModel:
-    model = load_model(str(presets.with_name("tiny")), dtype=torch.float32)
-    merge_adapters(model, [(str(presets.with_name(name)), scale) for name, scale in scales.items()])
-    return model
+    loaded = load_model(str(presets.with_name("tiny")), dtype=torch.float32)
+    adapters = [(str(presets.with_name(name)), scale) for name, scale in scales.items()]
+    merge_adapters(loaded, adapters)
+    return loaded.model
 
 
 def told_by(presets: Path, scales: Mapping[str, float]) -> str:

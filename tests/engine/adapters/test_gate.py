@@ -20,6 +20,7 @@ from deployments.engine.forward.adapters.slots import AdapterSlots, adapter_byte
 from deployments.engine.forward.adapters.target import Target
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
 from kv.content import Adapter
 from tests.adapters import lora_tensors, make_adapter, save_adapter
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
@@ -163,7 +164,7 @@ def test_experts_are_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("architecture", sorted(BY_ROWS))
 def test_a_model_that_is_run_row_by_row_takes_no_adapters(architecture: str) -> None:
     with pytest.raises(UnsupportedModelError, match="computed row by row"):
-        EngineCore(tiny_model(architecture), frozenset(), LIMITS)
+        EngineCore(LoadedModel(tiny_model(architecture)), frozenset(), LIMITS)
 
 
 def outcomes_without_pages(

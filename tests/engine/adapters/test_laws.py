@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.lora import merge_adapters
 from kv.content import Adapter, Content
 from tests.adapters import make_adapter
@@ -73,7 +74,8 @@ def rows(adapters: Sequence[Adapter]) -> list[GenerationRequest]:
 def merged(one: GenerationRequest, make: Callable[[], PreTrainedModel] = tiny_model) -> Outcome:
     """Returns the outcome of a request alone, on a model with its adapters merged."""
     model = make()
-    merge_adapters(model, [(adapter.path, adapter.scale) for adapter in one.content.adapters])
+    adapters = [(adapter.path, adapter.scale) for adapter in one.content.adapters]
+    merge_adapters(LoadedModel(model), adapters)
     plain = replace(one, content=replace(one.content, adapters=()))
     with engine(model=model) as running:
         return running.run(plain)[0]

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.attention.gpu import TritonAttention, plan_triton_attention
 from deployments.engine.attention.grouped import plan_by_layer
+from deployments.engine.build import find_execution
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.forward.cuda_graphs import (
     Capture,
@@ -23,6 +24,7 @@ from deployments.engine.forward.fusing import fuse_projections
 from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
@@ -82,8 +84,10 @@ class PagedModel:
 def paged_model(architecture: str, device: str = "cpu") -> PagedModel:
     model = tiny_model(architecture).to(device)
     fuse_projections(model, "cuda")
-    shape = cache_shape(model, EngineLimits(context_length=64))
-    replace_attention(model, shape.max_tokens)
+    loaded = LoadedModel(model)
+    execution = find_execution(loaded)
+    shape = cache_shape(loaded, execution, EngineLimits(context_length=64))
+    replace_attention(model, execution, shape.max_tokens)
     storage = Storage(shape.layout, N_STORED_PAGES, 4, device=device)
     decode, to_logits = decoder(model), head(model)
     return PagedModel(lambda *arguments: to_logits(decode(*arguments)), storage)

@@ -13,10 +13,10 @@ from transformers import (
 )
 
 from deployments.contract.requests import SamplingParams
-from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.by_rows import by_rows
+from deployments.engine.loading.attention_check import find_decoding
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
 from tests.models import BY_ROWS, CONFIGS, SIZES, STATES, VOCAB, tiny_model
@@ -99,7 +99,8 @@ def test_what_layers_attend_to_and_store_is_found_out(architecture: str) -> None
         request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
     ]
     with engine(architecture, limits=roomy(max_batch_tokens=9, max_running=5)) as running:
-        assert (by_rows(running.model) is None) is (architecture not in BY_ROWS)
+        is_by_rows = running.core.execution.by_rows is not None
+        assert is_by_rows is (architecture in BY_ROWS)
         check(architecture, running.run_together(*requests))
 
 
@@ -126,7 +127,7 @@ def test_frequencies_are_those_of_the_context_that_pages_allow() -> None:
     def frequencies(*contexts: int) -> torch.Tensor:
         model = tiny_model("phi3_longrope")
         for context in contexts:
-            replace_attention(model, cache_shape(model, roomy(context_length=context)).max_tokens)
+            replace_attention(model, find_decoding(model), context)
         found: torch.Tensor = model.model.rotary_emb.inv_freq
         return found
 
@@ -150,7 +151,7 @@ def test_frequencies_of_each_type_of_layers_are_those_of_the_context() -> None:
     def frequencies(*contexts: int) -> list[float]:
         model = AutoModelForCausalLM.from_config(config)
         for context in contexts:
-            replace_attention(model, cache_shape(model, roomy(context_length=context)).max_tokens)
+            replace_attention(model, find_decoding(model), context)
         rotary = model.model.rotary_emb
         fixed = rotary.full_attention_inv_freq.clone()
         for name in of_layers:  # a batch of one short sequence
@@ -192,4 +193,4 @@ def test_a_model_that_keeps_its_past_elsewhere_is_refused_before_it_has_pages(
 ) -> None:
     model = AutoModelForCausalLM.from_config(config).float().eval()
     with pytest.raises(UnsupportedModelError, match=reason):
-        EngineCore(model, frozenset(), roomy())
+        EngineCore(LoadedModel(model), frozenset(), roomy())

@@ -1,7 +1,5 @@
 """A fused model computes what the model computes that it was made of."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -18,7 +16,6 @@ from transformers import (
     Qwen2Config,
 )
 
-from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.forward.decoder import FusedDecoder, PlainDecoder, decoder
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
@@ -31,7 +28,7 @@ from deployments.engine.forward.linear import (
     silu_mul,
 )
 from deployments.engine.kernels.cpu.features import has_native_bf16
-from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.loading.loader import default_dtype, replace_attention
 from kv.layout import alike
 from kv.storage import Storage
@@ -57,8 +54,7 @@ def build(config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> PreTr
     for name, weight in model.named_parameters():
         if name.endswith("bias") or "norm" in name:  # which are initialized as 0 and 1
             nn.init.uniform_(weight, 0.5, 1.5)
-    shape = cache_shape(model.to(dtype).eval(), EngineLimits(context_length=512))
-    replace_attention(model, shape.max_tokens)
+    replace_attention(model, find_decoding(model.to(dtype).eval()), 512)
     return model
 
 
@@ -68,7 +64,7 @@ def logits(model: PreTrainedModel) -> Tensor:
     config = model.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // 4
     storage = Storage(alike(3, 2, head_dim), 16, 4, dtype=model.dtype)
-    forward = Forward(model, storage)
+    forward = Forward(model, find_decoding(model), storage)
     tables = np.arange(15).reshape(3, 5)
     first = forward.logits(step([9, 6], [9, 6], tables[:2]))
     second = forward.logits(step([10, 13, 20], [1, 7, 20], tables))
@@ -114,9 +110,9 @@ def test_what_a_model_does_behind_its_layers_is_done(config: PretrainedConfig) -
     model.set_attn_implementation("eager")
     with torch.inference_mode():
         expected = model(input_ids=torch.from_numpy(one.token_ids)[None]).logits[0]
-        shape = replace(cache_shape(model, EngineLimits(context_length=64)), n_pages=5, page_size=4)
-        replace_attention(model, shape.max_tokens)
-        found = Forward(model, shape.storage(torch.float32, "cpu")).logits(one)
+        execution = find_decoding(model)
+        replace_attention(model, execution, 64)
+        found = Forward(model, execution, Storage(execution.layout, 5, 4)).logits(one)
     assert torch.allclose(found, expected, atol=2e-4)
 
 

@@ -77,7 +77,7 @@ def test_tied_weights_may_be_missing_and_unknown_ones_are_ignored(tmp_path: Path
     path = rewrite_weights(
         tmp_path, lambda tensors: without("lm_head")(tensors) | {"x": torch.ones(1)}
     )
-    model = load_model(path)
+    model = load_model(path).model
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
@@ -325,7 +325,7 @@ def test_gpt_oss_is_loaded_from_mxfp4(tmp_path: Path, dtype: torch.dtype) -> Non
     rewrite_weights(tmp_path, to_mxfp4)
     packed = load_file(tmp_path / "model.safetensors")
     path = change_config(tmp_path, quantization_config={"quant_method": "mxfp4"})
-    model = load_model(path, dtype=dtype)
+    model = load_model(path, dtype=dtype).model
     for layer in range(3):
         for name in ("gate_up_proj", "down_proj"):
             name = f"model.layers.{layer}.mlp.experts.{name}"

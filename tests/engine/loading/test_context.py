@@ -6,7 +6,6 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING
 
-from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.configs.context import longest_context
 from tests.engine.drive import engine, random_ids, request, roomy
@@ -65,8 +64,9 @@ def test_all_of_the_extended_context_is_served_and_no_more(kind: str) -> None:
         rope_parameters={"rope_type": kind, "factor": 4.0, "rope_theta": 1e4},
     )
     model = from_config(config)
-    with pytest.raises(ValueError, match="context_length: the model was made for 128 tokens"):
-        cache_shape(model, roomy(context_length=129))
+    reason, limits = "the model was made for 128 tokens", roomy(context_length=129)
+    with pytest.raises(ValueError, match=reason), engine(model=model, limits=limits):
+        pass
     prompt = random_ids(100, seed=1)
     model.set_attn_implementation("eager")
     expected = model.generate(torch.tensor([prompt]), max_new_tokens=28, do_sample=False)

@@ -108,7 +108,7 @@ def save_internlm2(path: Path, *, bias: bool = False) -> LlamaForCausalLM:
 @pytest.mark.parametrize("bias", [False, True])
 def test_internlm2_has_the_logits_of_the_llama_it_was_made_from(tmp_path: Path, bias: bool) -> None:
     expected = save_internlm2(tmp_path, bias=bias)
-    loaded = load_model(str(tmp_path), dtype=torch.float32)
+    loaded = load_model(str(tmp_path), dtype=torch.float32).model
     assert type(loaded) is LlamaForCausalLM
     assert loaded.config.rope_parameters == expected.config.rope_parameters | {"type": "dynamic"}
     ids = torch.tensor([random_ids(2 * CONTEXT)])
@@ -121,7 +121,7 @@ def test_internlm2_has_the_logits_of_the_llama_it_was_made_from(tmp_path: Path, 
 
 def test_internlm2_makes_vectors_too(tmp_path: Path) -> None:
     expected = save_internlm2(tmp_path)
-    loaded = load_model(str(tmp_path), dtype=torch.float32, task=ModelTask.EMBED)
+    loaded = load_model(str(tmp_path), dtype=torch.float32, task=ModelTask.EMBED).model
     assert torch.equal(loaded.model.norm.weight, expected.model.norm.weight)
 
 
@@ -221,7 +221,7 @@ needs_internlm3 = pytest.mark.skipif(
 @pytest.mark.parametrize("bias", [False, True])
 def test_internlm3_has_the_logits_of_the_llama_it_was_made_from(tmp_path: Path, bias: bool) -> None:
     expected = save_internlm3(tmp_path, bias=bias)
-    loaded = load_model(str(tmp_path), dtype=torch.float32)
+    loaded = load_model(str(tmp_path), dtype=torch.float32).model
     assert type(loaded) is LlamaForCausalLM
     ids = torch.tensor([random_ids(2 * CONTEXT)])
     with torch.inference_mode():

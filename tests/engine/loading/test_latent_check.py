@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
 from deployments.engine.forward.families.family import Module
-from deployments.engine.loading.attention_check import find_layout
+from deployments.engine.loading.attention_check import find_decoding
 from kv.layout import LayerShape
 from tests.families import tiny
 from tests.models import tiny_model
@@ -23,20 +23,20 @@ AS_HEADS_SEE_IT = LayerShape(HEADS, HEAD_DIM)
 
 
 def test_a_token_of_a_layer_takes_a_latent_and_a_rotary_part() -> None:
-    layout = find_layout(tiny_model("deepseek_v3"))
+    layout = find_decoding(tiny_model("deepseek_v3")).layout
     assert {*layout} == {LATENT}
     assert {shape.token_numbers for shape in layout} == {RANK + ROTARY}
 
 
 def test_what_was_found_is_found_again() -> None:
     model = tiny_model("deepseek_v3")
-    assert find_layout(model) == find_layout(model)
+    assert find_decoding(model) == find_decoding(model)
 
 
 def test_the_weights_stay_what_and_where_they_were() -> None:
     model = tiny_model("deepseek_v3")
     before = {name: weight.data_ptr() for name, weight in model.named_parameters()}
-    find_layout(model)
+    find_decoding(model)
     assert {name: weight.data_ptr() for name, weight in model.named_parameters()} == before
 
 
@@ -63,7 +63,7 @@ def test_other_attention_under_the_same_names_stores_what_heads_see(
     monkeypatch: pytest.MonkeyPatch, expand: Expand
 ) -> None:
     monkeypatch.setattr(DeepseekV3Attention, "expand_kv", expand)
-    assert {*find_layout(tiny_model("deepseek_v3"))} == {AS_HEADS_SEE_IT}
+    assert {*find_decoding(tiny_model("deepseek_v3")).layout} == {AS_HEADS_SEE_IT}
 
 
 def test_keys_that_are_changed_behind_their_expansion_are_stored_as_they_are(
@@ -80,7 +80,7 @@ def test_keys_that_are_changed_behind_their_expansion_are_stored_as_they_are(
             module.expand_kv = made
 
     monkeypatch.setattr(DeepseekV3Attention, "forward", negated)
-    assert {*find_layout(tiny_model("deepseek_v3"))} == {AS_HEADS_SEE_IT}
+    assert {*find_decoding(tiny_model("deepseek_v3")).layout} == {AS_HEADS_SEE_IT}
 
 
 def changed_projections(model: PreTrainedModel, change: Callable[[nn.Linear], nn.Module]) -> None:
@@ -101,11 +101,11 @@ def test_a_projection_that_is_no_plain_matrix_is_left() -> None:
         return made
 
     changed_projections(model, other)
-    assert {*find_layout(model)} == {AS_HEADS_SEE_IT}
+    assert {*find_decoding(model).layout} == {AS_HEADS_SEE_IT}
 
 
 @pytest.mark.parametrize("model_type", ["minicpm3", "deepseek_v2", "longcat_flash", "youtu"])
 def test_latents_of_other_types_are_found(model_type: str) -> None:
     if model_type not in tiny.MODEL_TYPES:
         pytest.skip(f"transformers {transformers.__version__} has no {model_type}")
-    assert {*find_layout(tiny.tiny_model(model_type))} == {LATENT}
+    assert {*find_decoding(tiny.tiny_model(model_type)).layout} == {LATENT}

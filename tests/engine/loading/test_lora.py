@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from deployments.adapter_files import AdapterError
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.lora import merge_adapters
 from tests.adapters import CONFIG, Tensors, lora_tensors, save_adapter
@@ -67,14 +68,14 @@ def test_a_merged_model_computes_what_the_model_with_its_adapter_does(
     tensors = lora_tensors(model)
     expected = logits_with_unmerged_adapter(model, tensors, factor)
     assert not torch.allclose(expected, logits(model), atol=0.1)
-    merge_adapters(model, [(save_adapter(tmp_path, tensors, **config), scale)])
+    merge_adapters(LoadedModel(model), [(save_adapter(tmp_path, tensors, **config), scale)])
     torch.testing.assert_close(logits(model), expected, atol=1e-3, rtol=1e-3)
 
 
 def test_scale_0_changes_nothing(tmp_path: Path) -> None:
     model = tiny_model()
     before = logits(model)
-    merge_adapters(model, [(save_adapter(tmp_path, lora_tensors(model)), 0.0)])
+    merge_adapters(LoadedModel(model), [(save_adapter(tmp_path, lora_tensors(model)), 0.0)])
     assert torch.equal(logits(model), before)
 
 
@@ -82,8 +83,8 @@ def test_adapters_add_up(tmp_path: Path) -> None:
     model, other = tiny_model(), tiny_model()
     first, second = lora_tensors(model), lora_tensors(model, seed=2)
     folders = [save_adapter(tmp_path / "first", first), save_adapter(tmp_path / "second", second)]
-    merge_adapters(model, [(folders[0], 1.0), (folders[1], 0.5)])
-    merge_adapters(other, [(folders[1], 0.5), (folders[0], 1.0)])
+    merge_adapters(LoadedModel(model), [(folders[0], 1.0), (folders[1], 0.5)])
+    merge_adapters(LoadedModel(other), [(folders[1], 0.5), (folders[0], 1.0)])
     torch.testing.assert_close(logits(model), logits(other), atol=1e-3, rtol=1e-3)
     stem = "model.layers.0.self_attn.q_proj"
     expected = tiny_model().get_submodule(stem).weight
@@ -101,7 +102,7 @@ def test_weights_of_half_precision_are_rounded_once(tmp_path: Path) -> None:
     exact = (
         model.get_submodule(stem).weight.detach().double() + 1.5 * lora_b.double() @ lora_a.double()
     )
-    merge_adapters(model, [(save_adapter(tmp_path, tensors), 1.0)])
+    merge_adapters(LoadedModel(model), [(save_adapter(tmp_path, tensors), 1.0)])
     merged = model.get_submodule(stem).weight
     assert merged.dtype is torch.bfloat16
     ulp = 2.0 ** (torch.frexp(exact.float()).exponent - 8).double()
@@ -111,10 +112,10 @@ def test_weights_of_half_precision_are_rounded_once(tmp_path: Path) -> None:
 def test_a_checkpoint_is_loaded_with_its_adapters(tmp_path: Path) -> None:
     path = str(save_checkpoint(tmp_path / "model"))
     base = load_model(path, dtype=torch.float32)
-    folder = save_adapter(tmp_path / "adapter", lora_tensors(base))
+    folder = save_adapter(tmp_path / "adapter", lora_tensors(base.model))
     loaded = load_model(path, dtype=torch.float32, adapters=[(folder, 2.0)])
     merge_adapters(base, [(folder, 2.0)])
-    assert torch.equal(logits(loaded), logits(base))
+    assert torch.equal(logits(loaded.model), logits(base.model))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_what_a_merge_would_leave_out_is_refused_by_name(
     model = tiny_model()
     folder = save_adapter(tmp_path, lora_tensors(model), **config)
     with pytest.raises(AdapterError, match=next(iter(config))) as refused:
-        merge_adapters(model, [(folder, 1.0)])
+        merge_adapters(LoadedModel(model), [(folder, 1.0)])
     assert folder in str(refused.value)
 
 
@@ -182,7 +183,7 @@ def test_an_adapter_of_another_model_is_refused_and_changes_nothing(
         tmp_path, {name: value for name, value in all_tensors.items() if value is not None}
     )
     with pytest.raises(AdapterError, match=reason) as refused:
-        merge_adapters(model, [(folder, 1.0)])
+        merge_adapters(LoadedModel(model), [(folder, 1.0)])
     assert folder in str(refused.value)
     assert torch.equal(logits(model), before)
 
@@ -196,19 +197,19 @@ def test_an_adapter_of_tied_weights_is_refused(tmp_path: Path) -> None:
         f"{stem}.lora_B.weight": torch.zeros(VOCAB, 4),
     }
     with pytest.raises(AdapterError, match="lm_head: its weights are the embedding's too"):
-        merge_adapters(model, [(save_adapter(tmp_path, tensors), 1.0)])
+        merge_adapters(LoadedModel(model), [(save_adapter(tmp_path, tensors), 1.0)])
 
 
 def test_a_folder_without_its_files_is_refused(tmp_path: Path) -> None:
     model = tiny_model()
     with pytest.raises(AdapterError, match=r"adapter_config\.json can't be read"):
-        merge_adapters(model, [(str(tmp_path), 1.0)])
+        merge_adapters(LoadedModel(model), [(str(tmp_path), 1.0)])
     (tmp_path / "adapter_config.json").write_text(json.dumps(CONFIG))
     with pytest.raises(AdapterError, match=r"adapter_model\.safetensors can't be read"):
-        merge_adapters(model, [(str(tmp_path), 1.0)])
+        merge_adapters(LoadedModel(model), [(str(tmp_path), 1.0)])
     (tmp_path / "adapter_model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(AdapterError, match=r"adapter_model\.safetensors can't be read"):
-        merge_adapters(model, [(str(tmp_path), 1.0)])
+        merge_adapters(LoadedModel(model), [(str(tmp_path), 1.0)])
     save_file({}, tmp_path / "adapter_model.safetensors")
     with pytest.raises(AdapterError, match="is empty"):
-        merge_adapters(model, [(str(tmp_path), 1.0)])
+        merge_adapters(LoadedModel(model), [(str(tmp_path), 1.0)])

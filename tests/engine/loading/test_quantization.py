@@ -20,7 +20,7 @@ from deployments.engine.forward.quantized_linear import (
     to_float8,
 )
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
-from deployments.engine.loading.attention_check import find_layout
+from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.quantization import (
     MIN_DEQUANTIZED_ROWS,
@@ -147,12 +147,12 @@ def test_an_adapter_is_merged_before_its_layer_is_quantized(tmp_path: Path) -> N
     from tests.adapters import lora_tensors, save_adapter
 
     path = str(save_checkpoint(tmp_path / "model"))
-    tensors = lora_tensors(load_model(path, dtype=torch.float32))
+    tensors = lora_tensors(load_model(path, dtype=torch.float32).model)
     loaded = [
         load_model(path, dtype=torch.float32, adapters=adapters, quantization="int8")
         for adapters in ((), ((save_adapter(tmp_path / "adapter", tensors), 1.0),))
     ]
-    base, merged = (model.model.layers[0].self_attn.qkv_proj.weight for model in loaded)
+    base, merged = (each.model.model.layers[0].self_attn.qkv_proj.weight for each in loaded)
     assert base.dtype == merged.dtype == torch.int8
     assert not torch.equal(base, merged)
 
@@ -163,7 +163,7 @@ def test_an_adapter_is_merged_before_its_layer_is_quantized(tmp_path: Path) -> N
 def test_dtype_may_be_left_out_where_our_kernels_run(
     tmp_path: Path, quantization: Quantization
 ) -> None:
-    model = load_model(str(save_checkpoint(tmp_path / "model")), quantization=quantization)
+    model = load_model(str(save_checkpoint(tmp_path / "model")), quantization=quantization).model
     fuse(model)
     assert model.dtype == torch.bfloat16
     layers = [module for module in model.modules() if isinstance(module, nn.Linear | KernelLinear)]
@@ -248,7 +248,7 @@ def test_quantized_layers_stand_beside_latents() -> None:
     attention = model.model.layers[0].self_attn
     assert type(attention.o_proj) is not nn.Linear
     assert type(attention.kv_b_proj) is nn.Linear
-    assert all(shape.has_values_in_keys for shape in find_layout(model))
+    assert all(shape.has_values_in_keys for shape in find_decoding(model).layout)
 
 
 def test_requests_of_a_quantized_model_may_have_adapters(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from transformers import AutoModelForMultimodalLM, PreTrainedModel
 from deployments.contract.media_rules import MediaRules
 from deployments.contract.requests import GenerationRequest, MediumFile, SamplingParams
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loading.media_models import as_language_model
+from deployments.engine.loading.media_models import split_media
 from deployments.media.families.registry import rules_of
 from deployments.media.images import as_png, described
 from deployments.media.medium import Medium
@@ -143,8 +143,9 @@ def seeing(name: str = "llava") -> Seeing:
     torch.manual_seed(0)
     whole = AutoModelForMultimodalLM.from_config(config).float().eval()
     spread(whole)
-    model = as_language_model(copy.deepcopy(whole), processor)
-    return Seeing(whole, processor, model.media_encoder.rules, family.mark)
+    encoder = split_media(copy.deepcopy(whole), processor).media
+    assert encoder is not None
+    return Seeing(whole, processor, encoder.rules, family.mark)
 
 
 @torch.no_grad()
@@ -159,7 +160,7 @@ def spread(model: PreTrainedModel) -> None:
 @contextmanager
 def seeing_engine(name: str = "llava", limits: EngineLimits | None = None) -> Iterator[Engine]:
     one = seeing(name)
-    model = as_language_model(copy.deepcopy(one.whole), one.processor)
+    model = split_media(copy.deepcopy(one.whole), one.processor)
     with engine(model=model, limits=limits) as running:
         yield running
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from transformers import PreTrainedModel
 
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.lora import merge_adapters
-from deployments.engine.loading.media_models import as_language_model
+from deployments.engine.loading.media_models import split_media
 from kv.content import Adapter
 from tests.adapters import lora_tensors, make_adapter, save_adapter
 from tests.engine.drive import engine, roomy
@@ -27,12 +27,12 @@ def adapter(tmp_path: Path) -> Adapter:
 def expected(adapter: Adapter) -> tuple[int, ...]:
     """Returns the tokens of transformers' model, whose names are the adapter's."""
     whole = copy.deepcopy(seeing().whole)
-    merge_adapters(whole, [(adapter.path, adapter.scale)])
+    merge_adapters(LoadedModel(whole), [(adapter.path, adapter.scale)])
     return replace(seeing(), whole=whole).expected(*PROMPT)
 
 
-def language_model() -> PreTrainedModel:
-    return as_language_model(copy.deepcopy(seeing().whole), seeing().processor)
+def language_model() -> LoadedModel:
+    return split_media(copy.deepcopy(seeing().whole), seeing().processor)
 
 
 def test_it_is_merged_as_the_model_is_loaded(adapter: Adapter) -> None:
@@ -67,5 +67,5 @@ def test_older_names_mean_the_same(adapter: Adapter, tmp_path: Path) -> None:
     models = [language_model() for _ in "ab"]
     for model, path in zip(models, (adapter.path, older), strict=True):
         merge_adapters(model, [(path, 1.0)])
-    ours, theirs = (dict(model.named_parameters()) for model in models)
+    ours, theirs = (dict(loaded.model.named_parameters()) for loaded in models)
     assert all(ours[name].equal(theirs[name]) for name in ours)

@@ -15,8 +15,8 @@ from torch import Tensor
 from deployments.contract.errors import ErrorKind
 from deployments.contract.requests import GenerationRequest, MediumFile
 from deployments.engine.limits import EngineLimits
-from deployments.engine.loading.media_models import as_language_model
-from deployments.engine.media.encoder import LARGEST_SIDE, media_encoder
+from deployments.engine.loading.media_models import split_media
+from deployments.engine.media.encoder import LARGEST_SIDE
 from tests.engine.drive import Engine, Outcome, roomy
 from tests.engine.media.seeing import Shown, medium, picture, seeing, seeing_engine, shown
 from tests.engine.media.tiny_families import FAMILIES
@@ -205,7 +205,7 @@ def test_a_file_that_can_t_be_decoded_fails_its_request_alone() -> None:
 def test_the_largest_medium_that_there_is_has_vectors(name: str) -> None:
     """Encoding it shows what a GPU's memory has room for."""
     one = seeing(name)
-    encoder = media_encoder(as_language_model(copy.deepcopy(one.whole), one.processor))
+    encoder = split_media(copy.deepcopy(one.whole), one.processor).media
     assert encoder is not None
     vectors = encoder.encode_largest()
     if one.rules.images is None:

@@ -55,8 +55,8 @@ def test_its_card_has_the_rules_of_its_processor(folder: str) -> None:
     model, tokenizer = load_model(folder), load_tokenizer(folder)
     core = EngineCore(model, frozenset(), roomy())
     try:
-        sampling = default_sampling(generation_config(model))
-        card = make_card("seeing", core, tokenizer, "", sampling, fingerprint(model))
+        sampling = default_sampling(generation_config(model.model))
+        card = make_card("seeing", core, tokenizer, "", sampling, fingerprint(model.model))
     finally:
         core.shutdown()
     assert media_kinds(card) == (MediaKind.IMAGE,)

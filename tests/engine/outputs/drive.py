@@ -14,6 +14,7 @@ from deployments.contract.outputs import ModelTask, OutputParams, Pooling, PoolP
 from deployments.contract.requests import GenerationRequest
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.model_tasks import answer_as
 from deployments.engine.loading.sentence_files import SentenceFiles
 from deployments.engine.outputs.vectors import unpack
@@ -77,5 +78,6 @@ def embedder(
     limits: EngineLimits | None = None,
 ) -> Iterator[Engine]:
     """An engine on a model that was told what it is for."""
-    with engine(model=answer_as(model, task, files, pooling), limits=limits or roomy()) as running:
+    told = answer_as(LoadedModel(model), task, files, pooling)
+    with engine(model=told, limits=limits or roomy()) as running:
         yield running

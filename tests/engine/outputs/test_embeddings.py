@@ -9,7 +9,6 @@ import torch
 from deployments.contract.events import TokenEvent, merge
 from deployments.contract.outputs import Pooling, PoolParams
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.encoder import ENCODER
 from deployments.engine.loading.sentence_files import SentenceFiles
 from deployments.engine.outputs.vectors import unpack
 from kv.content import Content
@@ -40,7 +39,9 @@ def test_vectors_are_those_of_transformers_alone_and_among_others(architecture: 
             np.testing.assert_allclose(found, pooled(expected, kind), **EXACT)
             np.testing.assert_allclose(answers(running.core, req)[0], found, **ALIKE)
         if architecture in ENCODERS:
-            assert getattr(running.model, ENCODER).is_flat == (architecture not in BY_LENGTH)
+            way = running.core.execution.encoder
+            assert way is not None
+            assert way.is_flat == (architecture not in BY_LENGTH)
 
 
 @pytest.mark.parametrize("kind", Pooling)

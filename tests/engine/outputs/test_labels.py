@@ -8,6 +8,7 @@ import torch
 
 from deployments.contract.outputs import Activation, LabelParams, ModelTask, Pooling, PoolParams
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.model_tasks import answer_as
 from tests.encoders import label_logits, random_prompts, tiny_classifier, tiny_embedder
 from tests.engine.drive import engine, request, roomy
@@ -49,7 +50,7 @@ def test_a_head_that_reads_the_mean_is_found() -> None:
 def test_a_head_that_pools_its_own_logits_is_refused() -> None:
     model = tiny_classifier("eurobert", 2, classifier_pooling="late")
     with pytest.raises(UnsupportedModelError, match="more than one pooled vector"):
-        answer_as(model, ModelTask.CLASSIFY)
+        answer_as(LoadedModel(model), ModelTask.CLASSIFY)
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gemma3", "falcon"])
@@ -88,7 +89,7 @@ def test_what_makes_probabilities_is_in_the_files(
 ) -> None:
     n_labels = more.pop("num_labels")
     model = tiny_classifier("bert", n_labels, **more)
-    outputs = answer_as(model, ModelTask.CLASSIFY).paged_outputs
+    outputs = answer_as(LoadedModel(model), ModelTask.CLASSIFY).outputs
     assert outputs.kinds.activation is activation
 
 

@@ -15,7 +15,6 @@ from deployments.contract.outputs import LabelParams, ModelTask, Pooling, PoolPa
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.loader import load_model, load_tokenizer
-from deployments.engine.outputs.model_outputs import outputs_of
 from tests.checkpoints import byte_tokenizer
 from tests.encoders import hidden_states, tiny_classifier, tiny_embedder
 from tests.engine.outputs.drive import EXACT, answers, ask
@@ -137,7 +136,7 @@ def save_late_interaction(path: Path, config: object, **dense: object) -> None:
 
 def test_late_interaction_has_a_vector_for_each_token(tmp_path: Path) -> None:
     save_late_interaction(tmp_path, PLAIN_TOKENS)
-    assert outputs_of(load_model(str(tmp_path))).kinds.pooling is Pooling.TOKEN
+    assert load_model(str(tmp_path)).outputs.kinds.pooling is Pooling.TOKEN
 
 
 @pytest.mark.parametrize(
@@ -226,12 +225,12 @@ def test_a_models_files_say_what_it_is_for(
     tmp_path: Path, model: Any, task: ModelTask, pooling: Pooling | None
 ) -> None:
     model().save_pretrained(tmp_path)
-    kinds = outputs_of(load_model(str(tmp_path), dtype=torch.float32)).kinds
+    kinds = load_model(str(tmp_path), dtype=torch.float32).outputs.kinds
     assert (kinds.task, kinds.pooling) == (task, pooling)
 
 
 def test_a_setting_makes_an_embedder_of_a_model_that_talks(tmp_path: Path) -> None:
     tiny_model("qwen3").save_pretrained(tmp_path)
-    model = load_model(str(tmp_path), task=ModelTask.EMBED, pooling=Pooling.MEAN)
-    kinds = outputs_of(model).kinds
+    loaded = load_model(str(tmp_path), task=ModelTask.EMBED, pooling=Pooling.MEAN)
+    kinds = loaded.outputs.kinds
     assert (kinds.can_generate, kinds.pooling) == (False, Pooling.MEAN)

@@ -23,6 +23,7 @@ from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.loading.model_tasks import answer_as
 from deployments.engine.parallel.ranks import RanksLostError, shard_range
@@ -159,7 +160,7 @@ def test_ranks_keep_the_same_states(model_type: str, follower: Follower, tmp_pat
 
 def test_an_encoder_is_not_shared(disposable: Follower, llama: Path) -> None:
     with join_group(disposable, llama) as ranks:
-        model = answer_as(tiny_embedder("eurobert"), ModelTask.EMBED)
+        model = answer_as(LoadedModel(tiny_embedder("eurobert")), ModelTask.EMBED)
         with pytest.raises(UnsupportedModelError, match="can't share an encoder"):
             EngineCore(model, frozenset(), roomy(), ranks=ranks)
 
@@ -202,7 +203,7 @@ def test_adapters_are_merged_before_the_cut(
     model = tiny_model()
     adapters = [(save_adapter(tmp_path / "adapter", lora_tensors(model)), 2.0)]
     plain = run_unsharded(tiny_model())
-    merge_adapters(model, adapters)
+    merge_adapters(LoadedModel(model), adapters)
     with two_rank_engine(follower, llama, adapters=adapters) as running:
         outcomes = running.run(*requests())
     check_same(outcomes, run_unsharded(model))

@@ -58,7 +58,7 @@ def _follow_all(groups: Connection) -> None:
 def _follow(path: str, adapters: Sequence[tuple[str, float]], port: int) -> None:
     ranks = Ranks(connect_store(HOST, port, WORLD_SIZE, JOIN_S), 1, WORLD_SIZE, CPU)
     try:
-        follow(load_shard(path, ranks, dtype=torch.float32, adapters=adapters), ranks)
+        follow(load_shard(path, ranks, dtype=torch.float32, adapters=adapters).model, ranks)
     except Exception as error:
         ranks.report_failure(error)
         raise
@@ -88,9 +88,9 @@ def two_rank_engine(
     """An engine over both ranks, which is shut down when the block is left."""
     with join_group(follower, path, adapters) as ranks:
         model = load_shard(str(path), ranks, dtype=torch.float32, adapters=adapters)
-        gate = Gate(model)
+        gate = Gate(model.model)
         core = EngineCore(model, frozenset(), limits or roomy(), ranks=ranks)
-        running = Engine(core, gate, model)
+        running = Engine(core, gate, model.model)
         try:
             yield running
         finally:

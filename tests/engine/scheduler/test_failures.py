@@ -9,6 +9,7 @@ from deployments.contract.errors import ErrorKind
 from deployments.contract.events import FinishReason
 from deployments.contract.requests import SamplingParams
 from deployments.engine.core import EngineCore
+from deployments.engine.loading.loaded_model import LoadedModel
 from tests.engine.drive import Engine, Gate, Outcome, Poison, engine, random_ids, request, roomy
 from tests.models import tiny_model
 
@@ -108,7 +109,7 @@ def test_an_engine_that_can_compute_nothing_any_more_ends_and_everything_pending
 def test_rows_that_ran_together_when_it_broke_down_may_go_on_elsewhere() -> None:
     together = [request(f"{i}", (i, 2), SAMPLING) for i in range(1, 9)]
     model = tiny_model()
-    core = EngineCore(model, frozenset(), roomy())
+    core = EngineCore(LoadedModel(model), frozenset(), roomy())
     running = Engine(core, Gate(model), model)
     break_down(running)
     outcomes = running.run_at_once(*together)
@@ -154,7 +155,7 @@ def test_a_request_that_ends_as_the_accounts_break_has_its_end() -> None:
 
     model = tiny_model()
     gate = Gate(model)
-    core = EngineCore(model, frozenset(), roomy())
+    core = EngineCore(LoadedModel(model), frozenset(), roomy())
     running = Engine(core, gate, model)
     assert asyncio.run(scenario()).finish_reason is FinishReason.LENGTH
     core.shutdown()
@@ -177,7 +178,7 @@ def test_an_engine_whose_accounts_are_broken_still_ends_every_request() -> None:
 
     model = tiny_model()
     gate = Gate(model)
-    core = EngineCore(model, frozenset(), roomy())
+    core = EngineCore(LoadedModel(model), frozenset(), roomy())
     running = Engine(core, gate, model)
     asyncio.run(scenario())
     core.shutdown()

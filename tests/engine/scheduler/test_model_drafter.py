@@ -1,5 +1,6 @@
 """A draft model changes how many steps a sequence takes, and nothing of what comes of it."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
@@ -10,10 +11,11 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
 
 from deployments.contract.requests import GenerationRequest, SamplingParams
+from deployments.engine.build import find_execution
 from deployments.engine.cache_sizing import cache_shape
-from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.draft_check import check_draft
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.text.grammar.grammar import from_regex
 from deployments.text.stream import TextDelta, TextStream, fold
 from deployments.text.tokens.tokenizer import TextTokenizer
@@ -287,10 +289,10 @@ def test_a_draft_that_is_too_short_is_not_used() -> None:
 
 
 def test_its_pages_count() -> None:
-    model, draft = tiny_model(), tiny_model()
-    limits = roomy(n_pages=None, kv_gib=2**-14)
-    alone = cache_shape(model, limits)
-    both = cache_shape(model, limits, draft=check_draft(draft, model))
+    model, draft = LoadedModel(tiny_model()), LoadedModel(tiny_model())
+    execution, limits = find_execution(model), roomy(n_pages=None, kv_gib=2**-14)
+    alone = cache_shape(model, execution, limits)
+    both = cache_shape(model, execution, limits, draft=check_draft(draft, model))
     assert both.n_pages == alone.n_pages // 2
 
 
@@ -301,11 +303,15 @@ def test_its_pages_count() -> None:
         (lambda: tiny_model("mamba2"), "state"),
     ],
 )
-def test_what_can_not_draft_is_refused(draft: object, reason: str) -> None:
-    with pytest.raises(UnsupportedModelError, match=reason):
-        EngineCore(tiny_model(), frozenset(), roomy(draft_tokens=2), draft=draft())  # type: ignore[operator]
+def test_what_can_not_draft_is_refused(draft: Callable[[], PreTrainedModel], reason: str) -> None:
+    limits = roomy(draft_tokens=2)
+    with (
+        pytest.raises(UnsupportedModelError, match=reason),
+        engine(draft=draft(), limits=limits),
+    ):
+        pass
 
 
 def test_a_draft_model_that_is_to_draft_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="draft_tokens"):
-        EngineCore(tiny_model(), frozenset(), roomy(), draft=tiny_model())
+    with pytest.raises(ValueError, match="draft_tokens"), engine(draft=tiny_model()):
+        pass

@@ -22,7 +22,8 @@ from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.cross_attention import extractor_of
 from deployments.engine.limits import ON_CPU
-from deployments.engine.loading.speech import as_decoder
+from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.loading.speech import split_speech
 from kv.content import Content
 from tests.engine.speech.tiny_whisper import (
     MAX_TOKENS,
@@ -146,9 +147,10 @@ def content_with_salt(samples: NDArray[np.int16]) -> Content:
 
 @pytest.mark.parametrize("limits", [{"max_loras": 1}, {"draft_tokens": 4}])
 def test_what_can_not_be_had_beside_a_sound_stops_the_start(limits: dict[str, Any]) -> None:
-    draft = as_decoder(tiny_whisper()) if "draft_tokens" in limits else None
+    model = split_speech(LoadedModel(tiny_whisper()))
+    draft = model if "draft_tokens" in limits else None
     with pytest.raises(UnsupportedModelError, match="transcribes"):
-        EngineCore(as_decoder(tiny_whisper()), frozenset(), replace(ON_CPU, **limits), draft=draft)
+        EngineCore(model, frozenset(), replace(ON_CPU, **limits), draft=draft)
 
 
 def test_what_has_no_sound_is_refused(engine: InferenceEngine) -> None:
@@ -165,9 +167,10 @@ def test_a_sound_longer_than_the_window_is_refused(engine: InferenceEngine) -> N
 
 
 def test_a_model_that_is_kept_forgets_the_engines_that_it_had() -> None:
-    model: Any = as_decoder(tiny_whisper())
+    loaded = split_speech(LoadedModel(tiny_whisper()))
+    decoder = loaded.model.model.decoder
     for _ in range(2):
-        core = EngineCore(model, frozenset(), ON_CPU)
-        assert len(model.model.decoder._forward_pre_hooks) == 1
+        core = EngineCore(loaded, frozenset(), ON_CPU)
+        assert len(decoder._forward_pre_hooks) == 1
         core.shutdown()
-    assert not model.model.decoder._forward_pre_hooks
+    assert not decoder._forward_pre_hooks

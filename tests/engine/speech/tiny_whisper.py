@@ -20,7 +20,7 @@ from deployments.contract.speech_rules import TranscriptParams
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.limits import EngineLimits
 from kv.content import DIGEST_BYTES, Content, PlaceholderRange
-from tests.engine.drive import on_device
+from tests.engine.drive import loaded
 
 N_TIMES = 51
 WINDOW = 16_000  # samples
@@ -110,4 +110,4 @@ def sound_request(
 
 
 def started(limits: EngineLimits) -> InferenceEngine:
-    return InferenceEngine(on_device(tiny_whisper()), tiny_tokenizer(), limits=limits)
+    return InferenceEngine(loaded(tiny_whisper()), tiny_tokenizer(), limits=limits)

@@ -22,6 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from deployments.anthropic.routes import app as anthropic_app
 from deployments.engine.core import EngineCore
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.ingress.generation import sampling_defaults
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
@@ -128,7 +129,8 @@ async def serving(dialect: str) -> AsyncIterator[Clients]:
     model = LlamaForCausalLM(config).float().eval()
     limits = roomy(n_pages=8192, page_size=16, max_running=64)
     ends = frozenset({token_id(tokenizer, "<|im_end|>")})
-    core = EngineCore(talkative(model, tokenizer, dialect), ends, limits, tokenizer.to_str)
+    loaded = LoadedModel(talkative(model, tokenizer, dialect))
+    core = EngineCore(loaded, ends, limits, tokenizer.to_str)
     known = replace(
         card(tokenizer, context_length=4096),
         chat_template=CHAT_TEMPLATE + "{% if tools %}{% endif %}",

@@ -3,7 +3,7 @@
 Rows of one step may have different slots, or none. What is in a slot is changed between steps.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 
@@ -12,13 +12,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from deployments.adapter_files import ADAPTED, EXPERTS, AdapterInfo
-from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.gpu_target import GpuTarget, padded_rank
-from deployments.engine.forward.adapters.module_names import own_name
 from deployments.engine.forward.adapters.packed_target import PackedTarget, can_be_packed
 from deployments.engine.forward.adapters.rows import AdapterRows, StaticRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
-from deployments.engine.forward.by_rows import by_rows
 from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS
 from deployments.engine.forward.families.family import Module
 from deployments.engine.forward.fusing import heads_of, is_fused
@@ -33,17 +30,19 @@ Matrices = Mapping[str, LoraLayerWeights]  # of one adapter, by the modules' nam
 class AdapterSlots:
     """Slots are numbered from 1. `step` says which rows of the step in progress have which."""
 
-    def __init__(self, model: PreTrainedModel, n_slots: int, max_rank: int) -> None:
-        """Raises UnsupportedModelError for a model whose rows can't have adapters of their own."""
-        if by_rows(model) is not None:
-            raise UnsupportedModelError(
-                f"max_loras: {model.config.model_type} is computed row by row, and takes no adapter"
-            )
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        n_slots: int,
+        max_rank: int,
+        own_name: Callable[[str], str] = str,
+    ) -> None:
+        """own_name: gives the name of a module in `model`, whichever an adapter has for it."""
         self.n_slots = n_slots
         self.max_rank = max_rank
         self.targets: dict[str, Target] = {}  # by the names of layers, joined ones as they are now
         self.rows: AdapterRows | None = None
-        self._model = model
+        self._own_name = own_name
         self._device = model.device
         # Recorded calls read what a step's tokens have where the step before had it.
         few = MAX_RECORDED_TOKENS
@@ -61,7 +60,7 @@ class AdapterSlots:
     def misfit(self, info: AdapterInfo) -> str:
         """Why an adapter is none for this model; "" if it is one."""
         for name, module in info.modules.items():
-            found = self._by_name.get(own_name(self._model, name))
+            found = self._by_name.get(self._own_name(name))
             if found is None:
                 return f"{name}: {_refusal(name)}"
             target, part = found
@@ -82,7 +81,7 @@ class AdapterSlots:
             target.clear(slot)
         for matrices, scale in adapters:
             for name, weights in matrices.items():
-                target, part = self._by_name[own_name(self._model, name)]
+                target, part = self._by_name[self._own_name(name)]
                 target.append(slot, part, weights, scale)
 
     @contextmanager
