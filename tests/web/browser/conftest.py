@@ -14,6 +14,7 @@ from tests.web.browser.driving.chromium import ARGUMENTS, REQUIRED, NoBrowserErr
 from tests.web.browser.driving.device import Device, devices
 from tests.web.browser.driving.graph import N_KEYS, key_of, running
 from tests.web.browser.driving.page import Problems, watched_page
+from tests.web.browser.driving.proxy import proxied
 from tests.web.browser.driving.screen import Screen
 
 _NUMBERS = count()
@@ -46,6 +47,13 @@ def server(
     """Not started where no browser runs."""
     with running(tmp_path_factory.mktemp("web"), [f"http://127.0.0.1:{mcp_port}"]) as started:
         yield started
+
+
+@pytest.fixture(scope="package")
+def slow_url(server: Server) -> Iterator[str]:
+    """The address of a slow proxy before the server."""
+    with proxied(server.url, is_slow=True) as url:
+        yield url
 
 
 @pytest.fixture

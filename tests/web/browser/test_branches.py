@@ -106,8 +106,8 @@ def test_a_message_is_deleted_with_all_below_it(screen: Screen) -> None:
     expect(screen.role("article")).to_have_count(2)
 
 
-def test_a_stopped_answer_goes_on(screen: Screen) -> None:
-    screen.endless_answer()
+def test_a_stopped_answer_goes_on(screen: Screen, slow_url: str) -> None:
+    screen.endless_answer(slow_url)
     screen.ask("Tell me a story about a hedgehog named Bruno.")
     screen.wait_for_words(4)
     screen.button("Stop generating").click()

@@ -47,8 +47,10 @@ def test_a_question_may_have_lines_and_goes_by_the_button_too(screen: Screen) ->
     expect(screen.answers).to_contain_text("Two lines.")
 
 
-def test_a_stopped_answer_keeps_what_had_come(screen: Screen, server: Server) -> None:
-    screen.endless_answer()
+def test_a_stopped_answer_keeps_what_had_come(
+    screen: Screen, server: Server, slow_url: str
+) -> None:
+    screen.endless_answer(slow_url)
     screen.ask("Tell me a story about a hedgehog named Bruno.")
     screen.wait_for_words(4)
     expect(screen.log).to_have_attribute("aria-busy", "true")
@@ -67,10 +69,10 @@ def _words(screen: Screen) -> list[str]:
     return screen.answers.get_by_role("paragraph").first.inner_text().split()[:-1]
 
 
-def test_two_chats_answer_at_once(screen: Screen) -> None:
+def test_two_chats_answer_at_once(screen: Screen, slow_url: str) -> None:
     for title in ("The first story", "The second story"):
         screen.button("New chat").click()
-        screen.endless_answer()
+        screen.endless_answer(slow_url)
         screen.ask(title)
         screen.wait_for_words()
     for title in ("The first story", "The second story"):

@@ -13,13 +13,13 @@ def open_fleet(screen: Screen) -> None:
     expect(screen.role("heading", "Fleet")).to_be_visible()
 
 
-def test_the_fleet_is_shown_while_it_answers(device: Device) -> None:
+def test_the_fleet_is_shown_while_it_answers(device: Device, slow_url: str) -> None:
     asking, screen = device(), device()
     open_fleet(screen)
     models = screen.role("table", "Models")
     for name in (DEMO, OTHER, SMALL, BROKEN):
         expect(models.get_by_role("row").filter(has_text=name).first).to_be_visible()
-    asking.endless_answer()
+    asking.endless_answer(slow_url)
     asking.ask("Tell me a story")
     row = models.get_by_role("row").filter(has_text=DEMO).first
     expect(row.get_by_role("cell", name="1", exact=True).first).to_be_visible()

@@ -53,8 +53,8 @@ def test_a_conversation_by_keyboard(screen: Screen) -> None:
     expect(dialog).to_have_count(0)
 
 
-def test_escape_stops_an_answer(screen: Screen) -> None:
-    screen.endless_answer()
+def test_escape_stops_an_answer(screen: Screen, slow_url: str) -> None:
+    screen.endless_answer(slow_url)
     expect(screen.box).to_be_focused()
     screen.page.keyboard.type("Tell me a story")
     screen.page.keyboard.press("Enter")

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from time import sleep
 from urllib.parse import urlsplit
 
 OF_A_CONNECTION = {"connection", "keep-alive", "transfer-encoding"}
 Answer = Callable[[BaseHTTPRequestHandler], bool]
+SLOW_PIECE, SLOW_PAUSE_S = 256, 0.03  # about one chunk of an answer
 
 
 def _answers_none(_: BaseHTTPRequestHandler) -> bool:
@@ -16,8 +18,11 @@ def _answers_none(_: BaseHTTPRequestHandler) -> bool:
 
 
 @contextmanager
-def proxied(url: str, prefix: str = "", answers: Answer = _answers_none) -> Iterator[str]:
-    """The address of a proxy before `url`. `answers` says whether it has answered itself."""
+def proxied(
+    url: str, prefix: str = "", answers: Answer = _answers_none, *, is_slow: bool = False
+) -> Iterator[str]:
+    """The address of a proxy before `url`. `answers` says whether it has answered itself. A slow
+    one passes on some thirty chunks a second."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -49,9 +54,11 @@ def proxied(url: str, prefix: str = "", answers: Answer = _answers_none) -> Iter
                     self.send_header(name, value)
             self.send_header("connection", "close")
             self.end_headers()
-            while piece := answer.read1():
+            while piece := answer.read1(SLOW_PIECE if is_slow else -1):
                 self.wfile.write(piece)
                 self.wfile.flush()
+                if is_slow:
+                    sleep(SLOW_PAUSE_S)
 
         def log_message(self, *_: object) -> None:
             """Keeps the log out of the output of tests."""

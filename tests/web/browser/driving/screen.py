@@ -6,6 +6,7 @@ import json
 import re
 from collections import deque
 from typing import Any
+from urllib.parse import urlsplit
 
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
@@ -19,7 +20,7 @@ expect.set_options(timeout=WAIT_MS)
 class Screen:
     def __init__(self, page: Page) -> None:
         self.page = page
-        self._lines: deque[dict[str, Any]] | None = None
+        self._lines: deque[tuple[dict[str, Any], str | None]] | None = None
 
     # Where
 
@@ -121,15 +122,20 @@ class Screen:
 
     # What the model is made to say: the page's request gets fields that constrain the model
 
-    def next_answer(self, text: str | None = None, **fields: object) -> None:
-        """Sets the answer to the next request that has no other yet. text: the whole answer."""
+    def next_answer(
+        self, text: str | None = None, via: str | None = None, **fields: object
+    ) -> None:
+        """Sets the answer to the next request that has no other yet.
+
+        text: the whole answer. via: the address of the server that is asked, if it is another one.
+        """
         if self._lines is None:
             self._lines = deque()
             self.page.route(CHATS, self._constrain)
         if text is not None:
             words = {"structured_outputs": {"choice": [text]}, "reasoning_effort": "none"}
             fields = {**words, **fields}
-        self._lines.append(fields)
+        self._lines.append((fields, via))
 
     def next_call(self, name: str, **arguments: str) -> None:
         """The next answer is this call of a tool; the demo model itself calls what it likes."""
@@ -147,19 +153,23 @@ class Screen:
             reasoning_effort="none",
         )
 
-    def endless_answer(self) -> None:
-        """The next one ends where the context does, or when it is stopped."""
-        self.next_answer(ignore_eos=True, temperature=0)
+    def endless_answer(self, slow_url: str) -> None:
+        """The next one lasts a minute, unless it is stopped.
+
+        The model itself may fill its context within seconds. slow_url: of a slow proxy before it.
+        """
+        self.next_answer(via=slow_url, ignore_eos=True, temperature=0)
 
     def _constrain(self, route: Route) -> None:
         body = _body(route.request)
         if not self._lines or not body.get("stream"):
             route.continue_()
             return
-        fields = self._lines.popleft()
+        fields, via = self._lines.popleft()
         if "structured_outputs" in fields and "tools" in body:
             fields["tool_choice"] = "none"
-        route.continue_(post_data=json.dumps({**body, **fields}))
+        url = None if via is None else f"{via}{urlsplit(route.request.url).path}"
+        route.continue_(url=url, post_data=json.dumps({**body, **fields}))
 
 
 def _body(request: Request) -> dict[str, Any]:
