@@ -1,7 +1,6 @@
 """A step that was launched, and its result when it was computed."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +10,7 @@ from deployments.contract.events import TokenLogprob
 from deployments.engine.outputs.reader import PendingOutputs
 from deployments.engine.sampling.sampler import PendingSamples, Sample
 from deployments.engine.step_result import StepResult
-from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.batch import Ahead, Batch, Progress
 from deployments.engine.tasks.task import Task
 
 
@@ -43,19 +42,13 @@ class PendingStep:
         is_drafted = len({*self.sampled_rows}) < len(self.sampled_rows)
         return not (self.late_rows or self.stale_rows or is_drafted)
 
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Has the tasks count, within the block, what the step computes and samples."""
-        tasks = self.batch.tasks
-        for task, n in zip(tasks, self.batch.new_len, strict=True):
-            task.n_in_step = n
-        for row in self.sampled_rows:
-            tasks[row].n_placeholders = 1
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.n_in_step = task.n_placeholders = 0
+    def progress(self) -> Ahead:
+        """What the step does for each of its tasks. It must be certain."""
+        tasks, sampled = self.batch.tasks, {*self.sampled_rows}
+        return {
+            task: Progress(n, int(row in sampled))
+            for row, (task, n) in enumerate(zip(tasks, self.batch.new_len, strict=True))
+        }
 
     @torch.inference_mode()
     def result(self) -> StepResult:

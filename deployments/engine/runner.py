@@ -142,8 +142,8 @@ class Runner:
 
     @torch.inference_mode()
     def launch_next(self, step: PendingStep, batch: Batch) -> PendingStep:
-        """Begins the step after one that is in progress, which is certain and `counted`. No
-        log-probabilities of a prompt may be asked for.
+        """Begins the step after one that is in progress and certain, whose progress is `ahead` of
+        the batch. No log-probabilities of a prompt may be asked for.
 
         Where one of the rows can't be sampled before the host knows what the step in progress
         samples, all wait for it, and the model does not. No vectors may be asked for either. Raises
@@ -151,7 +151,8 @@ class Runner:
         """
         rows = batch.sampled_rows()
         tasks = [batch.tasks[row] for row in rows]
-        n_ahead = np.array([task.n_placeholders for task in tasks], dtype=np.int64)
+        n_unknown = batch.n_unknown()
+        n_ahead = np.array([n_unknown[row] for row in rows], dtype=np.int64)
         known, unknown = (n_ahead == 0).nonzero()[0], n_ahead.nonzero()[0]
         begin_row_masks(batch, [rows[i] for i in known])
         newest_ids = self._samples_of(step, [tasks[i] for i in unknown])
@@ -163,8 +164,8 @@ class Runner:
             rows,
             None,
             {},
-            n_computed=[task.n_scheduled for task in batch.tasks],
-            n_tokens=[task.n_expected for task in batch.tasks],
+            n_computed=batch.starts,
+            n_tokens=batch.n_known,
             logits=logits,
         )
         if not all(map(can_sample_ahead, tasks)):
@@ -252,8 +253,8 @@ class Runner:
         scored, then of those that vectors are made of. `newest_ids` are of the tasks whose newest
         token the step in progress samples."""
         n = np.array(batch.new_len, dtype=np.int64)
-        start = np.array([task.n_computed + task.n_in_step for task in batch.tasks], dtype=np.int64)
-        newest = np.array([task.n_tokens + task.n_placeholders for task in batch.tasks]) - 1
+        start = np.array(batch.starts, dtype=np.int64)
+        newest = np.array(batch.n_known) - 1
         ends = n.cumsum()
         offsets = start - ends + n  # row i has its position p at index p - offsets[i]
         newest_at = newest - offsets

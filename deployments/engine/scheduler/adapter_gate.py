@@ -6,7 +6,7 @@ have had theirs for longest get no more tasks, so that each has its turn.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -65,7 +65,7 @@ class AdapterGate:
         """Whether some of the parked tasks wait for a slot alone."""
         return any(parked.is_loaded for parked in self._parked.values())
 
-    def admits(self, task: Task, running: Sequence[Task]) -> bool:
+    def admits(self, task: Task, running: Iterable[Task]) -> bool:
         """Whether the task has its adapters in a slot, and may run. Else it is to be parked."""
         key = task.adapters
         if not key:
@@ -111,7 +111,7 @@ class AdapterGate:
         return True
 
     def take_loaded(
-        self, running: Sequence[Task]
+        self, running: Iterable[Task]
     ) -> tuple[list[Task], list[tuple[Task, TokenEvent]]]:
         """Tasks that are parked no more: those that may be tried again, and those whose adapters
         can't be served."""
@@ -206,7 +206,7 @@ class AdapterGate:
         busy = [installed for installed in self._installed.values() if installed in in_use]
         return slot not in busy[:n_waiting]
 
-    def _in_use(self, running: Sequence[Task]) -> set[int]:
+    def _in_use(self, running: Iterable[Task]) -> set[int]:
         self._preempted = {task for task in self._preempted if not task.has_ended}
         tasks = (*running, *self._preempted)
         return {task.adapter_slot for task in tasks if task.adapter_slot}

@@ -9,7 +9,7 @@ from deployments.engine.runner import Runner
 from deployments.engine.scheduler.pooling_planner import StepPlanner
 from deployments.engine.scheduler.recovery import Recovery
 from deployments.engine.step_result import StepResult
-from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.batch import Ahead, Batch
 from deployments.engine.tasks.task import Task
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class AsyncLauncher:
             result = step.result()
         except Exception:
             if following is not None:
-                self._planner.give_back(following.batch.tasks)
+                self._planner.give_back(following.batch)
             raise
         self.pending = following
         return result
@@ -58,32 +58,31 @@ class AsyncLauncher:
         # What is scored or pooled is known when the step's result is.
         if any(task.n_unscored or task.pooled is not None for task in running):
             return None
-        with step.counted():
-            tasks = [task for task in [*running] if self._is_next(task)]
-            batch = self._planner.plan_next(tasks, self._recovery.budget)
-            if not batch.tasks:
-                return None
-            try:
-                return self._runner.launch_next(step, batch)
-            except RanksLostError:
-                raise
-            except Exception as error:  # whether the step itself fails shows when it is run
-                log.warning(
-                    "the next step can't be launched ahead; it waits for a while: %s", error
-                )
-                self._recovery.pause_async()
-                self._planner.give_back(batch.tasks)
-                return None
+        ahead = step.progress()
+        tasks = [task for task in running if self._is_next(task, ahead)]
+        batch = self._planner.plan_next(tasks, self._recovery.budget, ahead)
+        if not batch.tasks:
+            return None
+        try:
+            return self._runner.launch_next(step, batch)
+        except RanksLostError:
+            raise
+        except Exception as error:  # whether the step itself fails shows when it is run
+            log.warning("the next step can't be launched ahead; it waits for a while: %s", error)
+            self._recovery.pause_async()
+            self._planner.give_back(batch)
+            return None
 
-    def _is_next(self, task: Task) -> bool:
+    def _is_next(self, task: Task, ahead: Ahead) -> bool:
         """Whether the next step may have a row of the task. A grammar that is slow has to read what
         is sampled before."""
-        if not task.n_in_step:
+        progress = ahead.get(task)
+        if progress is None:
             return self._can_go_on(task)
-        if not task.n_placeholders:
-            if task.n_readable <= task.n_scheduled:
-                return False
-            return task.n_uncomputed > 1 or (task.n_uncomputed == 1 and task.is_ready)
+        if not progress.n_sampled:
+            start = task.n_computed + progress.n_computed
+            is_last = task.n_tokens - start == 1
+            return start < min(task.n_tokens, task.n_readable) and (task.is_ready or not is_last)
         grammar = task.grammar
         is_deferred = grammar is not None and (grammar.is_slow or grammar.is_busy)
-        return task.n_expected < task.n_limit and not is_deferred
+        return task.n_tokens + progress.n_sampled < task.n_limit and not is_deferred

@@ -5,7 +5,7 @@ stands behind the last token of a step.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
@@ -22,7 +22,7 @@ class CheckpointBoundaries:
         self._page_size = page_size = cache.shape.page_size
         self._step = max(1, min_step // page_size) * page_size
 
-    def find_branch(self, task: Task, running: Sequence[Task]) -> None:
+    def find_branch(self, task: Task, running: Iterable[Task]) -> None:
         """Notes how much of an admitted task other tasks have computed, beyond what it was given:
         there is no state behind that yet. Running tasks keep theirs where it parts from them."""
         if self._cache.checkpoints is None:

@@ -17,6 +17,7 @@ from deployments.engine.scheduler.events import (
     token_event,
     vector_events,
 )
+from deployments.engine.scheduler.running_tasks import RunningTasks
 from deployments.engine.stats import EngineStats
 from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
@@ -27,12 +28,12 @@ log = logging.getLogger(__name__)
 
 
 class Committer:
-    """`running` is the scheduler's list of tasks, from which those that end are removed."""
+    """Ends tasks of `running`, and gives them their tokens."""
 
     def __init__(
         self,
         cache: KVCache,
-        running: list[Task],
+        running: RunningTasks,
         outbox: Outbox,
         stats: EngineStats,
         boundaries: CheckpointBoundaries,
@@ -83,12 +84,9 @@ class Committer:
 
     def finish(self, task: Task, event: TokenEvent) -> None:
         """Ends a running task and frees its pages."""
-        task.has_ended = True
         self._deferred.pop(task, None)
-        self._running.remove(task)
+        self._running.end(task)
         self._outbox.post(task, event)
-        self._cache.free(task.id)
-        task.free_sound()
 
     def forget(self, task: Task) -> None:
         """Forgets a task that has ended while it waited, after it was preempted."""

@@ -8,7 +8,7 @@ have, and the first task has what it needs: more would be memory that nothing bo
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -71,7 +71,7 @@ class MediaStage:
         self.n_encoded = self.n_hits = 0
         self.is_behind = False  # whether it has decoded media left for the next step
 
-    def advance(self, running: Sequence[Task]) -> Iterator[tuple[Task, TokenEvent]]:
+    def advance(self, running: Iterable[Task]) -> Iterator[tuple[Task, TokenEvent]]:
         """Gives each task the vectors of its next tokens, as far as they can be had now. Tells
         of tasks whose media can't be read."""
         self._n_left, self.is_behind = self._max_ids, False

@@ -3,12 +3,12 @@
 Decodes come first and are cheap to plan; prompts share the tokens that they leave.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
-from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.batch import NOTHING_AHEAD, Ahead, Batch
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
@@ -31,80 +31,43 @@ class Planner:
         boundaries: CheckpointBoundaries,
         drafter: Drafter | None = None,
     ) -> None:
-        self._boundaries = boundaries
+        self._parts = _Parts(cache, pacer, boundaries)
         self._cache = cache
         self._drafter = drafter
-        self._page_size = cache.shape.page_size
-        self._max_tokens = cache.shape.max_new_tokens or cache.shape.max_tokens  # of a step
-        self._pacer = pacer
         self._preempt_last = preempt_last
-        self._can_preempt = True
 
     def plan(self, tasks: Sequence[Task], budget: int) -> Batch:
         """The next step of some tasks, which are in order; of `budget` tokens at most.
 
         All its tokens have pages. Tasks may be preempted for that; these are not in the batch.
         """
-        rows: dict[Task, int] = {}
-        self._plan_rows(one_to_encode(tasks), rows, budget)
-        if self._drafter is not None and self._drafter.can_draft(len(rows)):
-            self._plan_drafts(self._drafter, rows, budget)
-        return Batch([*rows], [*rows.values()])
+        plan = _Plan(self._parts, budget, self._preempt_last)
+        plan.add_rows(one_to_encode(tasks))
+        if self._drafter is not None and self._drafter.can_draft(len(plan.rows)):
+            self._add_drafts(self._drafter, plan.rows, budget)
+        return Batch([*plan.rows], [*plan.rows.values()])
 
-    def plan_next(self, tasks: Sequence[Task], budget: int) -> Batch:
-        """Like `plan`, for the step after the one in progress, which is counted as done.
+    def plan_next(self, tasks: Sequence[Task], budget: int, ahead: Ahead) -> Batch:
+        """Like `plan`, for the step after the one in progress, whose progress is `ahead`.
 
         It has no rows where one would be drafted for, or another one preempted.
         """
         if self._drafter is not None and self._drafter.can_draft(len(tasks)):
             return NOTHING
-        rows: dict[Task, int] = {}
-        self._can_preempt = False
+        plan = _Plan(self._parts, budget, _preempt_none, ahead)
         try:
-            self._plan_rows(one_to_encode(tasks), rows, budget)
+            plan.add_rows(one_to_encode(tasks))
         except _OutOfPagesError:
-            self.give_back(rows)
+            self.give_back(Batch([*plan.rows], [*plan.rows.values()], ahead))
             return NOTHING
-        finally:
-            self._can_preempt = True
-        return Batch([*rows], [*rows.values()])
+        return Batch([*plan.rows], [*plan.rows.values()], ahead)
 
-    def give_back(self, tasks: Iterable[Task]) -> None:
-        """Takes back the pages for what `plan_next` has planned for these tasks."""
-        for task in tasks:
-            self._cache.retract(task.id, task.n_scheduled)
+    def give_back(self, batch: Batch) -> None:
+        """Takes back the pages for what `plan_next` has planned."""
+        for task, start in zip(batch.tasks, batch.starts, strict=True):
+            self._cache.retract(task.id, start)
 
-    def _plan_rows(self, tasks: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
-        self._plan_decodes(tasks, rows, budget)
-        if len(rows) < len(tasks):
-            self._plan_prompts(tasks, rows, budget)
-        elif len(rows) == len(self._cache.table):
-            order = self._in_table_order([*rows])
-            rows.clear()
-            rows.update(order)
-
-    def _in_table_order(self, decodes: Sequence[Task]) -> dict[Task, int]:
-        """The page tables of all tasks need not be copied when they are in this order."""
-        order = self._cache.table.in_order([task.id for task in decodes])
-        return dict.fromkeys([decodes[i] for i in order], 1)
-
-    def _plan_decodes(self, tasks: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
-        # Properties of all rows would cost a tenth of a plan.
-        decodes = [
-            task
-            for task in tasks
-            if task.n_tokens + task.n_placeholders - task.n_computed - task.n_in_step == 1
-        ]
-        if len(decodes) > budget:  # the others have the next steps
-            decodes = sorted(decodes, key=lambda task: task.last_step)[:budget]
-        rows.update(dict.fromkeys(decodes, 1))
-        for task in decodes:
-            if (task.n_computed + task.n_in_step) % self._page_size:
-                continue
-            if task in rows:  # and not preempted by one before it
-                self._make_room(task, 1, rows)
-
-    def _plan_drafts(self, drafter: Drafter, rows: dict[Task, int], budget: int) -> None:
+    def _add_drafts(self, drafter: Drafter, rows: dict[Task, int], budget: int) -> None:
         """Drafts may have what is left of the step and of the pages."""
         decodes = [task for task in rows if task.n_uncomputed == 1]
         drafter.draft(decodes, sum(rows.values()) - len(decodes), budget)
@@ -114,21 +77,96 @@ class Planner:
             else:
                 task.n_drafted = 0
 
-    def _plan_prompts(self, tasks: Sequence[Task], rows: dict[Task, int], budget: int) -> None:
+
+def _preempt_none() -> Task:
+    raise _OutOfPagesError
+
+
+class _Parts:
+    """What all plans go by."""
+
+    def __init__(
+        self, cache: KVCache, pacer: PrefillPacer, boundaries: CheckpointBoundaries
+    ) -> None:
+        self.cache, self.pacer, self.boundaries = cache, pacer, boundaries
+        self.page_size = cache.shape.page_size
+        self.max_tokens = cache.shape.max_new_tokens or cache.shape.max_tokens  # of a step
+
+
+class _Plan:
+    """One step as it is planned: `rows` are its tasks, and how many tokens each computes."""
+
+    def __init__(
+        self,
+        parts: _Parts,
+        budget: int,
+        preempt_last: Callable[[], Task],
+        ahead: Ahead = NOTHING_AHEAD,
+    ) -> None:
+        self.rows: dict[Task, int] = {}
+        self._cache, self._page_size = parts.cache, parts.page_size
+        self._parts = parts
+        self._budget = budget
+        self._preempt_last = preempt_last
+        self._ahead = ahead
+
+    def add_rows(self, tasks: Sequence[Task]) -> None:
+        """Plans decodes, then prompts. Raises what `preempt_last` raises."""
+        self._add_decodes(tasks)
+        if len(self.rows) < len(tasks):
+            self._add_prompts(tasks)
+        elif len(self.rows) == len(self._cache.table):
+            self.rows = self._in_table_order([*self.rows])
+
+    def _start(self, task: Task) -> int:
+        """Tokens of a task that are computed before its row."""
+        progress = self._ahead.get(task)
+        return task.n_computed if progress is None else task.n_computed + progress.n_computed
+
+    def _n_left(self, task: Task) -> int:
+        """Tokens of a task that are known, or sampled by then, and not computed."""
+        progress = self._ahead.get(task)
+        if progress is None:
+            return task.n_uncomputed
+        return task.n_uncomputed + progress.n_sampled - progress.n_computed
+
+    def _in_table_order(self, decodes: Sequence[Task]) -> dict[Task, int]:
+        """The page tables of all tasks need not be copied when they are in this order."""
+        order = self._cache.table.in_order([task.id for task in decodes])
+        return dict.fromkeys([decodes[i] for i in order], 1)
+
+    def _add_decodes(self, tasks: Sequence[Task]) -> None:
+        if self._ahead:
+            decodes = [task for task in tasks if self._n_left(task) == 1]
+        else:  # a call for each row would cost a tenth of a plan
+            decodes = [task for task in tasks if task.n_tokens - task.n_computed == 1]
+        if len(decodes) > self._budget:  # the others have the next steps
+            decodes = sorted(decodes, key=lambda task: task.last_step)[: self._budget]
+        self.rows.update(dict.fromkeys(decodes, 1))
+        for task, start in zip(decodes, self._starts(decodes), strict=True):
+            # One without room may have been preempted by one before it.
+            if start % self._page_size == 0 and task in self.rows:
+                self._make_room(task, 1)
+
+    def _starts(self, tasks: Sequence[Task]) -> list[int]:
+        if self._ahead:
+            return [self._start(task) for task in tasks]
+        return [task.n_computed for task in tasks]
+
+    def _add_prompts(self, tasks: Sequence[Task]) -> None:
+        rows, pacer = self.rows, self._parts.pacer
         n_decodes = len(rows)
-        left = self._pacer.max_prompt_tokens(n_decodes, budget - n_decodes)
+        left = pacer.max_prompt_tokens(n_decodes, self._budget - n_decodes)
         # By hashes of pages that others should wait for: whose they are.
         in_flight: dict[bytes, Task] = {}
         for task in tasks:
-            if task in rows or task.n_in_step:
+            if task in rows or task in self._ahead:
                 self._note_in_flight(in_flight, task, rows.get(task, 0))
-        prompts = [task for task in tasks if task.n_uncomputed > 1]
+        prompts = {task: n for task in tasks if (n := self._n_left(task)) > 1}
         left_for_pooling = left
         if any(task.pooled is not None for task in prompts):
             has_prompts = any(task.pooled is None for task in prompts)
-            left_for_pooling = self._pacer.max_pooling_tokens(
-                n_decodes, left, has_prompts=has_prompts
-            )
+            left_for_pooling = pacer.max_pooling_tokens(n_decodes, left, has_prompts=has_prompts)
         is_first = True
         for task, share in divide(prompts, left):
             if left <= 0:
@@ -141,9 +179,9 @@ class Planner:
             has_pages = task.pooled is None or room >= self._page_size
             n = self._cut(task, before + min(share, room), to_pages=has_pages and not is_first)
             if task.media_vectors:
-                most = self._max_tokens - n_decodes if is_first else before + room
-                n = _around_spans(task, n, most)
-            if n > before and self._make_room(task, n, rows):
+                most = self._parts.max_tokens - n_decodes if is_first else before + room
+                n = _around_spans(task, self._start(task), n, most)
+            if n > before and self._make_room(task, n):
                 rows[task] = n
                 left -= n - before
                 left_for_pooling -= (n - before) * (task.pooled is not None)
@@ -157,12 +195,12 @@ class Planner:
         A chunk that ends within its first page is good for progress only. It is taken where the
         step has no other chunk, so unless `to_pages`.
         """
-        before = task.n_scheduled
+        before, n_left = self._start(task), self._n_left(task)
         n = min(n, task.n_readable - before)
-        if (boundary := self._boundaries.next_boundary(task, before)) is not None:
+        if (boundary := self._parts.boundaries.next_boundary(task, before)) is not None:
             n = min(n, boundary - before)
-        if n >= task.n_uncomputed:
-            return task.n_uncomputed
+        if n >= n_left:
+            return n_left
         whole = (before + n) // self._page_size * self._page_size - before
         return whole if whole > 0 or to_pages else n
 
@@ -175,11 +213,10 @@ class Planner:
     def _in_flight_prefix(self, task: Task, n: int) -> Sequence[bytes]:
         """Hashes of the pages that another task can go on behind, once the task has computed its
         next `n` tokens or, where layers keep a state, has come to its next checkpoints."""
+        start = self._start(task)
         if self._cache.states is None:
-            return task.filled_by(n, self._page_size)
-        reached = {
-            self._boundaries.next_boundary(task, n) for n in (task.n_computed, task.n_scheduled)
-        }
+            return task.filled_by(start - task.n_computed + n, self._page_size)
+        reached = {self._parts.boundaries.next_boundary(task, n) for n in (task.n_computed, start)}
         pages = task.hash_pages(self._page_size)
         return [pages[end // self._page_size - 1] for end in reached if end is not None]
 
@@ -188,29 +225,26 @@ class Planner:
 
         Adopts pages that were computed for others since the task was admitted.
         """
-        page_size = self._page_size
+        page_size, start = self._page_size, self._start(task)
         if task.id not in self._cache.table:  # preempted by one before it
             return True
         if task.needs_every_position:
             return False
-        if task.n_uncomputed <= page_size or task.n_scheduled % page_size:
+        if self._n_left(task) <= page_size or start % page_size:
             return False
-        first = task.n_scheduled // page_size
-        following = task.hashes[first : (task.n_tokens - 1) // page_size]
-        adopted = 0 if task.n_in_step else self._cache.adopt(task.id, following)
+        following = task.hashes[start // page_size : (task.n_tokens - 1) // page_size]
+        adopted = 0 if task in self._ahead else self._cache.adopt(task.id, following)
         task.n_computed += adopted * page_size
         left = following[adopted:]
         needed = left if self._cache.states is not None else left[:1]
         return any(in_flight.get(page_hash, task) is not task for page_hash in needed)
 
-    def _make_room(self, task: Task, n: int, rows: dict[Task, int]) -> bool:
+    def _make_room(self, task: Task, n: int) -> bool:
         """Gives the task pages for its next `n` tokens, taken from the last tasks if need be. False
         if the task itself was the last one, and is preempted."""
-        while not self._cache.extend(task.id, task.n_scheduled + n):
-            if not self._can_preempt:
-                raise _OutOfPagesError
+        while not self._cache.extend(task.id, self._start(task) + n):
             last = self._preempt_last()
-            rows.pop(last, None)
+            self.rows.pop(last, None)
             if last is task:
                 return False
         return True
@@ -226,10 +260,10 @@ def one_to_encode(tasks: Sequence[Task]) -> Sequence[Task]:
     return [task for task in tasks if task not in later] if later else tasks
 
 
-def _around_spans(task: Task, n: int, most: int) -> int:
-    """How many of the task's next `n` tokens to compute so that no span is cut that attends both
-    ways. One that is next is computed whole where that is no more than `most` tokens."""
-    first = task.n_scheduled
+def _around_spans(task: Task, first: int, n: int, most: int) -> int:
+    """How many of the task's next `n` tokens, from `first` on, to compute so that no span is cut
+    that attends both ways. One that is next is computed whole where that is no more than `most`
+    tokens."""
     for medium in task.media_vectors:
         for begin, end in medium.spans:
             if begin < first + n < end:
@@ -239,8 +273,9 @@ def _around_spans(task: Task, n: int, most: int) -> int:
     return n
 
 
-def divide(prompts: Sequence[Task], budget: int) -> list[Share]:
+def divide(prompts: Mapping[Task, int], budget: int) -> list[Share]:
     """Shares of a step's `budget` tokens, to be given out in this order until none are left.
+    `prompts` are tasks in order, with the tokens that each has to compute.
 
     Short prompts pass beside a long one, which goes on: the first prompt in order has half of the
     budget. Prompts of the same priority with less to compute have the other half, the shortest
@@ -249,13 +284,13 @@ def divide(prompts: Sequence[Task], budget: int) -> list[Share]:
     if not prompts:
         return []
     first, *others = prompts
+    priority = first.request.priority
     shorter = [
         task
         for task in others
-        if task.n_uncomputed < first.n_uncomputed
-        and task.request.priority == first.request.priority
+        if prompts[task] < prompts[first] and task.request.priority == priority
     ]
-    shorter.sort(key=lambda task: task.n_uncomputed)
-    n_shorter = min(budget // 2, sum(task.n_uncomputed for task in shorter))
+    shorter.sort(key=prompts.__getitem__)
+    n_shorter = min(budget // 2, sum(prompts[task] for task in shorter))
     rest = [(task, budget) for task in (*shorter, first, *others)]
     return [(first, budget - n_shorter), *rest]

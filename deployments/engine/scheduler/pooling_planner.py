@@ -4,10 +4,10 @@ A prompt is not cut: its tokens attend to those behind them. `planner.Planner` h
 of decoders, beside all others.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.batch import Ahead, Batch
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
@@ -17,9 +17,9 @@ class StepPlanner(Protocol):
 
     def plan(self, tasks: Sequence[Task], budget: int) -> Batch: ...
 
-    def plan_next(self, tasks: Sequence[Task], budget: int) -> Batch: ...
+    def plan_next(self, tasks: Sequence[Task], budget: int, ahead: Ahead) -> Batch: ...
 
-    def give_back(self, tasks: Iterable[Task]) -> None: ...
+    def give_back(self, batch: Batch) -> None: ...
 
 
 class PoolingPlanner:
@@ -40,8 +40,8 @@ class PoolingPlanner:
             left -= task.n_tokens
         return Batch(chosen, [task.n_tokens for task in chosen])
 
-    def plan_next(self, tasks: Sequence[Task], budget: int) -> Batch:
+    def plan_next(self, tasks: Sequence[Task], budget: int, ahead: Ahead) -> Batch:
         return Batch((), ())  # nothing follows a prompt
 
-    def give_back(self, tasks: Iterable[Task]) -> None:
+    def give_back(self, batch: Batch) -> None:
         """Nothing is planned ahead."""

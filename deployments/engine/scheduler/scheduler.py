@@ -37,6 +37,7 @@ from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.pooling_planner import PoolingPlanner, StepPlanner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.scheduler.recovery import Recovery
+from deployments.engine.scheduler.running_tasks import RunningTasks
 from deployments.engine.scheduler.throughput import Throughput
 from deployments.engine.scheduler.waiting_room import WaitingRoom
 from deployments.engine.stats import EngineStats, count_tokens
@@ -112,7 +113,7 @@ class InferenceScheduler:
             max_running=max_running,
             max_batch_tokens=max_batch_tokens,
         )
-        self._running: list[Task] = []  # by their order
+        self._running = RunningTasks(cache)
         self._outbox = Outbox()
         self._stats = EngineStats(max_running=max_running, pages_total=cache.pool.n_pages)
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
@@ -166,7 +167,7 @@ class InferenceScheduler:
         """Counters and gauges of this moment. A step in progress is not counted."""
         # Those that wait come first: one that begins meanwhile is in both then, and not in none.
         waiting = self._admission.tasks()
-        running = self._running.copy()
+        running = [*self._running]
         pending_tokens, context_tokens = count_tokens([*running, *waiting])
         return replace(
             self._stats,
@@ -283,25 +284,20 @@ class InferenceScheduler:
             self._committer.report_progress(task)
 
     def _preempt_last(self) -> Task:
-        task = self._running[-1]
+        task = self._running.last
         self._preempt(task)
         return task
 
     def _preempt(self, task: Task) -> None:
-        """Puts a task that no step in progress has back into the queue. Its full pages stay
-        findable until evicted."""
-        self._running.remove(task)
-        task.max_cached = min(task.max_cached, self._cache.cached_tokens(task.id))
-        self._cache.free(task.id)
-        task.free_sound()
-        task.n_computed = task.n_in_draft = 0
+        """Puts a task that no step in progress has back into the queue."""
+        self._running.preempt(task)
         MediaStage.take_back(task)
         self._waiting.put_back(task)
         self._admission.enter(task)
         self._stats.preemptions += 1
 
     def _plan(self) -> Batch:
-        ready = [task for task in [*self._running] if self._can_go_on(task)]
+        ready = [task for task in self._running if self._can_go_on(task)]
         is_behind = self._media is not None and self._media.is_behind
         self._must_wait = bool(self._running) and not ready and not is_behind
         if not ready:
@@ -315,7 +311,7 @@ class InferenceScheduler:
 
     def _read_media(self) -> None:
         if self._media is not None:
-            for task, event in self._media.advance([*self._running]):
+            for task, event in self._media.advance(self._running):
                 self._committer.finish(task, event)
 
     def _wake_when_ready(self) -> None:
@@ -329,8 +325,9 @@ class InferenceScheduler:
         failure = None
         with self._busy():
             try:
-                ahead = [] if self._is_slot_owed else self._running  # that slot is free first
-                result = self._launcher.run(batch, ahead)
+                # The slot that is owed is free first.
+                following = [] if self._is_slot_owed else [*self._running]
+                result = self._launcher.run(batch, following)
             except RanksLostError:
                 raise
             except Exception as error:
@@ -387,11 +384,10 @@ class InferenceScheduler:
 
     def _end_all(self) -> None:
         """Ends every accepted task, also when the loop has failed."""
-        for task in (*self._running, *self._waiting, *self._inbox.close()):
+        for task in (*self._running.clear(), *self._waiting, *self._inbox.close()):
             self._outbox.post(task, STOPPED)
             self._admission.leave(task)
         if self._media is not None:
             self._media.stop()
-        self._running.clear()
         self._waiting.close()
         self._outbox.deliver()

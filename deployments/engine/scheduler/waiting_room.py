@@ -8,7 +8,6 @@ them run than a step can compute: each that runs has a slot and pages, and every
 it. Where both kinds wait, they have the slots in turn.
 """
 
-from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from deployments.contract.events import TokenEvent
 from deployments.engine.scheduler.adapter_gate import AdapterGate
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue
+from deployments.engine.scheduler.running_tasks import RunningTasks
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
@@ -70,7 +70,7 @@ class WaitingRoom:
         self._gate.preempt(task)
         self._queue_of(task).put_back(task)
 
-    def owed(self, running: Sequence[Task]) -> tuple[Task, Task] | None:
+    def owed(self, running: RunningTasks) -> tuple[Task, Task] | None:
         """A waiting task, and the running one whose slot it should have: the newest of the client
         that has most slots. None: nobody with less than a share waits for one with more."""
         if len(running) < self._max_running or not (self._queue or self._pooling_queue):
@@ -81,20 +81,20 @@ class WaitingRoom:
         client, n = n_running.most_common(1)[0]
         if n <= share or (task := self._first(running, lambda one: n_running[one] < share)) is None:
             return None
-        newest = next(other for other in reversed(running) if other.request.client == client)
+        newest = running.newest_of(client)
         blocked, room = self._owed_blocked, self._room_beside(self._spare(running))
         is_blocked = blocked is not None and blocked.is_still(task, room, self._cache)
         if is_blocked or task.request.priority > newest.request.priority:
             return None
         return task, newest
 
-    def _first(self, running: Sequence[Task], clients: Callable[[str], bool]) -> Task | None:
+    def _first(self, running: RunningTasks, clients: Callable[[str], bool]) -> Task | None:
         found = self._queue.first(clients)
         if found is None and self._pooling_room(running) > 0:
             found = self._pooling_queue.first(clients)
         return found
 
-    def admit_first(self, task: Task, running: list[Task]) -> Sequence[Task]:
+    def admit_first(self, task: Task, running: RunningTasks) -> Sequence[Task]:
         """Admits a waiting task before all others, unless it has to wait for its adapters or there
         are too few pages. Returns those that were admitted."""
         admitted: list[Task] = []
@@ -117,7 +117,7 @@ class WaitingRoom:
         self._gate.stop()
         self._queue, self._pooling_queue = WaitingQueue(), WaitingQueue()
 
-    def refill(self, running: list[Task]) -> Refilled:
+    def refill(self, running: RunningTasks) -> Refilled:
         """Admits tasks to those that run, in order, while their known tokens fit beside those of
         others."""
         refilled = Refilled()
@@ -147,7 +147,7 @@ class WaitingRoom:
         is_pooling_turn = self._is_pooling_turn if own == pooling else pooling < own
         return self._pooling_queue if is_pooling_turn else self._queue
 
-    def _admit_all(self, running: list[Task], admitted: list[Task]) -> None:
+    def _admit_all(self, running: RunningTasks, admitted: list[Task]) -> None:
         spare, n_pooling_tokens = self._spare(running), self._pooling_room(running)
         while len(running) < self._max_running and (queue := self._next(n_pooling_tokens)):
             task = queue.head
@@ -168,7 +168,7 @@ class WaitingRoom:
         self,
         queue: WaitingQueue,
         task: Task,
-        running: list[Task],
+        running: RunningTasks,
         admitted: list[Task],
         spare: int,
     ) -> bool:
@@ -179,12 +179,11 @@ class WaitingRoom:
             return True
         if not self._admit(task, spare):
             return False
-        task.n_computed = self._cache.cached_tokens(task.id)
         self._boundaries.find_branch(task, running)
         queue.pop(task)
         self._is_pooling_turn = queue is self._queue
         self._gate.admit(task)
-        insort(running, task, key=lambda task: task.order)
+        running.admit(task)
         admitted.append(task)
         return True
 

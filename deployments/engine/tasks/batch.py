@@ -1,9 +1,22 @@
 """The work of a step: rows of (task, n tokens). The scheduler makes it, the runner reads it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from deployments.engine.tasks.task import Task
+
+
+class Progress(NamedTuple):
+    """What a step in progress does for a task: it computes and samples so many tokens."""
+
+    n_computed: int
+    n_sampled: int = 0  # 1, or 0 where the task's prompt goes on behind that step
+
+
+NO_PROGRESS = Progress(0)
+Ahead = Mapping[Task, Progress]
+NOTHING_AHEAD: Ahead = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,10 +24,31 @@ class Batch:
     """Row i computes the next `new_len[i]` uncomputed tokens of `tasks[i]`, drafted ones included.
 
     Rows are numbered from 0 in the order of `tasks`.
+
+    ahead: what the step in progress will have done for the tasks before this step.
+    starts: tokens of each row's task that are computed before it. [rows]
+    n_known: tokens of each row's task when it begins: its prompt's, and those sampled. [rows]
     """
 
     tasks: Sequence[Task]
     new_len: Sequence[int]
+    ahead: Ahead = field(default_factory=dict)
+    starts: Sequence[int] = field(init=False)
+    n_known: Sequence[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        starts = [task.n_computed for task in self.tasks]
+        n_known = [task.n_tokens for task in self.tasks]
+        if self.ahead:
+            done = [self.ahead.get(task, NO_PROGRESS) for task in self.tasks]
+            starts = [n + step.n_computed for n, step in zip(starts, done, strict=True)]
+            n_known = [n + step.n_sampled for n, step in zip(n_known, done, strict=True)]
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "n_known", n_known)
+
+    def n_unknown(self) -> list[int]:
+        """Tokens of each row that the host does not know: the step in progress samples them."""
+        return [self.ahead.get(task, NO_PROGRESS).n_sampled for task in self.tasks]
 
     @property
     def n_prompt_tokens(self) -> int:
@@ -25,11 +59,11 @@ class Batch:
     def sampled_rows(self) -> list[int]:
         """Rows that reach their task's last known token: the next one is sampled. A row with d
         drafted tokens stands there 1 + d times, since one is sampled behind each of them."""
+        columns = zip(self.tasks, self.starts, self.new_len, self.n_known, strict=True)
         return [
             row
-            for row, (task, n) in enumerate(zip(self.tasks, self.new_len, strict=True))
-            if n >= task.n_tokens + task.n_placeholders - task.n_computed - task.n_in_step
-            and task.n_tokens + task.n_placeholders < task.n_limit
+            for row, (task, start, n, n_known) in enumerate(columns)
+            if start + n >= n_known < task.n_limit
             for _ in range(1 + task.n_drafted)
         ]
 

@@ -17,7 +17,7 @@ def n_drafted_before(sampled_rows: Sequence[int]) -> IntArray:
 
 def unknown_rows(batch: Batch) -> list[int]:
     """The rows whose newest token the step in progress samples."""
-    return [row for row, task in enumerate(batch.tasks) if task.n_placeholders]
+    return [row for row, n in enumerate(batch.n_unknown()) if n]
 
 
 def newest_ids(batch: Batch) -> IntArray:
@@ -29,8 +29,8 @@ def token_ids(batch: Batch) -> IntArray:
     """[tokens]"""
     return np.concatenate(
         [
-            task.tokens[task.n_scheduled : task.n_scheduled + n]
-            for task, n in zip(batch.tasks, batch.new_len, strict=True)
+            task.tokens[start : start + n]
+            for task, start, n in zip(batch.tasks, batch.starts, batch.new_len, strict=True)
         ]
     )
 
@@ -46,12 +46,13 @@ def scored_indices(
 
 def bidirectional_spans(batch: Batch) -> IntArray:
     """Returns the spans of the batch, as `StepInputs.spans` has them."""
+    columns = zip(batch.tasks, batch.starts, batch.new_len, strict=True)
     spans = [
-        (row, max(begin - task.n_scheduled, 0), end - task.n_scheduled, medium.in_windows)
-        for row, (task, n) in enumerate(zip(batch.tasks, batch.new_len, strict=True))
+        (row, max(begin - start, 0), end - start, medium.in_windows)
+        for row, (task, start, n) in enumerate(columns)
         for medium in task.media_vectors
         for begin, end in medium.spans
-        if task.n_scheduled < end <= task.n_scheduled + n
+        if start < end <= start + n
     ]
     return np.array(spans, dtype=np.int64).reshape(-1, 4)
 
@@ -59,8 +60,8 @@ def bidirectional_spans(batch: Batch) -> IntArray:
 def media_vectors(batch: Batch, offsets: IntArray) -> tuple[list[IntArray], list[Tensor]]:
     """Returns where tokens of media are in the flat batch, and their vectors, medium by medium."""
     indices, vectors = [], []
-    for row, (task, n) in enumerate(zip(batch.tasks, batch.new_len, strict=True)):
-        first = task.n_scheduled
+    columns = zip(batch.tasks, batch.starts, batch.new_len, strict=True)
+    for row, (task, first, n) in enumerate(columns):
         for medium in task.media_vectors:
             positions, of_positions = medium.within(first, first + n)
             if len(positions):
@@ -72,17 +73,14 @@ def media_vectors(batch: Batch, offsets: IntArray) -> tuple[list[IntArray], list
 def rotary_positions(batch: Batch, positions: IntArray) -> IntArray:
     """Returns what the rotary embedding goes by, for `positions` [tokens] of tokens in their rows.
     [3, tokens], or [tokens] where all stand behind the images of their rows."""
-    grids = [task.grid for task in batch.tasks]
+    grids, starts = [task.grid for task in batch.tasks], batch.starts
     shifts = [0 if grid is None else grid.shift for grid in grids]
     rotary: IntArray = positions + np.repeat(shifts, batch.new_len)
-    if all(
-        grid is None or task.n_scheduled >= grid.end
-        for grid, task in zip(grids, batch.tasks, strict=True)
-    ):
+    if all(grid is None or start >= grid.end for grid, start in zip(grids, starts, strict=True)):
         return rotary
     rotary, begin = np.tile(rotary, (3, 1)), 0
-    for grid, task, n in zip(grids, batch.tasks, batch.new_len, strict=True):
+    for grid, start, n in zip(grids, starts, batch.new_len, strict=True):
         if grid is not None:
-            rotary[:, begin : begin + n] = grid.within(task.n_scheduled, task.n_scheduled + n)
+            rotary[:, begin : begin + n] = grid.within(start, start + n)
         begin += n
     return rotary

@@ -46,10 +46,6 @@ class Task:
     max_cached: int = sys.maxsize  # cached tokens when it was preempted; later ones are its own
     branches: set[int] = field(default_factory=set)  # tokens behind which others may go on
     n_drafted: int = 0  # tokens that the step in progress takes for the next ones
-    # While the step after the one in progress is planned and launched: tokens that the one in
-    # progress computes, and tokens that it samples, which the host does not know yet.
-    n_in_step: int = 0
-    n_placeholders: int = 0
     drafts: Drafts | None = None
     n_in_draft: int = 0  # tokens whose keys and values of the draft model are in the cache
     drafted_tokens: int = 0  # not told by any event yet
@@ -76,18 +72,8 @@ class Task:
         return tuple(adapter for adapter in self.request.content.adapters if adapter.scale)
 
     @property
-    def n_scheduled(self) -> int:
-        """Tokens whose keys and values are in the cache when no step is in progress any more."""
-        return self.n_computed + self.n_in_step
-
-    @property
-    def n_expected(self) -> int:
-        """Known tokens, and those that the step in progress samples."""
-        return self.n_tokens + self.n_placeholders
-
-    @property
     def n_uncomputed(self) -> int:
-        return self.n_tokens + self.n_placeholders - self.n_computed - self.n_in_step
+        return self.n_tokens - self.n_computed
 
     @property
     def drafted(self) -> list[int]:
@@ -236,9 +222,8 @@ class Task:
         return hashes
 
     def filled_by(self, n: int, page_size: int) -> list[bytes]:
-        """Hashes of the pages that the step in progress and its next `n` tokens fill."""
-        scheduled = self.n_computed + self.n_in_step
-        first, end = self.n_computed // page_size, (scheduled + n) // page_size
+        """Hashes of the pages that its next `n` tokens fill."""
+        first, end = self.n_computed // page_size, (self.n_computed + n) // page_size
         return self.hash_pages(page_size)[first:end] if first < end else []
 
 

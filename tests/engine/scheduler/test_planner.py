@@ -27,7 +27,7 @@ def served(prompts: list[Task], budget: int) -> list[int]:
     """Tokens that each gets of a step."""
     got: Counter[Task] = Counter()
     left = budget
-    for task, share in divide(prompts, budget):
+    for task, share in divide({task: task.n_uncomputed for task in prompts}, budget):
         n = min(share, left, task.n_uncomputed - got[task])
         got[task] += n
         left -= n

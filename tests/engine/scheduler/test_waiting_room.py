@@ -8,6 +8,7 @@ from queue import SimpleQueue
 from deployments.contract.outputs import Pooling
 from deployments.engine.scheduler.adapter_gate import AdapterGate
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
+from deployments.engine.scheduler.running_tasks import RunningTasks
 from deployments.engine.scheduler.waiting_room import WaitingRoom
 from deployments.engine.tasks.mailbox import ThreadMailbox
 from deployments.engine.tasks.pooled import Pooled
@@ -35,7 +36,7 @@ class Room:
             max_batch_tokens=STEP,
         )
         self._numbers = count()
-        self.running: list[Task] = []
+        self.running = RunningTasks(self._cache)
 
     def come(self, client: str, *, is_pooling: bool = True, priority: int = 0) -> Task:
         n = next(self._numbers)
@@ -52,18 +53,16 @@ class Room:
         while owed := self._waiting.owed(self.running):
             task, newest = owed
             given.append(newest)
-            self.running.remove(newest)
-            self._cache.free(newest.id)
+            self.running.preempt(newest)
             self._waiting.put_back(newest)
             assert self._waiting.admit_first(task, self.running) == [task]
         return given
 
     def next_running(self) -> list[Task]:
         for task in self.running:
-            self._cache.free(task.id)
-        self.running = []
+            self.running.end(task)
         self._waiting.refill(self.running)
-        return self.running
+        return [*self.running]
 
 
 def test_no_more_pooling_tasks_run_than_fill_a_step() -> None:
@@ -100,7 +99,7 @@ def test_a_client_gives_its_newest_slots_down_to_its_share_and_no_further() -> N
     assert not room.give_slots()
     newcomers = [room.come("b", is_pooling=False) for _ in range(20)]
     assert room.give_slots() == first[:3:-1]
-    assert room.running == [*first[:4], *newcomers[:4]]
+    assert [*room.running] == [*first[:4], *newcomers[:4]]
     room.come("c", is_pooling=False)
     room.come("c", is_pooling=False)
     given = room.give_slots()
