@@ -81,6 +81,7 @@ ORDER: Mapping[str, list[set[str]]] = {
     "deployments/engine": [
         {"scheduler"},
         {"parallel"},
+        {"needs"},
         {"loading"},
         {"outputs", "media"},
         {"forward"},
@@ -234,6 +235,22 @@ def test_the_engine_keeps_nothing_on_modules_of_transformers() -> None:
     engine = [path for path in SOURCES if path.is_relative_to(ROOT / "deployments" / "engine")]
     found = [path.name for path in engine if re.search(r"\b(set|del)attr\(", path.read_text())]
     assert found == ["by_rows.py"]
+
+
+def test_needs_know_neither_the_scheduler_nor_each_other() -> None:
+    needs = ROOT / "deployments" / "engine" / "needs"
+    kinds = {path.stem for path in needs.glob("*.py") if re.search(r"\(Need\)", path.read_text())}
+    assert kinds >= {"adapters", "media"}
+    for path in needs.glob("*.py"):
+        above = {"scheduler", "runner", "core", "build"}
+        forbidden = {f"deployments.engine.{name}" for name in above}
+        forbidden |= {f"deployments.engine.needs.{kind}" for kind in kinds - {path.stem}}
+        for module in imports(path):
+            assert not parents(module) & forbidden, f"{path.name} imports {module}"
+    for path in (ROOT / "deployments" / "engine" / "scheduler").glob("*.py"):
+        for module in imports(path):
+            known = parents(module) & {f"deployments.engine.needs.{kind}" for kind in kinds}
+            assert not known, f"{path.name} imports {module}"
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -1,5 +1,7 @@
 """Puts an engine together: a cache as large as the limits say, and a scheduler over a model."""
 
+from collections.abc import Sequence
+
 import torch
 
 from deployments.engine.cache_sizing import MIB, cache_shape, max_position
@@ -11,7 +13,6 @@ from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
-from deployments.engine.loading.adapter_loader import AdapterLoader
 from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.draft_check import DraftModel
@@ -19,6 +20,10 @@ from deployments.engine.loading.encoder_check import find_encoder_way
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.media.encoder import MediaEncoder
+from deployments.engine.needs.adapter_loader import AdapterLoader
+from deployments.engine.needs.adapters import AdapterNeed
+from deployments.engine.needs.media import MediaNeed
+from deployments.engine.needs.need import Need
 from deployments.engine.parallel.follower import (
     SharedForward,
     find_decoding_together,
@@ -94,17 +99,16 @@ def build_scheduler(
 
     Raises UnsupportedModelError when the engine can't run the model.
     """
-    adapters, loader = _adapters(loaded, execution, limits, ranks)
+    adapters = _adapter_slots(loaded, execution, limits, ranks)
+    needs = _needs(adapters, usable_encoder(loaded, ranks), limits, cache)
     n_layers = len(cache.storage.layout) - (0 if draft is None else len(draft.layout))
     storage = cache.storage.part(0, n_layers)
     parts = loaded.model, execution, storage, cache.shape.n_state_slots
     forward = Forward(*parts, adapters=adapters) if ranks is None else SharedForward(*parts, ranks)
     pipeline, outputs = default_pipeline(GrammarStrategy()), loaded.outputs_by(execution)
-    has_adapters, encoder = adapters is not None, usable_encoder(loaded, ranks)
     runner = Runner(
         *(forward, cache, pipeline, threads, outputs),
-        has_adapters=has_adapters,
-        has_media=encoder is not None,
+        needs=needs,
         cross_attention_cache=cross_attention_cache,
     )
     is_async = _is_async(limits, loaded.device)
@@ -124,11 +128,25 @@ def build_scheduler(
         checkpoint_min_step=limits.checkpoint_min_step,
         drafter=drafter,
         computes_whole_prompts=outputs.is_encoder,
-        adapters=adapters,
-        adapter_loader=loader,
-        media_encoder=encoder,
-        media_cache_bytes=limits.media_cache_mib * MIB,
+        needs=needs,
     )
+
+
+def _needs(
+    adapters: AdapterSlots | None,
+    encoder: MediaEncoder | None,
+    limits: EngineLimits,
+    cache: KVCache,
+) -> Sequence[Need]:
+    """Lists what tasks of this engine may wait for, and nothing that none of them can have."""
+    needs: list[Need] = []
+    if adapters is not None:
+        loader = AdapterLoader(adapters.misfit, int(limits.lora_cache_mib * MIB))
+        needs.append(AdapterNeed(adapters, loader))
+    if encoder is not None:
+        max_ids, cache_bytes = cache.shape.max_new_tokens, limits.media_cache_mib * MIB
+        needs.append(MediaNeed(encoder, max_ids, cache_bytes))
+    return needs
 
 
 def usable_encoder(loaded: LoadedModel, ranks: Ranks | None) -> MediaEncoder | None:
@@ -136,12 +154,12 @@ def usable_encoder(loaded: LoadedModel, ranks: Ranks | None) -> MediaEncoder | N
     return None if ranks is not None or loaded.is_encoder else loaded.media
 
 
-def _adapters(
+def _adapter_slots(
     loaded: LoadedModel, execution: Execution, limits: EngineLimits, ranks: Ranks | None
-) -> tuple[AdapterSlots | None, AdapterLoader | None]:
+) -> AdapterSlots | None:
     """Raises UnsupportedModelError for a model whose rows can't have adapters of their own."""
     if not limits.max_loras:
-        return None, None
+        return None
     if ranks is not None:
         raise UnsupportedModelError("max_loras: ranks that share a model take no adapters")
     if loaded.speech is not None:
@@ -153,8 +171,7 @@ def _adapters(
         raise UnsupportedModelError(
             f"max_loras: {kind} is computed row by row, and takes no adapter"
         )
-    slots = AdapterSlots(loaded.model, limits.max_loras, limits.max_lora_rank, loaded.own_name)
-    return slots, AdapterLoader(slots.misfit, int(limits.lora_cache_mib * MIB))
+    return AdapterSlots(loaded.model, limits.max_loras, limits.max_lora_rank, loaded.own_name)
 
 
 def _drafter(limits: EngineLimits, device: torch.device) -> Drafter | None:

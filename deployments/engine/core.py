@@ -118,7 +118,7 @@ class EngineCore:
                     await self._open_grammar_async(task)
                 if self._cross_attention_cache is not None:
                     prepare = self._cross_attention_cache.prepare
-                    task.set_sound(await asyncio.to_thread(prepare, request))
+                    task.sound = await asyncio.to_thread(prepare, request)
         except Refused as refused:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
             return
@@ -206,7 +206,7 @@ class EngineCore:
                 if request.grammar:
                     self._open_grammar(task)
                 if self._cross_attention_cache is not None:
-                    task.set_sound(self._cross_attention_cache.prepare(request))
+                    task.sound = self._cross_attention_cache.prepare(request)
         except Refused as refused:
             mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error))
         return task_id

@@ -23,8 +23,9 @@ from deployments.engine.forward.cross_attention import (
     CrossAttentionCache,
 )
 from deployments.engine.forward.forward import Forward
-from deployments.engine.forward.inputs import NO_ADAPTERS, NO_SLOTS, NO_TOKENS, StepInputs
+from deployments.engine.forward.inputs import NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
+from deployments.engine.needs.need import Need
 from deployments.engine.outputs.model_outputs import ModelOutputs
 from deployments.engine.outputs.reader import OutputReader, OutputRows, output_rows
 from deployments.engine.pending_step import PendingStep
@@ -52,17 +53,15 @@ class Runner:
         threads: int,
         outputs: ModelOutputs | None = None,
         *,
-        has_adapters: bool = False,
-        has_media: bool = False,
+        needs: Sequence[Need] = (),
         cross_attention_cache: CrossAttentionCache | None = None,
     ) -> None:
         """`threads` is how many of the CPU compute a step. `outputs` says how the model answers
-        with vectors, where it does. `has_adapters`, `has_media`: whether tasks may have some.
-        `cross_attention_cache`: where the tasks have sounds to transcribe."""
+        with vectors, where it does. `needs` bring inputs of steps. `cross_attention_cache`: where
+        the tasks have sounds to transcribe."""
         self._outputs = outputs or ModelOutputs()
         self._reader = OutputReader(self._outputs)
-        self._has_adapters = has_adapters
-        self._has_media = has_media
+        self._needs = needs
         self._cross_attention_cache = cross_attention_cache
         self._forward = forward
         self._cache = cache
@@ -271,24 +270,17 @@ class Runner:
             ),
             stale_tails=self._cache.take_uncleared(),
             state_slots=self._state_slots(batch.tasks, start + n, n),
-            adapter_slots=self._adapter_slots(batch.tasks),
             sampled_at=NO_TOKENS if newest_ids is None else newest_at[columns.unknown_rows(batch)],
             sampled_ids=newest_ids,
         )
-        if self._has_media:
-            step = _with_media(step, batch, offsets)
+        for need in self._needs:
+            step = need.inputs(batch, step)
         return output_of.added_to(step, batch, offsets) if output_of else step
 
     def _cross_attending(self, batch: Batch) -> AbstractContextManager[AlignmentWeights]:
         if self._cross_attention_cache is None:
             return nullcontext(NO_WEIGHTS)
         return self._cross_attention_cache.running(batch.tasks, batch.new_len)
-
-    def _adapter_slots(self, tasks: Sequence[Task]) -> IntArray:
-        if not self._has_adapters:
-            return NO_ADAPTERS
-        slots = np.array([task.adapter_slot for task in tasks], dtype=np.int64)
-        return slots if slots.any() else NO_ADAPTERS
 
     def _state_slots(
         self, tasks: Sequence[Task], total_len: IntArray, new_len: IntArray
@@ -314,17 +306,3 @@ class Runner:
             scores[row] = list(score_tokens(logits[:n], ids, n_top))
             logits = logits[n:]
         return scores
-
-
-def _with_media(step: StepInputs, batch: Batch, offsets: IntArray) -> StepInputs:
-    if any(task.grid is not None for task in batch.tasks):
-        step = replace(step, rotary_positions=columns.rotary_positions(batch, step.positions))
-    indices, vectors = columns.media_vectors(batch, offsets)
-    if not indices:
-        return step
-    return replace(
-        step,
-        vectors_at=np.concatenate(indices),
-        vectors=torch.cat(vectors),
-        spans=columns.bidirectional_spans(batch),
-    )

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 
+from deployments.engine.needs.need import Need
 from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.pending_step import PendingStep
 from deployments.engine.runner import Runner
@@ -24,6 +25,7 @@ class AsyncLauncher:
         planner: StepPlanner,
         recovery: Recovery,
         can_go_on: Callable[[Task], bool],
+        needs: Sequence[Need],
         is_async: bool,
     ) -> None:
         """`can_go_on` is as `Committer.can_go_on`, for tasks that no step in progress has."""
@@ -31,6 +33,7 @@ class AsyncLauncher:
         self._planner = planner
         self._recovery = recovery
         self._can_go_on = can_go_on
+        self._needs = needs
         self._is_async = is_async
         self.pending: PendingStep | None = None
 
@@ -82,7 +85,8 @@ class AsyncLauncher:
         if not progress.n_sampled:
             start = task.n_computed + progress.n_computed
             is_last = task.n_tokens - start == 1
-            return start < min(task.n_tokens, task.n_readable) and (task.is_ready or not is_last)
+            can_go_on = start < task.n_tokens and (task.is_ready or not is_last)
+            return can_go_on and all(need.is_ready(task, start) for need in self._needs)
         grammar = task.grammar
         is_deferred = grammar is not None and (grammar.is_slow or grammar.is_busy)
         return task.n_tokens + progress.n_sampled < task.n_limit and not is_deferred

@@ -8,19 +8,15 @@ from collections.abc import Sequence
 
 from deployments.contract.errors import ErrorKind
 from deployments.contract.events import TokenEvent, TokenLogprob
+from deployments.engine.needs.need import Need
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
-from deployments.engine.scheduler.events import (
-    FAILED,
-    NOT_FINITE,
-    Outbox,
-    token_event,
-    vector_events,
-)
+from deployments.engine.scheduler.events import Outbox, token_event, vector_events
 from deployments.engine.scheduler.running_tasks import RunningTasks
 from deployments.engine.stats import EngineStats
 from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.endings import FAILED, NOT_FINITE
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
@@ -37,6 +33,7 @@ class Committer:
         outbox: Outbox,
         stats: EngineStats,
         boundaries: CheckpointBoundaries,
+        needs: Sequence[Need],
     ) -> None:
         self._cache = cache
         self._boundaries = boundaries
@@ -44,6 +41,7 @@ class Committer:
         self._has_windows = any(group.window is not None for group in cache.groups)
         self._keeps_states = cache.checkpoints is not None
         self._running = running
+        self._needs = needs
         self._outbox = outbox
         self._stats = stats
         self._deferred: dict[Task, Sample] = {}  # that the tasks' grammars have to read first
@@ -86,6 +84,8 @@ class Committer:
         """Ends a running task and frees its pages."""
         self._deferred.pop(task, None)
         self._running.end(task)
+        for need in self._needs:
+            need.leave(task, is_preempted=False)
         self._outbox.post(task, event)
 
     def forget(self, task: Task) -> None:

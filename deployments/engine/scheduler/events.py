@@ -2,20 +2,11 @@
 
 from dataclasses import replace
 
-from deployments.contract.errors import ErrorKind
-from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
+from deployments.contract.events import TokenEvent, TokenLogprob
 from deployments.engine.outputs.vectors import split
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.tasks.mailbox import Mailbox, deliver
 from deployments.engine.tasks.task import Task
-
-ABORTED = TokenEvent(finish_reason=FinishReason.ABORT)
-STOPPED = TokenEvent.failed("the engine stopped", ErrorKind.UNAVAILABLE)
-FAILED = TokenEvent.failed("the model failed on this request")
-OUT_OF_MEMORY = TokenEvent.failed(
-    "The model ran out of memory on this request alone; try a shorter one", ErrorKind.OUT_OF_MEMORY
-)
-NOT_FINITE = TokenEvent.failed("the model's output was not finite")
 
 
 class Outbox:

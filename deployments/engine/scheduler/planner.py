@@ -5,6 +5,7 @@ Decodes come first and are cheap to plan; prompts share the tokens that they lea
 
 from collections.abc import Callable, Mapping, Sequence
 
+from deployments.engine.needs.need import Need
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
@@ -29,9 +30,10 @@ class Planner:
         pacer: PrefillPacer,
         preempt_last: Callable[[], Task],
         boundaries: CheckpointBoundaries,
+        needs: Sequence[Need] = (),
         drafter: Drafter | None = None,
     ) -> None:
-        self._parts = _Parts(cache, pacer, boundaries)
+        self._parts = _Parts(cache, pacer, boundaries, needs)
         self._cache = cache
         self._drafter = drafter
         self._preempt_last = preempt_last
@@ -86,9 +88,13 @@ class _Parts:
     """What all plans go by."""
 
     def __init__(
-        self, cache: KVCache, pacer: PrefillPacer, boundaries: CheckpointBoundaries
+        self,
+        cache: KVCache,
+        pacer: PrefillPacer,
+        boundaries: CheckpointBoundaries,
+        needs: Sequence[Need],
     ) -> None:
-        self.cache, self.pacer, self.boundaries = cache, pacer, boundaries
+        self.cache, self.pacer, self.boundaries, self.needs = cache, pacer, boundaries, needs
         self.page_size = cache.shape.page_size
         self.max_tokens = cache.shape.max_new_tokens or cache.shape.max_tokens  # of a step
 
@@ -178,9 +184,10 @@ class _Plan:
             # Pooling tasks may have less than a page in all of many steps.
             has_pages = task.pooled is None or room >= self._page_size
             n = self._cut(task, before + min(share, room), to_pages=has_pages and not is_first)
-            if task.media_vectors:
+            if self._parts.needs:
                 most = self._parts.max_tokens - n_decodes if is_first else before + room
-                n = _around_spans(task, self._start(task), n, most)
+                for need in self._parts.needs:
+                    n = need.uncut(task, self._start(task), n, most)
             if n > before and self._make_room(task, n):
                 rows[task] = n
                 left -= n - before
@@ -196,7 +203,8 @@ class _Plan:
         step has no other chunk, so unless `to_pages`.
         """
         before, n_left = self._start(task), self._n_left(task)
-        n = min(n, task.n_readable - before)
+        for need in self._parts.needs:
+            n = need.most(task, before, n)
         if (boundary := self._parts.boundaries.next_boundary(task, before)) is not None:
             n = min(n, boundary - before)
         if n >= n_left:
@@ -258,19 +266,6 @@ def one_to_encode(tasks: Sequence[Task]) -> Sequence[Task]:
     new = [task for task in tasks if task.sound is not None and task.sound.key_values is None]
     later = {*new[1:]}
     return [task for task in tasks if task not in later] if later else tasks
-
-
-def _around_spans(task: Task, first: int, n: int, most: int) -> int:
-    """How many of the task's next `n` tokens, from `first` on, to compute so that no span is cut
-    that attends both ways. One that is next is computed whole where that is no more than `most`
-    tokens."""
-    for medium in task.media_vectors:
-        for begin, end in medium.spans:
-            if begin < first + n < end:
-                if begin > first:
-                    return begin - first
-                return end - first if end - first <= most else 0
-    return n
 
 
 def divide(prompts: Mapping[Task, int], budget: int) -> list[Share]:

@@ -11,28 +11,24 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
 from deployments.contract.events import THINKING_OVER, TokenEvent
-from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.limits import CHECKPOINT_STEP
-from deployments.engine.loading.adapter_loader import AdapterLoader
-from deployments.engine.media.encoder import MediaEncoder
+from deployments.engine.needs.need import Need
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.runner import Runner
-from deployments.engine.scheduler.adapter_gate import AdapterGate
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.async_launcher import AsyncLauncher
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.committer import Committer
 from deployments.engine.scheduler.drafter import Drafter
-from deployments.engine.scheduler.events import ABORTED, FAILED, OUT_OF_MEMORY, STOPPED, Outbox
+from deployments.engine.scheduler.events import Outbox
 from deployments.engine.scheduler.inbox import Ending, EndThinking, Inbox, Signal
-from deployments.engine.scheduler.media_stage import MediaStage
 from deployments.engine.scheduler.planner import Planner
 from deployments.engine.scheduler.pooling_planner import PoolingPlanner, StepPlanner
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
@@ -43,6 +39,7 @@ from deployments.engine.scheduler.waiting_room import WaitingRoom
 from deployments.engine.stats import EngineStats, count_tokens
 from deployments.engine.step_result import StepResult
 from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.endings import ABORTED, FAILED, OUT_OF_MEMORY, STOPPED
 from deployments.engine.tasks.mailbox import deliver
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
@@ -70,10 +67,7 @@ class InferenceScheduler:
         checkpoint_min_step: int = CHECKPOINT_STEP,
         drafter: Drafter | None = None,
         computes_whole_prompts: bool = False,
-        adapters: AdapterSlots | None = None,
-        adapter_loader: AdapterLoader | None = None,
-        media_encoder: MediaEncoder | None = None,
-        media_cache_bytes: int = 0,
+        needs: Sequence[Need] = (),
     ) -> None:
         """Starts the thread, and waits until the runner has started on it.
 
@@ -83,8 +77,7 @@ class InferenceScheduler:
         is_async: a step is launched before the host knows the tokens of the last one.
         checkpoint_min_step: tokens between two checkpoints of a sequence, for layers with a state.
         computes_whole_prompts: each in one step, as encoders need it.
-        adapters, adapter_loader: where tasks may have adapters.
-        media_encoder, media_cache_bytes: where tasks may have media.
+        needs: what tasks wait for, beside their turn and pages.
 
         Raises what `Runner.start` raises.
         """
@@ -99,17 +92,17 @@ class InferenceScheduler:
         boundaries = CheckpointBoundaries(cache, checkpoint_min_step)
         self._planner: StepPlanner = PoolingPlanner(cache)
         if not computes_whole_prompts:
-            self._planner = Planner(cache, self._pacer, self._preempt_last, boundaries, drafter)
+            parts = cache, self._pacer, self._preempt_last, boundaries, needs, drafter
+            self._planner = Planner(*parts)
         self._inbox = Inbox()
-        self._media: MediaStage | None = None
-        if media_encoder is not None:
-            wake = self._inbox.wake
-            self._media = MediaStage(media_encoder, wake, max_batch_tokens, media_cache_bytes)
+        self._needs = needs
+        for need in needs:
+            need.start(self._inbox.wake)
         self._arrivals = itertools.count()
         self._waiting = WaitingRoom(
             cache,
             boundaries,
-            AdapterGate(adapters, adapter_loader, self._inbox.wake),
+            needs,
             max_running=max_running,
             max_batch_tokens=max_batch_tokens,
         )
@@ -117,9 +110,11 @@ class InferenceScheduler:
         self._outbox = Outbox()
         self._stats = EngineStats(max_running=max_running, pages_total=cache.pool.n_pages)
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
-        self._committer = Committer(cache, self._running, self._outbox, self._stats, boundaries)
+        self._committer = Committer(
+            cache, self._running, self._outbox, self._stats, boundaries, needs
+        )
         self._launcher = AsyncLauncher(
-            runner, self._planner, self._recovery, self._can_go_on, is_async
+            runner, self._planner, self._recovery, self._can_go_on, needs, is_async
         )
         self._stopping = False
         self._is_slot_owed = False  # by a task of the step in progress to one that waits
@@ -180,7 +175,7 @@ class InferenceScheduler:
             prompt_throughput=self._prompt_speed.per_second(),
             generation_throughput=self._decode_speed.per_second(),
             **self._cache.count_checkpoints(),
-            **({} if self._media is None else self._media.counts()),
+            **{name: n for need in self._needs for name, n in need.stats().items()},
         )
 
     def _serve(self, started: "Future[None]") -> None:
@@ -206,7 +201,7 @@ class InferenceScheduler:
         self._receive()
         self._refill()
         with self._busy():
-            self._read_media()
+            self._advance_needs()
             pending = self._launcher.pending
             batch = self._plan() if pending is None else pending.batch
             if batch.tasks:
@@ -264,14 +259,15 @@ class InferenceScheduler:
         """Ends a task that has left the queue."""
         task.has_ended = True
         self._committer.forget(task)
+        for need in self._needs:
+            need.leave(task, is_preempted=False)
         self._admission.leave(task)
         self._outbox.post(task, event)
 
     def _refill(self) -> None:
-        refilled = self._waiting.refill(self._running)
-        for task, event in refilled.failed:
+        for task, event in self._waiting.unpark():
             self._end_waiting(task, event)
-        self._begin(refilled.admitted)
+        self._begin(self._waiting.refill(self._running))
         while (owed := self._waiting.owed(self._running)) and self._launcher.pending is None:
             task, newest = owed
             self._preempt(newest)
@@ -291,14 +287,15 @@ class InferenceScheduler:
     def _preempt(self, task: Task) -> None:
         """Puts a task that no step in progress has back into the queue."""
         self._running.preempt(task)
-        MediaStage.take_back(task)
+        for need in self._needs:
+            need.leave(task, is_preempted=True)
         self._waiting.put_back(task)
         self._admission.enter(task)
         self._stats.preemptions += 1
 
     def _plan(self) -> Batch:
         ready = [task for task in self._running if self._can_go_on(task)]
-        is_behind = self._media is not None and self._media.is_behind
+        is_behind = any(need.is_behind for need in self._needs)
         self._must_wait = bool(self._running) and not ready and not is_behind
         if not ready:
             self._wake_when_ready()
@@ -307,17 +304,21 @@ class InferenceScheduler:
 
     def _can_go_on(self, task: Task) -> bool:
         """Whether the next step can have a row of a running task that no step in progress has."""
-        return self._committer.can_go_on(task) and task.n_readable > task.n_computed
+        if not self._committer.can_go_on(task):
+            return False
+        return not self._needs or self._has_what_it_needs(task)
 
-    def _read_media(self) -> None:
-        if self._media is not None:
-            for task, event in self._media.advance(self._running):
+    def _has_what_it_needs(self, task: Task) -> bool:
+        return all(need.is_ready(task, task.n_computed) for need in self._needs)
+
+    def _advance_needs(self) -> None:
+        for need in self._needs:
+            for task, event in need.advance(self._running):
                 self._committer.finish(task, event)
 
     def _wake_when_ready(self) -> None:
         for task in self._running:
-            is_readable = task.n_readable > task.n_computed  # else its medium wakes
-            if task.grammar is not None and is_readable:
+            if task.grammar is not None and self._has_what_it_needs(task):  # else a need wakes
                 task.grammar.when_free(self._inbox.wake)
 
     def _step(self, batch: Batch) -> None:
@@ -387,7 +388,7 @@ class InferenceScheduler:
         for task in (*self._running.clear(), *self._waiting, *self._inbox.close()):
             self._outbox.post(task, STOPPED)
             self._admission.leave(task)
-        if self._media is not None:
-            self._media.stop()
+        for need in self._needs:
+            need.close()
         self._waiting.close()
         self._outbox.deliver()

@@ -2,7 +2,7 @@
 
 Where all running slots are taken, a client with more than its share of them gives one to a client
 with less: who asks for little waits for no long answer of another one.
-A task that has to wait for its adapters is parked beside the queue: what is behind it goes on.
+A task that a need does not admit is parked beside the queue: what is behind it goes on.
 Pooling tasks have a queue of their own, because a client may send thousands at once, and no more of
 them run than a step can compute: each that runs has a slot and pages, and every step looks at
 it. Where both kinds wait, they have the slots in turn.
@@ -10,23 +10,13 @@ it. Where both kinds wait, they have the slots in turn.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
-from deployments.contract.events import TokenEvent
-from deployments.engine.scheduler.adapter_gate import AdapterGate
+from deployments.engine.needs.need import Failure, Need
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue
 from deployments.engine.scheduler.running_tasks import RunningTasks
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
-
-
-@dataclass(slots=True)
-class Refilled:
-    """The tasks that run now, and those whose adapters can't be served, with what to say of it."""
-
-    admitted: list[Task] = field(default_factory=list)
-    failed: list[tuple[Task, TokenEvent]] = field(default_factory=list)
 
 
 class WaitingRoom:
@@ -36,14 +26,14 @@ class WaitingRoom:
         self,
         cache: KVCache,
         boundaries: CheckpointBoundaries,
-        gate: AdapterGate,
+        needs: Sequence[Need],
         *,
         max_running: int,
         max_batch_tokens: int,
     ) -> None:
         self._cache = cache
         self._boundaries = boundaries
-        self._gate = gate
+        self._needs = needs
         self._max_running = max_running
         self._max_batch_tokens = max_batch_tokens
         self._queue, self._pooling_queue = WaitingQueue(), WaitingQueue()
@@ -52,22 +42,24 @@ class WaitingRoom:
         self._owed_blocked: BlockedHead | None = None  # for which even a given slot was too few
 
     def __iter__(self) -> Iterator[Task]:
-        return iter((*self._queue, *self._pooling_queue, *self._gate))
+        parked = [task for need in self._needs for task in need.parked]
+        return iter((*self._queue, *self._pooling_queue, *parked))
 
     def __bool__(self) -> bool:
-        return bool(self._queue or self._pooling_queue or self._gate)
+        has_queue = bool(self._queue or self._pooling_queue)
+        return has_queue or any(need.parked for need in self._needs)
 
     @property
     def has_next(self) -> bool:
         """Whether some task waits for nothing but its turn."""
-        return bool(self._queue or self._pooling_queue) or self._gate.has_loaded
+        has_queue = bool(self._queue or self._pooling_queue)
+        return has_queue or any(need.can_unpark for need in self._needs)
 
     def push(self, task: Task) -> None:
         self._queue_of(task).push(task)
 
     def put_back(self, task: Task) -> None:
         """One that was preempted."""
-        self._gate.preempt(task)
         self._queue_of(task).put_back(task)
 
     def owed(self, running: RunningTasks) -> tuple[Task, Task] | None:
@@ -104,7 +96,9 @@ class WaitingRoom:
         return admitted
 
     def remove(self, tasks: Iterable[Task]) -> None:
-        queued = [task for task in tasks if not self._gate.remove(task)]
+        """Those that are parked are their needs'."""
+        parked = {task for need in self._needs for task in need.parked}
+        queued = [task for task in tasks if task not in parked]
         for queue in (self._queue, self._pooling_queue):
             queue.remove(task for task in queued if self._queue_of(task) is queue)
 
@@ -114,20 +108,25 @@ class WaitingRoom:
         self._pooling_queue.reset()
 
     def close(self) -> None:
-        self._gate.stop()
         self._queue, self._pooling_queue = WaitingQueue(), WaitingQueue()
 
-    def refill(self, running: RunningTasks) -> Refilled:
-        """Admits tasks to those that run, in order, while their known tokens fit beside those of
-        others."""
-        refilled = Refilled()
-        if self._gate:
-            released, refilled.failed = self._gate.take_loaded(running)
-            for task in released:
+    def unpark(self) -> Sequence[Failure]:
+        """Has parked tasks wait for their turn again. Returns those that can't run."""
+        failed: list[Failure] = []
+        for need in [need for need in self._needs if need.parked]:
+            found = need.unpark()
+            failed += found.failed
+            for task in found.released:
                 self._queue_of(task).put_back(task)
+        return failed
+
+    def refill(self, running: RunningTasks) -> Sequence[Task]:
+        """Admits tasks to those that run, in order, while their known tokens fit beside those of
+        others. Returns them."""
+        admitted: list[Task] = []
         if (self._queue or self._pooling_queue) and len(running) < self._max_running:
-            self._admit_all(running, refilled.admitted)
-        return refilled
+            self._admit_all(running, admitted)
+        return admitted
 
     def _queue_of(self, task: Task) -> WaitingQueue:
         return self._queue if task.pooled is None else self._pooling_queue
@@ -173,17 +172,19 @@ class WaitingRoom:
         spare: int,
     ) -> bool:
         """Takes a task out of the queue: it runs, or is parked. False: it has no pages yet."""
-        if not self._gate.admits(task, running):
-            queue.pop(task)
-            self._gate.park(task)
-            return True
+        for need in self._needs:
+            if not need.admits(task):
+                queue.pop(task)
+                need.park(task)
+                return True
         if not self._admit(task, spare):
             return False
         self._boundaries.find_branch(task, running)
         queue.pop(task)
         self._is_pooling_turn = queue is self._queue
-        self._gate.admit(task)
         running.admit(task)
+        for need in self._needs:
+            need.join(task)
         admitted.append(task)
         return True
 

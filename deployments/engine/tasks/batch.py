@@ -8,7 +8,7 @@ from deployments.engine.tasks.task import Task
 
 
 class Progress(NamedTuple):
-    """What a step in progress does for a task: it computes and samples so many tokens."""
+    """Tokens that a step in progress computes and samples for a task."""
 
     n_computed: int
     n_sampled: int = 0  # 1, or 0 where the task's prompt goes on behind that step

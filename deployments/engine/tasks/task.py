@@ -10,9 +10,7 @@ from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.tasks.drafts import Drafts
 from deployments.engine.tasks.grammar_matcher import GrammarMatcher
-from deployments.engine.tasks.grid_positions import GridPositions, grid_positions
 from deployments.engine.tasks.mailbox import Mailbox
-from deployments.engine.tasks.media_vectors import MediaVectors
 from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.sampling_state import SamplingState
 from deployments.engine.tasks.sound import Sound
@@ -50,12 +48,6 @@ class Task:
     n_in_draft: int = 0  # tokens whose keys and values of the draft model are in the cache
     drafted_tokens: int = 0  # not told by any event yet
     accepted_tokens: int = 0  # of these
-    adapter_slot: int = 0  # that its adapters are in while it runs; 0: it has none
-    # Tokens before the first medium whose vectors are not at hand; all, where it has no medium left
-    # to compute. `media_vectors` are of the next ones.
-    n_readable: int = sys.maxsize
-    media_vectors: tuple[MediaVectors, ...] = ()
-    grid: GridPositions | None = None  # where it has images that are positioned by line and column
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     sampling_state: SamplingState = field(default_factory=SamplingState)
@@ -206,11 +198,6 @@ class Task:
         # Log-probabilities need the logits behind every token before the ones they are of.
         return hashes[: len(self.prompt_logprobs) // page_size] if self.n_unscored else hashes
 
-    def set_sound(self, sound: Sound) -> None:
-        """All layers attend to the sound, whose placeholders in the prompt have no vectors."""
-        self.sound = sound
-        self.n_readable = sys.maxsize
-
     def hash_pages(self, page_size: int) -> list[bytes]:
         """Hashes of all full pages of the known tokens; each is computed once."""
         hashes, content = self.hashes, self.request.content
@@ -244,7 +231,7 @@ def make_task(
     tokens = np.empty(max(n_limit, n_tokens), dtype=np.int64)
     tokens[:n_prompt] = request.prompt_ids
     tokens[n_prompt:n_tokens] = request.produced_ids
-    ends, media = frozenset(request.stop_token_ids), request.content.media
+    ends = frozenset(request.stop_token_ids)
     return Task(
         id=task_id,
         request=request,
@@ -256,7 +243,5 @@ def make_task(
         n_tokens=n_tokens,
         n_limit=n_limit,
         newest=int(tokens[n_tokens - 1]),
-        n_readable=media[0].first if media else sys.maxsize,
-        grid=grid_positions(media),
         pooled=pooled,
     )

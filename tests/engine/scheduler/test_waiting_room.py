@@ -6,7 +6,6 @@ from itertools import count
 from queue import SimpleQueue
 
 from deployments.contract.outputs import Pooling
-from deployments.engine.scheduler.adapter_gate import AdapterGate
 from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.running_tasks import RunningTasks
 from deployments.engine.scheduler.waiting_room import WaitingRoom
@@ -31,7 +30,7 @@ class Room:
         self._waiting = WaitingRoom(
             self._cache,
             CheckpointBoundaries(self._cache, 1024),
-            AdapterGate(None, None, lambda: None),
+            (),
             max_running=8,
             max_batch_tokens=STEP,
         )

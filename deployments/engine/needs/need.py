@@ -1,0 +1,99 @@
+"""What a task must have before it runs, or before its next row: the seam of the scheduler.
+
+The scheduler and the runner have a list of needs, which is empty for an engine of plain text. They
+know none of them by name.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deployments.contract.events import TokenEvent
+from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.task import Task
+
+Failure = tuple[Task, TokenEvent]  # a task that can't go on, and the event that ends it
+
+
+@dataclass(slots=True)
+class Unparked:
+    """Tasks that are parked no more: those that wait for their turn again, and those that end."""
+
+    released: list[Task] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+
+
+class Need:
+    """One need of all tasks of an engine; by default each task has what it needs.
+
+    All methods are called on the thread of the scheduler.
+    """
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Is called once, before all else. `wake` has the scheduler look again, from any thread."""
+
+    # Before a task runs
+
+    def admits(self, task: Task) -> bool:
+        """Whether a task whose turn it is may run. Else it is to be parked."""
+        return True
+
+    def park(self, task: Task) -> None:
+        """Keeps a task beside the queue, so that those behind it go on."""
+        raise NotImplementedError("a need that admits all tasks parks none")
+
+    @property
+    def parked(self) -> Sequence[Task]:
+        return ()
+
+    @property
+    def can_unpark(self) -> bool:
+        """Whether `unpark` may do something now."""
+        return False
+
+    def unpark(self) -> Unparked:
+        return Unparked()
+
+    # While it runs
+
+    def join(self, task: Task) -> None:
+        """The task runs from now on, for the first time or again."""
+
+    def advance(self, running: Iterable[Task]) -> Iterable[Failure]:
+        """Works for the next step, which waits for it."""
+        return ()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether `advance` has left work that it could go on with."""
+        return False
+
+    def is_ready(self, task: Task, start: int) -> bool:
+        """Whether the next step may have a row of a running task that begins behind `start` tokens.
+        Where it may not, the need wakes the scheduler once it may."""
+        return True
+
+    def most(self, task: Task, start: int, n: int) -> int:
+        """How many of the `n` tokens behind `start` a row may compute."""
+        return n
+
+    def uncut(self, task: Task, start: int, n: int, most: int) -> int:
+        """How many of these `n` tokens a row may compute, or somewhat more, so that nothing is cut
+        that has to be computed at once; `most` are possible."""
+        return n
+
+    def inputs(self, batch: Batch, step: StepInputs) -> StepInputs:
+        """The inputs of a step, with what the model needs beside tokens and pages."""
+        return step
+
+    # Afterwards
+
+    def leave(self, task: Task, *, is_preempted: bool) -> None:
+        """A task has ended, whether it ran or waited; or runs no more, and will again."""
+
+    def stats(self) -> Mapping[str, int]:
+        """Fields of `EngineStats`."""
+        return {}
+
+    def close(self) -> None:
+        """Ends what goes on elsewhere. Waits for no thread."""
