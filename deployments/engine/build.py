@@ -8,7 +8,6 @@ from deployments.engine.cache_sizing import MIB, cache_shape, max_position
 from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots
-from deployments.engine.forward.cross_attention import CrossAttentionCache
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.fusing import fuse
@@ -24,6 +23,7 @@ from deployments.engine.needs.adapter_loader import AdapterLoader
 from deployments.engine.needs.adapters import AdapterNeed
 from deployments.engine.needs.media import MediaNeed
 from deployments.engine.needs.need import Need
+from deployments.engine.needs.speech import SpeechNeed
 from deployments.engine.parallel.follower import (
     SharedForward,
     find_decoding_together,
@@ -93,14 +93,13 @@ def build_scheduler(
     threads: int,
     ranks: Ranks | None,
     draft: DraftModel | None = None,
-    cross_attention_cache: CrossAttentionCache | None = None,
+    adapters: AdapterSlots | None = None,
+    needs: Sequence[Need] = (),
 ) -> InferenceScheduler:
     """A running scheduler, whose steps are computed by `threads` CPU threads.
 
     Raises UnsupportedModelError when the engine can't run the model.
     """
-    adapters = _adapter_slots(loaded, execution, limits, ranks)
-    needs = _needs(adapters, usable_encoder(loaded, ranks), limits, cache)
     n_layers = len(cache.storage.layout) - (0 if draft is None else len(draft.layout))
     storage = cache.storage.part(0, n_layers)
     parts = loaded.model, execution, storage, cache.shape.n_state_slots
@@ -109,7 +108,6 @@ def build_scheduler(
     runner = Runner(
         *(forward, cache, pipeline, threads, outputs),
         needs=needs,
-        cross_attention_cache=cross_attention_cache,
     )
     is_async = _is_async(limits, loaded.device)
     drafter: Drafter | None = None
@@ -132,10 +130,11 @@ def build_scheduler(
     )
 
 
-def _needs(
+def list_needs(
+    loaded: LoadedModel,
     adapters: AdapterSlots | None,
-    encoder: MediaEncoder | None,
     limits: EngineLimits,
+    ranks: Ranks | None,
     cache: KVCache,
 ) -> Sequence[Need]:
     """Lists what tasks of this engine may wait for, and nothing that none of them can have."""
@@ -143,9 +142,11 @@ def _needs(
     if adapters is not None:
         loader = AdapterLoader(adapters.misfit, int(limits.lora_cache_mib * MIB))
         needs.append(AdapterNeed(adapters, loader))
-    if encoder is not None:
+    if (encoder := usable_encoder(loaded, ranks)) is not None:
         max_ids, cache_bytes = cache.shape.max_new_tokens, limits.media_cache_mib * MIB
         needs.append(MediaNeed(encoder, max_ids, cache_bytes))
+    if loaded.speech is not None:
+        needs.append(SpeechNeed(loaded.model, loaded.speech, cache.shape.max_tasks))
     return needs
 
 
@@ -154,7 +155,7 @@ def usable_encoder(loaded: LoadedModel, ranks: Ranks | None) -> MediaEncoder | N
     return None if ranks is not None or loaded.is_encoder else loaded.media
 
 
-def _adapter_slots(
+def adapter_slots(
     loaded: LoadedModel, execution: Execution, limits: EngineLimits, ranks: Ranks | None
 ) -> AdapterSlots | None:
     """Raises UnsupportedModelError for a model whose rows can't have adapters of their own."""

@@ -11,13 +11,15 @@ from deployments.contract.errors import ErrorKind, Refused, RequestError
 from deployments.contract.events import FinishReason, TokenEvent
 from deployments.contract.requests import GenerationRequest
 from deployments.engine.build import (
+    adapter_slots,
     build_cache,
     build_scheduler,
     find_execution,
+    list_needs,
     usable_encoder,
 )
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.cross_attention import CrossAttentionCache
+from deployments.engine.forward.cross_attention import max_sound_bytes
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_draft
 from deployments.engine.loading.loaded_model import LoadedModel
@@ -68,11 +70,8 @@ class EngineCore:
             checked = None if draft is None else check_draft(draft, loaded)
             self.execution = find_execution(loaded, ranks)
             self.cache = build_cache(loaded, self.execution, limits, ranks, checked)
-            self._cross_attention_cache: CrossAttentionCache | None = None
-            if loaded.speech is not None:
-                self._cross_attention_cache = CrossAttentionCache(
-                    loaded.model, loaded.speech, self.cache.shape.max_tasks
-                )
+            adapters = adapter_slots(loaded, self.execution, limits, ranks)
+            self._needs = list_needs(loaded, adapters, limits, ranks, self.cache)
             self._admission = Admission(limits.max_waiting)
             self._scheduler = build_scheduler(
                 loaded,
@@ -83,8 +82,10 @@ class EngineCore:
                 threads,
                 ranks,
                 checked,
-                self._cross_attention_cache,
+                adapters,
+                self._needs,
             )
+        self._sound_bytes = 0 if loaded.speech is None else max_sound_bytes(loaded.model)
         self.context_length = self.cache.shape.max_tokens
         self.outputs = loaded.outputs_by(self.execution)
         self.vocab_size = loaded.vocab_size
@@ -116,9 +117,8 @@ class EngineCore:
             with self._started_after(task):
                 if request.grammar:
                     await self._open_grammar_async(task)
-                if self._cross_attention_cache is not None:
-                    prepare = self._cross_attention_cache.prepare
-                    task.sound = await asyncio.to_thread(prepare, request)
+                if self._needs:
+                    await asyncio.to_thread(self._prepare, task)
         except Refused as refused:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
             return
@@ -205,8 +205,7 @@ class EngineCore:
             with self._started_after(task):
                 if request.grammar:
                     self._open_grammar(task)
-                if self._cross_attention_cache is not None:
-                    task.sound = self._cross_attention_cache.prepare(request)
+                self._prepare(task)
         except Refused as refused:
             mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error))
         return task_id
@@ -221,9 +220,7 @@ class EngineCore:
             "takes_adapters": self._limits.max_loras > 0,
             "takes_media": self.media is not None,
         }
-        sound_bytes = 0
-        if self._cross_attention_cache is not None:
-            sound_bytes = self._cross_attention_cache.max_sound_bytes
+        sound_bytes = self._sound_bytes
         if error := find_invalid(request, self.vocab_size, sound_bytes=sound_bytes, **takes):
             raise Refused(error)
         if error := self._find_long_span(request):
@@ -248,6 +245,10 @@ class EngineCore:
             return None
         most = self.cache.shape.max_new_tokens - self.cache.shape.max_tasks + 1
         return find_long_span(request, self._encoder.placeholder_ids, most)
+
+    def _prepare(self, task: Task) -> None:
+        for need in self._needs:
+            need.prepare(task)
 
     def _open_grammar(self, task: Task) -> None:
         if task.end_token() is None:

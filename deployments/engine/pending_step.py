@@ -43,7 +43,7 @@ class PendingStep:
         return not (self.late_rows or self.stale_rows or is_drafted)
 
     def progress(self) -> Ahead:
-        """What the step does for each of its tasks. It must be certain."""
+        """The progress of each of its tasks, which must be certain."""
         tasks, sampled = self.batch.tasks, {*self.sampled_rows}
         return {
             task: Progress(n, int(row in sampled))

@@ -5,7 +5,6 @@ launched.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -17,11 +16,7 @@ from deployments.contract.outputs import Pooling, PoolParams
 from deployments.contract.requests import GenerationRequest
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.cross_attention import (
-    NO_WEIGHTS,
-    AlignmentWeights,
-    CrossAttentionCache,
-)
+from deployments.engine.forward.cross_attention import NO_WEIGHTS
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_SLOTS, NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
@@ -54,15 +49,12 @@ class Runner:
         outputs: ModelOutputs | None = None,
         *,
         needs: Sequence[Need] = (),
-        cross_attention_cache: CrossAttentionCache | None = None,
     ) -> None:
         """`threads` is how many of the CPU compute a step. `outputs` says how the model answers
-        with vectors, where it does. `needs` bring inputs of steps. `cross_attention_cache`: where
-        the tasks have sounds to transcribe."""
+        with vectors, where it does. `needs` bring inputs of steps."""
         self._outputs = outputs or ModelOutputs()
         self._reader = OutputReader(self._outputs)
         self._needs = needs
-        self._cross_attention_cache = cross_attention_cache
         self._forward = forward
         self._cache = cache
         self._pipeline = pipeline
@@ -92,8 +84,6 @@ class Runner:
     def stop(self) -> None:
         """No step may follow. After it ranks can part."""
         self._forward.drop_graphs()
-        if self._cross_attention_cache is not None:
-            self._cross_attention_cache.stop()
 
     def probe(self, n_tokens: int = 1) -> None:
         """Computes one step of a prompt of `n_tokens`, whose result nobody needs.
@@ -127,12 +117,13 @@ class Runner:
         n_ahead = columns.n_drafted_before(sampled_rows)
         output_of = output_rows(batch, sampled_rows)
         step = self._inputs(batch, sampled_rows, n_ahead, n_scored, output_of=output_of)
-        with self._cross_attending(batch) as weights:
-            logits, hidden = self._forward.compute(step)
+        logits, hidden = self._forward.compute(step)
         logprobs = self._score(logits[len(sampled_rows) :], batch, n_scored) if n_scored else {}
         outputs = None
         if output_of:
             n_before = len(sampled_rows) + sum(n_scored.values())
+            states = step.encoder_states
+            weights = NO_WEIGHTS if states is None else states.weights
             outputs = self._reader.launch(output_of, logits[n_before:], hidden, weights)
         sampled_logits = logits[: len(sampled_rows)].float()
         late_rows = find_late_rows(batch, sampled_rows)
@@ -156,8 +147,7 @@ class Runner:
         begin_row_masks(batch, [rows[i] for i in known])
         newest_ids = self._samples_of(step, [tasks[i] for i in unknown])
         inputs = self._inputs(batch, rows, np.zeros_like(n_ahead), {}, newest_ids)
-        with self._cross_attending(batch):
-            logits = self._forward.logits(inputs).float()
+        logits = self._forward.logits(inputs).float()
         launched = PendingStep(
             batch,
             rows,
@@ -276,11 +266,6 @@ class Runner:
         for need in self._needs:
             step = need.inputs(batch, step)
         return output_of.added_to(step, batch, offsets) if output_of else step
-
-    def _cross_attending(self, batch: Batch) -> AbstractContextManager[AlignmentWeights]:
-        if self._cross_attention_cache is None:
-            return nullcontext(NO_WEIGHTS)
-        return self._cross_attention_cache.running(batch.tasks, batch.new_len)
 
     def _state_slots(
         self, tasks: Sequence[Task], total_len: IntArray, new_len: IntArray

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from deployments.contract.events import FinishReason
-from deployments.engine import build
+from deployments.engine import core
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.needs.need import Need
 from deployments.engine.tasks.batch import Batch
@@ -51,7 +51,7 @@ def test_a_need_of_its_own_waits_and_brings_inputs(
     monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
     need, prompt = Permission(), random_ids(9)
-    monkeypatch.setattr(build, "_needs", lambda *_: [need])
+    monkeypatch.setattr(core, "list_needs", lambda *_: [need])
 
     async def run() -> list[Record]:
         held = asyncio.create_task(running.follow(request(HELD, prompt)))

@@ -1,24 +1,18 @@
-"""The cross-attention of a speech model: its encoder, and the decoder's attention to it.
+"""The cross-attention of a speech model: its encoder, and the decoder's attention to it."""
 
-A sound is encoded once for each task that runs, and never again while any of them, or the cache of
-the latest sounds, has its keys and values.
-"""
-
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel, WhisperFeatureExtractor
 
-from deployments.contract.requests import GenerationRequest
-from deployments.engine.tasks.sound import CrossKeyValues, Sound
-from deployments.engine.tasks.task import Task
-
+# By layer, the keys and values [heads, states, dim] of a sound's encoder states.
+CrossKeyValues = Sequence[tuple[Tensor, Tensor]]
 SAMPLE_BYTES = 2  # of the sounds in requests: 16 bits, mono, little endian
 FRAMES_PER_STATE = 2  # of the features, whose number the encoder halves
 # By row, the weights [heads, new tokens, states] of the heads that tell when a token is heard.
@@ -95,103 +89,44 @@ class EncoderStates:
             self.weights[row].append(weights[..., :n_states])
 
 
-class CrossAttentionCache:
-    """The sounds of one model's tasks, which it encodes once. It keeps the keys and values of their
-    cross-attention, and gives them to the decoder's layers.
+class CurrentStates:
+    """The encoder states that a decoder's rows cross-attend to now: those of a step, in a trial
+    none."""
 
-    `prepare` is for any thread, all else for the one that runs the model.
-    """
-
-    def __init__(self, model: PreTrainedModel, encoder: nn.Module, max_kept: int) -> None:
-        """model: the decoder. max_kept: sounds that are remembered, whether or not a task needs
-        them."""
-        whole: Any = model
-        self._model, self._encoder, self._max_kept = model, encoder, max_kept
-        self._heads = alignment_heads(model)
-        self._extractor = extractor_of(model.config)
-        self._kept: OrderedDict[bytes, CrossKeyValues] = OrderedDict()
-        self._rows: EncoderStates | None = None
-        decoder = whole.model.decoder
-        self._hook = decoder.register_forward_pre_hook(self._give_rows, with_kwargs=True)
-
-    def stop(self) -> None:
-        """The model may be kept for another engine: it forgets this one, and its sounds."""
-        self._hook.remove()
-        self._kept.clear()
-
-    @property
-    def max_sound_bytes(self) -> int:
-        """The most bytes of the sound of one request."""
-        n_samples: int = self._extractor.n_samples
-        return n_samples * SAMPLE_BYTES
-
-    def prepare(self, request: GenerationRequest) -> Sound:
-        """The sound of a valid request, with its features if they are needed."""
-        # Who has other salt finds nothing of it, as in pages.
-        digest = request.content.root() + request.content.media[0].digest
-        samples = request.media[0].data
-        features = None if digest in self._kept else self._features(samples)
-        return Sound(digest, samples, features)
+    def __init__(self) -> None:
+        self._states: EncoderStates | None = None
 
     @contextmanager
-    def running(self, tasks: Sequence[Task], new_len: Sequence[int]) -> Iterator[AlignmentWeights]:
-        """Within, the rows of a step cross-attend to the sounds of their tasks; a trial has none.
-
-        What rows to align attend to is there when their step is computed.
-        """
-        key_values = [self._key_values(task.sound) for task in tasks if task.sound is not None]
-        if not key_values:
-            yield NO_WEIGHTS
-            return
-        aligned = {
-            row: self._n_states(task.sound)
-            for row, task in enumerate(tasks)
-            if task.sound is not None and task.pooled is not None and task.pooled.aligns
-        }
-        self._rows = EncoderStates(key_values, new_len, aligned, self._heads)
+    def running(self, states: EncoderStates | None) -> Iterator[None]:
+        self._states = states
         try:
-            yield self._rows.weights
+            yield
         finally:
-            self._rows = None
+            self._states = None
 
-    def _n_states(self, sound: Sound) -> int:
-        hop: int = self._extractor.hop_length
-        n_frames = -(-len(sound.samples) // SAMPLE_BYTES // hop)
-        return max(1, n_frames // FRAMES_PER_STATE)
-
-    def _key_values(self, sound: Sound) -> CrossKeyValues:
-        if sound.key_values is None:
-            sound.key_values = self._kept.get(sound.digest) or self._encode(sound)
-            sound.features = None
-            self._kept[sound.digest] = sound.key_values
-            self._kept.move_to_end(sound.digest)
-            while len(self._kept) > self._max_kept:
-                self._kept.popitem(last=False)
-        return sound.key_values
-
-    def _encode(self, sound: Sound) -> CrossKeyValues:
-        features = sound.features
-        if features is None:  # it was preempted, or was kept when it came
-            features = self._features(sound.samples)
-        return encode(self._model, self._encoder, features)
-
-    def _features(self, data: bytes) -> Tensor:
-        """[bands, frames]"""
-        samples = np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768
-        rate = self._extractor.sampling_rate
-        made = self._extractor(samples, sampling_rate=rate, return_tensors="pt")
-        features: Tensor = made["input_features"][0]
-        return features
-
-    def _give_rows(
+    def give(
         self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[tuple[object, ...], dict[str, object]]:
-        return args, {**kwargs, "encoder_hidden_states": self._rows}
+        """Is called before the decoder, and adds the states to its arguments."""
+        return args, {**kwargs, "encoder_hidden_states": self._states}
 
 
-def is_encoder_decoder(model: PreTrainedModel) -> bool:
-    """Whether the model's layers attend to what an encoder makes of a sound."""
-    return any(isinstance(module, CrossAttention) for module in model.modules())
+_CURRENT: WeakKeyDictionary[nn.Module, CurrentStates] = WeakKeyDictionary()
+
+
+def replace_cross_attention(model: PreTrainedModel) -> None:
+    """Has the decoder of a speech model attend to the encoder states of each row's own sound."""
+    whole: Any = model
+    decoder = whole.model.decoder
+    for number, layer in enumerate(decoder.layers):
+        layer.encoder_attn = CrossAttention(layer.encoder_attn, number)
+    current = _CURRENT[model] = CurrentStates()
+    decoder.register_forward_pre_hook(current.give, with_kwargs=True)
+
+
+def current_states(model: PreTrainedModel) -> CurrentStates | None:
+    """None for a model that reads text."""
+    return _CURRENT.get(model)
 
 
 def encode(model: PreTrainedModel, encoder: nn.Module, features: Tensor) -> CrossKeyValues:
@@ -232,3 +167,9 @@ def extractor_of(config: Any) -> WhisperFeatureExtractor:
     return WhisperFeatureExtractor(
         feature_size=config.num_mel_bins, chunk_length=config.max_source_positions // 50
     )
+
+
+def max_sound_bytes(model: PreTrainedModel) -> int:
+    """The most bytes of one sound."""
+    n_samples: int = extractor_of(model.config).n_samples
+    return n_samples * SAMPLE_BYTES

@@ -17,7 +17,7 @@ from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.by_rows import RowByRow
-from deployments.engine.forward.cross_attention import is_encoder_decoder
+from deployments.engine.forward.cross_attention import current_states
 from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
 from deployments.engine.forward.decoder import Decoder, decoder
 from deployments.engine.forward.encoder import Encoder
@@ -53,7 +53,7 @@ class Forward:
         self._is_on_gpu = self._device.type == "cuda"
         self._graphs: StepGraphs | None = None
         self._no_states = torch.empty(0, 0, device=self._device)
-        self._is_encoder_decoder = is_encoder_decoder(model)
+        self._cross_attended = current_states(model)
         self._encoder: Encoder | None = None
         self._by_rows: RowByRow | None = None
         if execution.encoder is not None:
@@ -88,7 +88,9 @@ class Forward:
         )
 
     def _can_be_captured(self) -> bool:
-        if self._encoder is not None or self._is_encoder_decoder or self.reads_host_table:
+        if self._encoder is not None or self._cross_attended is not None:
+            return False
+        if self.reads_host_table:
             return False
         return self._recurrent is None or self._recurrent.can_batch
 
@@ -153,10 +155,16 @@ class Forward:
         if self._by_rows is not None:
             return self._by_rows.logits(step, token_ids, vectors)
         arguments = token_ids, positions, self.tensor(indices), self._attention(step)
-        if self._recurrent is None:
+        with self._running(step):
             return run(*arguments, vectors)
-        with self._recurrent.running(step):
-            return run(*arguments, vectors)
+
+    def _running(self, step: StepInputs) -> AbstractContextManager[None]:
+        """Within, the layers find what is kept for the step's rows beside pages."""
+        if self._recurrent is not None:
+            return self._recurrent.running(step)
+        if self._cross_attended is not None:
+            return self._cross_attended.running(step.encoder_states)
+        return nullcontext()
 
     def _vectors(self, step: StepInputs) -> InputVectors | None:
         if step.vectors is None:

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from deployments.engine.attention.tiles import NO_SPANS
+from deployments.engine.forward.cross_attention import EncoderStates
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
@@ -49,6 +50,8 @@ class StepInputs:
     # stands in the place of their embeddings: [vectors, hidden].
     vectors_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     vectors: Tensor | None = None
+    # Of models that transcribe: what the rows cross-attend to.
+    encoder_states: EncoderStates | None = None
     # [tokens], or [3, tokens] where some are parts of images: what the rotary embedding goes by.
     # Empty where it goes by `positions`.
     rotary_positions: IntArray = field(default_factory=lambda: NO_TOKENS)
@@ -119,5 +122,10 @@ class StepInputs:
         return StepInputs(page_table=NO_TABLE, **columns)
 
 
-NOT_SENT = ("page_table", "sampled_ids", "vectors_at", "vectors", "spans", "device_table")
+NOT_SENT = frozenset(
+    {
+        *("page_table", "device_table", "sampled_ids"),
+        *("vectors_at", "vectors", "spans", "encoder_states"),  # of what ranks do not share
+    }
+)
 COLUMNS = tuple(column.name for column in fields(StepInputs) if column.name not in NOT_SENT)

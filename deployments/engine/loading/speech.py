@@ -17,9 +17,9 @@ from transformers.models.whisper.tokenization_whisper import LANGUAGES
 from deployments.contract.speech_rules import SpeechRules, TranscriptParams
 from deployments.engine.forward.cross_attention import (
     FRAMES_PER_STATE,
-    CrossAttention,
     alignment_heads,
     extractor_of,
+    replace_cross_attention,
 )
 from deployments.engine.loading.loaded_model import LoadedModel
 
@@ -40,8 +40,7 @@ def split_speech(loaded: LoadedModel) -> LoadedModel:
     decoder.model.decoder, decoder.proj_out = whole.model.decoder, whole.proj_out
     decoder.generation_config = model.generation_config
     _share_config(decoder, decoder.config)
-    for number, layer in enumerate(decoder.model.decoder.layers):
-        layer.encoder_attn = CrossAttention(layer.encoder_attn, number)
+    replace_cross_attention(decoder)
     own = copy.deepcopy(model.config)
     own._attn_implementation = "sdpa"  # whatever the decoder's becomes
     for layer in whole.model.encoder.layers:

@@ -1,4 +1,4 @@
-"""What a task must have before it runs, or before its next row: the seam of the scheduler.
+"""The seam for what a task must have before it runs, or before its next row.
 
 The scheduler and the runner have a list of needs, which is empty for an engine of plain text. They
 know none of them by name.
@@ -26,13 +26,17 @@ class Unparked:
 class Need:
     """One need of all tasks of an engine; by default each task has what it needs.
 
-    All methods are called on the thread of the scheduler.
+    All methods but `prepare` are called on the thread of the scheduler.
     """
 
     def start(self, wake: Callable[[], None]) -> None:
         """Is called once, before all else. `wake` has the scheduler look again, from any thread."""
 
     # Before a task runs
+
+    def prepare(self, task: Task) -> None:
+        """Is called for each task on another thread, before the scheduler has it. May take long,
+        and may raise Refused."""
 
     def admits(self, task: Task) -> bool:
         """Whether a task whose turn it is may run. Else it is to be parked."""
@@ -72,6 +76,10 @@ class Need:
         """Whether the next step may have a row of a running task that begins behind `start` tokens.
         Where it may not, the need wakes the scheduler once it may."""
         return True
+
+    def choose(self, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Returns those of some ready tasks that the next step may have rows of together."""
+        return tasks
 
     def most(self, task: Task, start: int, n: int) -> int:
         """How many of the `n` tokens behind `start` a row may compute."""

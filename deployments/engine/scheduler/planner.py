@@ -44,7 +44,7 @@ class Planner:
         All its tokens have pages. Tasks may be preempted for that; these are not in the batch.
         """
         plan = _Plan(self._parts, budget, self._preempt_last)
-        plan.add_rows(one_to_encode(tasks))
+        plan.add_rows(tasks)
         if self._drafter is not None and self._drafter.can_draft(len(plan.rows)):
             self._add_drafts(self._drafter, plan.rows, budget)
         return Batch([*plan.rows], [*plan.rows.values()])
@@ -58,7 +58,7 @@ class Planner:
             return NOTHING
         plan = _Plan(self._parts, budget, _preempt_none, ahead)
         try:
-            plan.add_rows(one_to_encode(tasks))
+            plan.add_rows(tasks)
         except _OutOfPagesError:
             self.give_back(Batch([*plan.rows], [*plan.rows.values()], ahead))
             return NOTHING
@@ -85,7 +85,7 @@ def _preempt_none() -> Task:
 
 
 class _Parts:
-    """What all plans go by."""
+    """The rules and figures that all plans go by."""
 
     def __init__(
         self,
@@ -118,6 +118,8 @@ class _Plan:
 
     def add_rows(self, tasks: Sequence[Task]) -> None:
         """Plans decodes, then prompts. Raises what `preempt_last` raises."""
+        for need in self._parts.needs:
+            tasks = need.choose(tasks)
         self._add_decodes(tasks)
         if len(self.rows) < len(tasks):
             self._add_prompts(tasks)
@@ -256,16 +258,6 @@ class _Plan:
             if last is task:
                 return False
         return True
-
-
-def one_to_encode(tasks: Sequence[Task]) -> Sequence[Task]:
-    """Leaves out tasks whose sounds are not encoded yet, but for the first of these: encoding takes
-    as long as a large chunk of a prompt does."""
-    if not tasks or tasks[0].sound is None:  # all have a sound, or none
-        return tasks
-    new = [task for task in tasks if task.sound is not None and task.sound.key_values is None]
-    later = {*new[1:]}
-    return [task for task in tasks if task not in later] if later else tasks
 
 
 def divide(prompts: Mapping[Task, int], budget: int) -> list[Share]:

@@ -55,4 +55,3 @@ class RunningTasks:
     def _remove(self, task: Task) -> None:
         self._tasks.remove(task)
         self._cache.free(task.id)
-        task.free_sound()

@@ -96,7 +96,7 @@ class WaitingRoom:
         return admitted
 
     def remove(self, tasks: Iterable[Task]) -> None:
-        """Those that are parked are their needs'."""
+        """Takes tasks out of the queues. Their needs take out those that are parked."""
         parked = {task for need in self._needs for task in need.parked}
         queued = [task for task in tasks if task not in parked]
         for queue in (self._queue, self._pooling_queue):

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,6 @@ from deployments.engine.tasks.grammar_matcher import GrammarMatcher
 from deployments.engine.tasks.mailbox import Mailbox
 from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.sampling_state import SamplingState
-from deployments.engine.tasks.sound import Sound
 from kv.content import Adapter
 from kv.hashing import page_hash
 
@@ -52,7 +52,7 @@ class Task:
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     sampling_state: SamplingState = field(default_factory=SamplingState)
     pooled: Pooled | None = None  # of a pooling task: its answer is vectors
-    sound: Sound | None = None  # that it transcribes
+    parts: dict[object, Any] = field(default_factory=dict)  # of the needs that prepared it
 
     @property
     def sampling(self) -> SamplingParams:
@@ -151,11 +151,6 @@ class Task:
         if self.grammar is not None:
             return self.grammar.failure
         return "every token is banned" if self.is_stalled else ""
-
-    def free_sound(self) -> None:
-        """Frees what was computed of its sound: the task runs no more, or not now."""
-        if self.sound is not None:
-            self.sound.key_values = None
 
     def rewind(self) -> None:
         """Undoes the step in progress."""

@@ -24,6 +24,7 @@ from deployments.engine.forward.cross_attention import extractor_of
 from deployments.engine.limits import ON_CPU
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.speech import split_speech
+from deployments.engine.needs.speech import SpeechNeed
 from kv.content import Content
 from tests.engine.speech.tiny_whisper import (
     MAX_TOKENS,
@@ -120,13 +121,13 @@ def test_what_another_replica_has_begun_goes_on_as_if_undisturbed(
 
 def test_a_sound_that_was_just_transcribed_is_not_encoded_again(engine: InferenceEngine) -> None:
     samples, other = noise(20), noise(21)
-    cache = engine.core._cross_attention_cache
-    assert cache is not None
+    [need] = engine.core._needs
+    assert isinstance(need, SpeechNeed)
     first = said(engine, [request_of(engine, samples)])
-    assert cache.prepare(request_of(engine, samples)).features is None
-    assert cache.prepare(request_of(engine, other)).features is not None
+    assert need.sound_of(request_of(engine, samples)).features is None
+    assert need.sound_of(request_of(engine, other)).features is not None
     salted = replace(request_of(engine, samples), content=content_with_salt(samples))
-    assert cache.prepare(salted).features is not None
+    assert need.sound_of(salted).features is not None
     assert said(engine, [request_of(engine, samples)]) == first
 
 
@@ -135,9 +136,9 @@ def test_few_sounds_are_remembered_and_the_others_are_encoded_again() -> None:
         requests = [request_of(engine, noise(seed)) for seed in (*SEEDS, *SEEDS)]
         once, again = said(engine, requests[: len(SEEDS)]), said(engine, requests[len(SEEDS) :])
         assert once == again
-        cache = engine.core._cross_attention_cache
-        assert cache is not None
-        kept = [cache.prepare(request).features is None for request in requests[: len(SEEDS)]]
+        [need] = engine.core._needs
+        assert isinstance(need, SpeechNeed)
+        kept = [need.sound_of(request).features is None for request in requests[: len(SEEDS)]]
         assert sum(kept) == 2
 
 
@@ -166,11 +167,11 @@ def test_a_sound_longer_than_the_window_is_refused(engine: InferenceEngine) -> N
     assert "32000 bytes" in event.error.message
 
 
-def test_a_model_that_is_kept_forgets_the_engines_that_it_had() -> None:
-    loaded = split_speech(LoadedModel(tiny_whisper()))
-    decoder = loaded.model.model.decoder
+def test_a_model_that_is_kept_serves_one_engine_after_the_other() -> None:
+    kept = split_speech(LoadedModel(tiny_whisper()))
+    said_by_each = []
     for _ in range(2):
-        core = EngineCore(loaded, frozenset(), ON_CPU)
-        assert len(decoder._forward_pre_hooks) == 1
-        core.shutdown()
-    assert not decoder._forward_pre_hooks
+        with InferenceEngine(kept, tiny_tokenizer(), limits=ON_CPU) as engine:
+            said_by_each.append(said(engine, [request_of(engine, noise(seed)) for seed in SEEDS]))
+    assert said_by_each[0] == said_by_each[1]
+    assert len(kept.model.model.decoder._forward_pre_hooks) == 1
