@@ -240,7 +240,7 @@ def test_the_engine_keeps_nothing_on_modules_of_transformers() -> None:
 def test_needs_know_neither_the_scheduler_nor_each_other() -> None:
     needs = ROOT / "deployments" / "engine" / "needs"
     kinds = {path.stem for path in needs.glob("*.py") if re.search(r"\(Need\)", path.read_text())}
-    assert kinds == {"adapters", "media", "speech"}
+    assert kinds == {"adapters", "media", "speech", "states"}
     for path in needs.glob("*.py"):
         above = {"scheduler", "runner", "core", "build"}
         forbidden = {f"deployments.engine.{name}" for name in above}

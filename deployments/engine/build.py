@@ -24,6 +24,7 @@ from deployments.engine.needs.adapters import AdapterNeed
 from deployments.engine.needs.media import MediaNeed
 from deployments.engine.needs.need import Need
 from deployments.engine.needs.speech import SpeechNeed
+from deployments.engine.needs.states import StateNeed
 from deployments.engine.parallel.follower import (
     SharedForward,
     find_decoding_together,
@@ -123,7 +124,6 @@ def build_scheduler(
         max_batch_tokens=cache.shape.max_new_tokens,
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
         is_async=is_async,
-        checkpoint_min_step=limits.checkpoint_min_step,
         drafter=drafter,
         computes_whole_prompts=outputs.is_encoder,
         needs=needs,
@@ -139,6 +139,8 @@ def list_needs(
 ) -> Sequence[Need]:
     """Lists what tasks of this engine may wait for, and nothing that none of them can have."""
     needs: list[Need] = []
+    if cache.states is not None:
+        needs.append(StateNeed(cache, limits.checkpoint_min_step))
     if adapters is not None:
         loader = AdapterLoader(adapters.misfit, int(limits.lora_cache_mib * MIB))
         needs.append(AdapterNeed(adapters, loader))

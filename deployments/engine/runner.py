@@ -18,7 +18,7 @@ from deployments.engine.attention.gpu import MAX_SMALL_CHUNK
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.cross_attention import NO_WEIGHTS
 from deployments.engine.forward.forward import Forward
-from deployments.engine.forward.inputs import NO_SLOTS, NO_TOKENS, StepInputs
+from deployments.engine.forward.inputs import NO_TOKENS, StepInputs
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.needs.need import Need
 from deployments.engine.outputs.model_outputs import ModelOutputs
@@ -259,21 +259,12 @@ class Runner:
                 [sampled, *columns.scored_indices(batch, n_scored, offsets)]
             ),
             stale_tails=self._cache.take_uncleared(),
-            state_slots=self._state_slots(batch.tasks, start + n, n),
             sampled_at=NO_TOKENS if newest_ids is None else newest_at[columns.unknown_rows(batch)],
             sampled_ids=newest_ids,
         )
         for need in self._needs:
             step = need.inputs(batch, step)
         return output_of.added_to(step, batch, offsets) if output_of else step
-
-    def _state_slots(
-        self, tasks: Sequence[Task], total_len: IntArray, new_len: IntArray
-    ) -> IntArray:
-        if self._cache.states is None:
-            return NO_SLOTS
-        committed = np.array([task.n_computed for task in tasks], dtype=np.int64)
-        return self._cache.states.take([task.id for task in tasks], total_len, new_len, committed)
 
     def _score(
         self, logits: Tensor, batch: Batch, n_scored: Mapping[int, int]

@@ -6,7 +6,7 @@ have had theirs for longest get no more tasks, so that each has its turn.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -85,7 +85,7 @@ class AdapterNeed(Need):
         self._last_used[slot] = self._n_tasks
         return True
 
-    def join(self, task: Task) -> None:
+    def join(self, task: Task, running: Iterable[Task]) -> None:
         if key := task.adapters:
             self._slot_of[task] = self._installed[key]
 

@@ -91,7 +91,7 @@ class MediaNeed(Need):
     def start(self, wake: Callable[[], None]) -> None:
         self._wake = wake
 
-    def join(self, task: Task) -> None:
+    def join(self, task: Task, running: Iterable[Task]) -> None:
         if media := task.request.content.media:
             self._tasks[task] = _TaskMedia(media[0].first, grid_positions(media))
 

@@ -60,8 +60,8 @@ class Need:
 
     # While it runs
 
-    def join(self, task: Task) -> None:
-        """The task runs from now on, for the first time or again."""
+    def join(self, task: Task, running: Iterable[Task]) -> None:
+        """The task runs from now on beside those of `running`, for the first time or again."""
 
     def advance(self, running: Iterable[Task]) -> Iterable[Failure]:
         """Works for the next step, which waits for it."""
@@ -93,6 +93,14 @@ class Need:
     def inputs(self, batch: Batch, step: StepInputs) -> StepInputs:
         """The inputs of a step, with what the model needs beside tokens and pages."""
         return step
+
+    def commit(self, task: Task) -> None:
+        """More tokens of a task are computed."""
+
+    def resumable(self, task: Task, start: int) -> Sequence[int] | None:
+        """Numbers of tokens behind which another task can go on, once this one has computed the
+        row that begins behind `start` tokens. None: behind each full page."""
+        return None
 
     # Afterwards
 

@@ -10,7 +10,6 @@ from deployments.contract.errors import ErrorKind
 from deployments.contract.events import TokenEvent, TokenLogprob
 from deployments.engine.needs.need import Need
 from deployments.engine.sampling.sampler import Sample
-from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.events import Outbox, token_event, vector_events
 from deployments.engine.scheduler.running_tasks import RunningTasks
 from deployments.engine.stats import EngineStats
@@ -32,14 +31,12 @@ class Committer:
         running: RunningTasks,
         outbox: Outbox,
         stats: EngineStats,
-        boundaries: CheckpointBoundaries,
         needs: Sequence[Need],
     ) -> None:
         self._cache = cache
-        self._boundaries = boundaries
         # A call for each row of each step is not free.
         self._has_windows = any(group.window is not None for group in cache.groups)
-        self._keeps_states = cache.checkpoints is not None
+        self._has_states = cache.shape.has_states  # behind all tokens of a row alone
         self._running = running
         self._needs = needs
         self._outbox = outbox
@@ -58,8 +55,8 @@ class Committer:
                 self.take_back(task)
             elif result.is_finite(row):
                 n = batch.new_len[row] - task.n_drafted - (row in result.late_rows)
-                if self._cache.states is not None and n < batch.new_len[row]:
-                    n = 0  # there is a state behind all of its tokens alone
+                if self._has_states and n < batch.new_len[row]:
+                    n = 0
                 self._advance(task, n, logprobs)
                 self.report_progress(task)
                 task.drafted_tokens += task.n_drafted
@@ -126,8 +123,8 @@ class Committer:
         task.n_computed += n
         if self._has_windows:
             self._cache.free_out_of_window(task.id, task.n_computed)
-        if self._keeps_states:
-            self._boundaries.commit(task)
+        for need in self._needs:
+            need.commit(task)
         task.last_step = self._stats.steps
         task.prompt_logprobs.extend(prompt_logprobs)
 
@@ -146,12 +143,12 @@ class Committer:
                 break
             self._stats.accepted_tokens += 1
             task.accepted_tokens += 1
-            if self._cache.states is None:
+            if not self._has_states:
                 self._advance(task, 1, ())
             self._append(task, sample)
         if task.has_ended:
             return
-        if self._cache.states is not None and task.n_tokens == n_before + n_drafted:
+        if self._has_states and task.n_tokens == n_before + n_drafted:
             self._advance(task, 1 + n_drafted, ())  # else what was right is computed again
         self._cache.retract(task.id, task.n_computed)
 

@@ -6,7 +6,6 @@ Decodes come first and are cheap to plan; prompts share the tokens that they lea
 from collections.abc import Callable, Mapping, Sequence
 
 from deployments.engine.needs.need import Need
-from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.tasks.batch import NOTHING_AHEAD, Ahead, Batch
@@ -29,11 +28,10 @@ class Planner:
         cache: KVCache,
         pacer: PrefillPacer,
         preempt_last: Callable[[], Task],
-        boundaries: CheckpointBoundaries,
         needs: Sequence[Need] = (),
         drafter: Drafter | None = None,
     ) -> None:
-        self._parts = _Parts(cache, pacer, boundaries, needs)
+        self._parts = _Parts(cache, pacer, needs)
         self._cache = cache
         self._drafter = drafter
         self._preempt_last = preempt_last
@@ -87,14 +85,8 @@ def _preempt_none() -> Task:
 class _Parts:
     """The rules and figures that all plans go by."""
 
-    def __init__(
-        self,
-        cache: KVCache,
-        pacer: PrefillPacer,
-        boundaries: CheckpointBoundaries,
-        needs: Sequence[Need],
-    ) -> None:
-        self.cache, self.pacer, self.boundaries, self.needs = cache, pacer, boundaries, needs
+    def __init__(self, cache: KVCache, pacer: PrefillPacer, needs: Sequence[Need]) -> None:
+        self.cache, self.pacer, self.needs = cache, pacer, needs
         self.page_size = cache.shape.page_size
         self.max_tokens = cache.shape.max_new_tokens or cache.shape.max_tokens  # of a step
 
@@ -207,8 +199,6 @@ class _Plan:
         before, n_left = self._start(task), self._n_left(task)
         for need in self._parts.needs:
             n = need.most(task, before, n)
-        if (boundary := self._parts.boundaries.next_boundary(task, before)) is not None:
-            n = min(n, boundary - before)
         if n >= n_left:
             return n_left
         whole = (before + n) // self._page_size * self._page_size - before
@@ -222,13 +212,13 @@ class _Plan:
 
     def _in_flight_prefix(self, task: Task, n: int) -> Sequence[bytes]:
         """Hashes of the pages that another task can go on behind, once the task has computed its
-        next `n` tokens or, where layers keep a state, has come to its next checkpoints."""
+        next `n` tokens."""
         start = self._start(task)
-        if self._cache.states is None:
-            return task.filled_by(start - task.n_computed + n, self._page_size)
-        reached = {self._parts.boundaries.next_boundary(task, n) for n in (task.n_computed, start)}
-        pages = task.hash_pages(self._page_size)
-        return [pages[end // self._page_size - 1] for end in reached if end is not None]
+        for need in self._parts.needs:
+            if (ends := need.resumable(task, start)) is not None:
+                pages = task.hash_pages(self._page_size)
+                return [pages[end // self._page_size - 1] for end in ends]
+        return task.filled_by(start - task.n_computed + n, self._page_size)
 
     def _has_to_wait(self, task: Task, in_flight: Mapping[bytes, Task]) -> bool:
         """Whether the task can't go on, or what it needs next is computed for another task.
@@ -246,7 +236,8 @@ class _Plan:
         adopted = 0 if task in self._ahead else self._cache.adopt(task.id, following)
         task.n_computed += adopted * page_size
         left = following[adopted:]
-        needed = left if self._cache.states is not None else left[:1]
+        # A state is behind some of them alone, and it is not known which come first.
+        needed = left if self._cache.shape.has_states else left[:1]
         return any(in_flight.get(page_hash, task) is not task for page_hash in needed)
 
     def _make_room(self, task: Task, n: int) -> bool:

@@ -17,14 +17,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from deployments.contract.events import THINKING_OVER, TokenEvent
-from deployments.engine.limits import CHECKPOINT_STEP
 from deployments.engine.needs.need import Need
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.runner import Runner
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.async_launcher import AsyncLauncher
-from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.committer import Committer
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.events import Outbox
@@ -64,7 +62,6 @@ class InferenceScheduler:
         max_batch_tokens: int,
         target_itl_s: float | None = None,
         is_async: bool = False,
-        checkpoint_min_step: int = CHECKPOINT_STEP,
         drafter: Drafter | None = None,
         computes_whole_prompts: bool = False,
         needs: Sequence[Need] = (),
@@ -75,7 +72,6 @@ class InferenceScheduler:
         max_batch_tokens: tokens of a step.
         target_itl_s: seconds between tokens of a stream that prompts should not exceed.
         is_async: a step is launched before the host knows the tokens of the last one.
-        checkpoint_min_step: tokens between two checkpoints of a sequence, for layers with a state.
         computes_whole_prompts: each in one step, as encoders need it.
         needs: what tasks wait for, beside their turn and pages.
 
@@ -89,11 +85,9 @@ class InferenceScheduler:
         self._recovery = Recovery(max_batch_tokens)
         min_prompt_tokens = max(cache.shape.page_size, max_batch_tokens // MIN_PROMPT_PART)
         self._pacer = PrefillPacer(target_itl_s, min_prompt_tokens)
-        boundaries = CheckpointBoundaries(cache, checkpoint_min_step)
         self._planner: StepPlanner = PoolingPlanner(cache)
         if not computes_whole_prompts:
-            parts = cache, self._pacer, self._preempt_last, boundaries, needs, drafter
-            self._planner = Planner(*parts)
+            self._planner = Planner(cache, self._pacer, self._preempt_last, needs, drafter)
         self._inbox = Inbox()
         self._needs = needs
         for need in needs:
@@ -101,7 +95,6 @@ class InferenceScheduler:
         self._arrivals = itertools.count()
         self._waiting = WaitingRoom(
             cache,
-            boundaries,
             needs,
             max_running=max_running,
             max_batch_tokens=max_batch_tokens,
@@ -110,9 +103,7 @@ class InferenceScheduler:
         self._outbox = Outbox()
         self._stats = EngineStats(max_running=max_running, pages_total=cache.pool.n_pages)
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
-        self._committer = Committer(
-            cache, self._running, self._outbox, self._stats, boundaries, needs
-        )
+        self._committer = Committer(cache, self._running, self._outbox, self._stats, needs)
         self._launcher = AsyncLauncher(
             runner, self._planner, self._recovery, self._can_go_on, needs, is_async
         )

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from deployments.engine.needs.need import Failure, Need
-from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.fair_queue import BlockedHead, WaitingQueue
 from deployments.engine.scheduler.running_tasks import RunningTasks
 from deployments.engine.tasks.task import Task
@@ -25,14 +24,12 @@ class WaitingRoom:
     def __init__(
         self,
         cache: KVCache,
-        boundaries: CheckpointBoundaries,
         needs: Sequence[Need],
         *,
         max_running: int,
         max_batch_tokens: int,
     ) -> None:
         self._cache = cache
-        self._boundaries = boundaries
         self._needs = needs
         self._max_running = max_running
         self._max_batch_tokens = max_batch_tokens
@@ -179,12 +176,11 @@ class WaitingRoom:
                 return True
         if not self._admit(task, spare):
             return False
-        self._boundaries.find_branch(task, running)
         queue.pop(task)
         self._is_pooling_turn = queue is self._queue
-        running.admit(task)
         for need in self._needs:
-            need.join(task)
+            need.join(task, running)
+        running.admit(task)
         admitted.append(task)
         return True
 

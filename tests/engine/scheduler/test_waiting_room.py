@@ -6,7 +6,6 @@ from itertools import count
 from queue import SimpleQueue
 
 from deployments.contract.outputs import Pooling
-from deployments.engine.scheduler.checkpoint_boundaries import CheckpointBoundaries
 from deployments.engine.scheduler.running_tasks import RunningTasks
 from deployments.engine.scheduler.waiting_room import WaitingRoom
 from deployments.engine.tasks.mailbox import ThreadMailbox
@@ -29,7 +28,6 @@ class Room:
         self._cache = KVCache(shape)
         self._waiting = WaitingRoom(
             self._cache,
-            CheckpointBoundaries(self._cache, 1024),
             (),
             max_running=8,
             max_batch_tokens=STEP,
