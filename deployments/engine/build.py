@@ -106,10 +106,7 @@ def build_scheduler(
     parts = loaded.model, execution, storage, cache.shape.n_state_slots
     forward = Forward(*parts, adapters=adapters) if ranks is None else SharedForward(*parts, ranks)
     pipeline, outputs = default_pipeline(GrammarStrategy()), loaded.outputs_by(execution)
-    runner = Runner(
-        *(forward, cache, pipeline, threads, outputs),
-        needs=needs,
-    )
+    runner = Runner(forward, cache, pipeline, threads, outputs, needs)
     is_async = _is_async(limits, loaded.device)
     drafter: Drafter | None = None
     if draft is not None:
@@ -120,13 +117,10 @@ def build_scheduler(
         runner,
         cache,
         admission,
-        max_running=cache.shape.max_tasks,
-        max_batch_tokens=cache.shape.max_new_tokens,
+        needs,
+        drafter=drafter,
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
         is_async=is_async,
-        drafter=drafter,
-        computes_whole_prompts=outputs.is_encoder,
-        needs=needs,
     )
 
 

@@ -47,7 +47,6 @@ class Runner:
         pipeline: SamplingPipeline,
         threads: int,
         outputs: ModelOutputs | None = None,
-        *,
         needs: Sequence[Need] = (),
     ) -> None:
         """`threads` is how many of the CPU compute a step. `outputs` says how the model answers
@@ -59,6 +58,11 @@ class Runner:
         self._cache = cache
         self._pipeline = pipeline
         self._threads = threads
+
+    @property
+    def computes_whole_prompts(self) -> bool:
+        """Whether each prompt is computed in one step, as encoders need it."""
+        return self._outputs.is_encoder
 
     def start(self) -> None:
         """Tries the model, and captures CUDA graphs on a GPU. To be called first, on the thread

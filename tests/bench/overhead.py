@@ -151,9 +151,7 @@ def build(shape: CacheShape, clock: Clock, vocab: int) -> tuple[InferenceSchedul
     cache, pipeline, rows = KVCache(shape), default_pipeline(), shape.max_tasks
     runner = Runner(cast(Forward, FreeForward(rows, vocab, clock)), cache, pipeline, 1)
     admission = Admission(1 << 20)
-    scheduler = InferenceScheduler(
-        runner, cache, admission, max_running=rows, max_batch_tokens=rows * shape.max_tokens
-    )
+    scheduler = InferenceScheduler(runner, cache, admission)
     for part in ("receive", "refill"):
         clock.around(scheduler, f"_{part}", part)
     clock.around(scheduler._committer, "commit", "commit")
@@ -175,6 +173,7 @@ def measure(
         page_size=PAGE,
         max_tasks=rows,
         max_tokens=longest,
+        max_new_tokens=rows * longest,
     )
     prompt = torch.randint(0, vocab, (context,), generator=torch.Generator().manual_seed(0))
     request = GenerationRequest(request_id="", prompt_ids=tuple(prompt.tolist()))

@@ -57,26 +57,22 @@ class InferenceScheduler:
         runner: Runner,
         cache: KVCache,
         admission: Admission,
+        needs: Sequence[Need] = (),
         *,
-        max_running: int,
-        max_batch_tokens: int,
+        drafter: Drafter | None = None,
         target_itl_s: float | None = None,
         is_async: bool = False,
-        drafter: Drafter | None = None,
-        computes_whole_prompts: bool = False,
-        needs: Sequence[Need] = (),
     ) -> None:
         """Starts the thread, and waits until the runner has started on it.
 
-        max_running: tasks; every one must have room in a step, so no more than max_batch_tokens.
-        max_batch_tokens: tokens of a step.
+        cache: its shape says how many tasks run, and how many tokens a step has at most.
+        needs: what tasks wait for, beside their turn and pages.
         target_itl_s: seconds between tokens of a stream that prompts should not exceed.
         is_async: a step is launched before the host knows the tokens of the last one.
-        computes_whole_prompts: each in one step, as encoders need it.
-        needs: what tasks wait for, beside their turn and pages.
 
         Raises what `Runner.start` raises.
         """
+        max_running, max_batch_tokens = cache.shape.max_tasks, cache.shape.max_new_tokens
         assert max_batch_tokens >= max_running, "every running task must fit in a step"
         self._runner = runner
         self._drafter = drafter
@@ -86,19 +82,14 @@ class InferenceScheduler:
         min_prompt_tokens = max(cache.shape.page_size, max_batch_tokens // MIN_PROMPT_PART)
         self._pacer = PrefillPacer(target_itl_s, min_prompt_tokens)
         self._planner: StepPlanner = PoolingPlanner(cache)
-        if not computes_whole_prompts:
+        if not runner.computes_whole_prompts:
             self._planner = Planner(cache, self._pacer, self._preempt_last, needs, drafter)
         self._inbox = Inbox()
         self._needs = needs
         for need in needs:
             need.start(self._inbox.wake)
         self._arrivals = itertools.count()
-        self._waiting = WaitingRoom(
-            cache,
-            needs,
-            max_running=max_running,
-            max_batch_tokens=max_batch_tokens,
-        )
+        self._waiting = WaitingRoom(cache, needs)
         self._running = RunningTasks(cache)
         self._outbox = Outbox()
         self._stats = EngineStats(max_running=max_running, pages_total=cache.pool.n_pages)

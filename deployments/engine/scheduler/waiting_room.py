@@ -21,18 +21,11 @@ from kv.cache import KVCache
 class WaitingRoom:
     """Iterates over its tasks, in no order."""
 
-    def __init__(
-        self,
-        cache: KVCache,
-        needs: Sequence[Need],
-        *,
-        max_running: int,
-        max_batch_tokens: int,
-    ) -> None:
+    def __init__(self, cache: KVCache, needs: Sequence[Need]) -> None:
         self._cache = cache
         self._needs = needs
-        self._max_running = max_running
-        self._max_batch_tokens = max_batch_tokens
+        self._max_running = cache.shape.max_tasks
+        self._max_batch_tokens = cache.shape.max_new_tokens
         self._queue, self._pooling_queue = WaitingQueue(), WaitingQueue()
         self._is_pooling_turn = False
         self._blocked: BlockedHead | None = None

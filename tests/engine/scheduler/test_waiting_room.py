@@ -23,15 +23,15 @@ class Room:
 
     def __init__(self) -> None:
         shape = CacheShape(
-            layout=alike(1, 1, 8), n_pages=100, page_size=4, max_tasks=8, max_tokens=200
+            layout=alike(1, 1, 8),
+            n_pages=100,
+            page_size=4,
+            max_tasks=8,
+            max_tokens=200,
+            max_new_tokens=STEP,
         )
         self._cache = KVCache(shape)
-        self._waiting = WaitingRoom(
-            self._cache,
-            (),
-            max_running=8,
-            max_batch_tokens=STEP,
-        )
+        self._waiting = WaitingRoom(self._cache, ())
         self._numbers = count()
         self.running = RunningTasks(self._cache)
 
