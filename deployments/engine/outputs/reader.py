@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.contract.outputs import AlignParams, LabelParams, OutputParams, Pooling, PoolParams
+from deployments.contract.outputs import AlignParams, OutputParams, Pooling, PoolParams
 from deployments.engine.forward.cross_attention import AlignmentWeights
 from deployments.engine.forward.inputs import NO_TOKENS, StepInputs
-from deployments.engine.outputs.alignment import attention_map, first_states
+from deployments.engine.outputs.alignment import first_states
 from deployments.engine.outputs.model_outputs import ModelOutputs
+from deployments.engine.outputs.poolings import BasePooling, Chunk, Computed, Made, pooling_of
 from deployments.engine.outputs.vectors import finish_vectors, pack
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.pooled import Pooled, PooledChunk
@@ -26,17 +27,15 @@ from kv.arrays import IntArray
 class OutputRow:
     """The row of a pooling task in a batch.
 
-    first, n: the positions whose hidden states are needed. logit_position: of the token whose
-    logits are; -1: none are.
+    first, n: the positions whose hidden states are needed.
     """
 
     row: int
-    task: Task
-    pooled: Pooled
+    chunk: Chunk
+    pooling: BasePooling
     first: int
     n: int
-    logit_position: int
-    is_last: bool
+    needs_logits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,8 @@ class OutputRows:
 
     def logit_indices(self, offsets: IntArray) -> IntArray:
         """Returns the indices, in the flat batch, of the tokens whose logits are needed."""
-        needed = [entry for entry in self.rows if entry.logit_position >= 0]
-        at = [entry.logit_position - offsets[entry.row] for entry in needed]
+        needed = [entry for entry in self.rows if entry.needs_logits]
+        at = [entry.chunk.end - 1 - offsets[entry.row] for entry in needed]
         return np.array(at, dtype=np.int64)
 
 
@@ -90,22 +89,9 @@ def output_rows(batch: Batch, sampled_rows: Sequence[int]) -> OutputRows:
 
 
 def _output_row(row: int, task: Task, pooled: Pooled, new_len: int) -> OutputRow:
-    first, end = task.n_computed, task.n_computed + new_len
-    is_last = end >= task.n_tokens
-    n, logit_position = 0, -1
-    match pooled.pooling:
-        case None:
-            logit_position = end - 1 if is_last and not pooled.aligns else -1
-        case Pooling.LAST:
-            first, n = end - 1, int(is_last)
-        case Pooling.CLS:
-            n = int(first == 0)
-        case Pooling.MEAN:
-            n = new_len
-        case Pooling.TOKEN:  # those before were made before it was preempted
-            first = max(first, pooled.n_vectors)
-            n = max(0, end - first)
-    return OutputRow(row, task, pooled, first, n, logit_position, is_last)
+    chunk = Chunk(task, pooled, task.n_computed, task.n_computed + new_len)
+    pooling = pooling_of(pooled)
+    return OutputRow(row, chunk, pooling, *pooling.states(chunk), pooling.needs_logits(chunk))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,35 +144,26 @@ class OutputReader:
     ) -> PendingOutputs:
         """logits [rows that need some, vocab], hidden [tokens that are needed, hidden];
         `alignment_weights` are of the rows to align, in parts [heads, tokens, states]."""
-        carried: dict[int, Tensor] = {}
-        vectors: dict[int, Tensor] = {}
-        pooled: dict[int, Tensor] = {}
-        n_logits = begin = 0
+        made: dict[int, Made] = {}
+        of_rows = iter(logits)
+        begin = 0
         for entry in rows.rows:
             states, begin = hidden[begin : begin + entry.n], begin + entry.n
-            if entry.logit_position >= 0:
-                vectors[entry.row] = _of_logits(entry.task, logits[n_logits])
-                n_logits += 1
-            elif entry.pooled.aligns:
-                new = torch.cat([*alignment_weights[entry.row]])
-                weights = _behind_carried(entry, new)
-                if entry.is_last:
-                    vectors[entry.row] = attention_map(weights[:, _n_before(entry.task) :])
-                else:
-                    carried[entry.row] = weights
-            elif entry.pooled.pooling is Pooling.TOKEN:
-                if entry.n:
-                    vectors[entry.row] = self._of_tokens(states.float())
-            elif entry.pooled.pooling is not None:
-                found = _carried(entry, states)
-                if entry.is_last:
-                    assert found is not None
-                    pooled[entry.row] = _whole(entry, found)
-                elif found is not None:
-                    carried[entry.row] = found
-        if pooled:
-            vectors |= self._of_pooled(rows, pooled)
-        params = {entry.row: entry.task.request.output for entry in rows.rows}
+            own = next(of_rows) if entry.needs_logits else None
+            computed = Computed(states, own, alignment_weights.get(entry.row, ()))
+            made[entry.row] = entry.pooling.make(entry.chunk, computed)
+        vectors = {
+            row: found for row, of_row in made.items() if (found := of_row.vectors) is not None
+        }
+        if (own_kind := self._outputs.kinds.pooling) is Pooling.TOKEN:
+            vectors |= self._through_dense(rows, vectors, own_kind)
+        whole = {row: state for row, of_row in made.items() if (state := of_row.state) is not None}
+        if whole:
+            vectors |= self._of_whole(rows, whole)
+        carried = {
+            row: found for row, of_row in made.items() if (found := of_row.carried) is not None
+        }
+        params = {entry.row: entry.chunk.task.request.output for entry in rows.rows}
         kinds = self._outputs.kinds
         return PendingOutputs(
             carried=carried,
@@ -197,32 +174,35 @@ class OutputReader:
             rows=[entry.row for entry in rows.rows],
         )
 
-    def _of_tokens(self, states: Tensor) -> Tensor:
-        own, dense = self._outputs.kinds.pooling, self._outputs.dense
-        if dense is None or own is not Pooling.TOKEN:
-            return states
-        return _through(dense, states)
+    def _through_dense(
+        self, rows: OutputRows, vectors: Mapping[int, Tensor], own: Pooling
+    ) -> dict[int, Tensor]:
+        """The vectors of tokens, where the model's own are made by dense layers."""
+        dense = self._outputs.dense
+        of_tokens = [entry.row for entry in rows.rows if entry.chunk.pooled.pooling is own]
+        if dense is None:
+            return {}
+        return {row: _through(dense, vectors[row]) for row in of_tokens if row in vectors}
 
-    def _of_pooled(self, rows: OutputRows, pooled: dict[int, Tensor]) -> dict[int, Tensor]:
-        """pooled: by row, [hidden]. Rows that go through the same modules do so together."""
+    def _of_whole(self, rows: OutputRows, whole: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """whole: by row, [hidden]. Rows that go through the same modules do so together."""
         outputs, found = self._outputs, dict[int, Tensor]()
         headed, dense, bare = list[int](), list[int](), list[int]()
-        for entry in rows.rows:
-            if entry.row in pooled:
-                params = entry.task.request.output
-                has_dense = entry.pooled.pooling is outputs.kinds.pooling
-                is_headed = isinstance(params, PoolParams) and params.use_head
-                (headed if is_headed else dense if has_dense else bare).append(entry.row)
+        for entry in [entry for entry in rows.rows if entry.row in whole]:
+            params = entry.chunk.task.request.output
+            has_dense = entry.chunk.pooled.pooling is outputs.kinds.pooling
+            is_headed = isinstance(params, PoolParams) and params.use_head
+            (headed if is_headed else dense if has_dense else bare).append(entry.row)
         if headed:
             assert outputs.head is not None
-            logits = outputs.head(torch.stack([pooled[row] for row in headed])).float()
+            logits = outputs.head(torch.stack([whole[row] for row in headed])).float()
             found |= {row: scores[None] for row, scores in zip(headed, logits, strict=True)}
         if dense and outputs.dense is not None:
-            made = _through(outputs.dense, torch.stack([pooled[row] for row in dense]))
+            made = _through(outputs.dense, torch.stack([whole[row] for row in dense]))
             found |= {row: vector[None] for row, vector in zip(dense, made, strict=True)}
         else:
             bare += dense
-        return found | {row: pooled[row][None] for row in bare}
+        return found | {row: whole[row][None] for row in bare}
 
 
 def _through(dense: torch.nn.Sequential, states: Tensor) -> Tensor:
@@ -230,40 +210,3 @@ def _through(dense: torch.nn.Sequential, states: Tensor) -> Tensor:
     dtype = next(dense.parameters()).dtype
     made: Tensor = dense(states.to(dtype))
     return made.float()
-
-
-def _of_logits(task: Task, logits: Tensor) -> Tensor:
-    """logits [vocab]. Returns [1, labels]: log-probabilities, or the logits of a head."""
-    output = task.request.output
-    if not isinstance(output, LabelParams):
-        return logits.float()[None]
-    logprobs = logits.float().log_softmax(-1)
-    ids = torch.tensor(output.token_ids, device=logits.device)
-    return logprobs.index_select(0, ids)[None]
-
-
-def _n_before(task: Task) -> int:
-    assert isinstance(task.request.output, AlignParams)
-    return task.request.output.n_before
-
-
-def _behind_carried(one: OutputRow, weights: Tensor) -> Tensor:
-    """weights [heads, new tokens, states]. Returns them behind those of earlier chunks."""
-    before = one.pooled.carried if one.task.n_computed else None
-    return weights if before is None else torch.cat([before, weights], dim=1)
-
-
-def _carried(one: OutputRow, states: Tensor) -> Tensor | None:
-    """[hidden] in float32: the sum of a task's hidden states so far, or the one that it is about.
-
-    What an earlier chunk has carried counts unless the task was begun anew."""
-    before = one.pooled.carried if one.task.n_computed else None
-    if one.pooled.pooling is not Pooling.MEAN:
-        return states[0].float() if one.n else before
-    total = states.float().sum(0)
-    return total if before is None else before + total
-
-
-def _whole(one: OutputRow, carried: Tensor) -> Tensor:
-    is_mean = one.pooled.pooling is Pooling.MEAN
-    return carried / one.task.n_tokens if is_mean else carried
