@@ -7,7 +7,6 @@ from functools import partial
 from typing import ClassVar
 
 from deployments.anthropic.context_edits import Fields
-from deployments.anthropic.error_body import anthropic_envelope
 from deployments.anthropic.events import PING, BlockEvents, content_blocks, event
 from deployments.anthropic.messages_conversation import (
     Transcript,
@@ -20,6 +19,7 @@ from deployments.contract.errors import ErrorKind, Refused, RequestError
 from deployments.contract.events import FinishReason
 from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import SamplingParams
+from deployments.ingress.error_bodies import anthropic_envelope
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import ReadMedia, RequestContext, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage

@@ -3,7 +3,6 @@
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from deployments.anthropic.error_body import RequestIds, anthropic_envelope
 from deployments.anthropic.messages_builder import AnthropicResponseBuilder, count_tokens
 from deployments.anthropic.messages_schema import (
     CountRequest,
@@ -11,6 +10,8 @@ from deployments.anthropic.messages_schema import (
     parse_count,
     parse_messages,
 )
+from deployments.anthropic.request_ids import RequestIds
+from deployments.ingress.error_bodies import anthropic_envelope
 from deployments.ingress.generation.engine_client import Engine
 from deployments.ingress.http.app import REQUEST_ID, protocol_app
 from deployments.ingress.http.openapi import Documentation

@@ -5,8 +5,7 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from deployments.contract.errors import RequestError, refused
-from deployments.ingress.http.sse import data, encode
-from deployments.llama.error_body import envelope
+from deployments.ingress.error_bodies import llama_error_event
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.schema import AssistantMessage, ChatRequest, parse_chat_as
 from deployments.openai.fields.common import TopLogprobs
@@ -32,13 +31,7 @@ class ChatBuilder(OpenAIResponseBuilder):
     like_llama_server: ClassVar[bool] = True
 
     def format_stream_error(self, error: RequestError) -> bytes:
-        return error_event(error)
-
-
-def error_event(error: RequestError) -> bytes:
-    """The last event of a stream that fails. No [DONE] follows."""
-    _, body = envelope(error, "")
-    return data(encode(body))
+        return llama_error_event(error)
 
 
 def parse_chat(body: object) -> LlamaChatRequest:

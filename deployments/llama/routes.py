@@ -5,6 +5,7 @@ from dataclasses import replace
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from deployments.ingress.error_bodies import llama_envelope, llama_error_event
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.app import protocol_app
 from deployments.ingress.http.openapi import Documentation
@@ -18,9 +19,8 @@ from deployments.llama.completion.builder import CompletionBuilder
 from deployments.llama.completion.infill import InfillRequest, infill_prompts, parse_infill
 from deployments.llama.completion.prompts import completion_prompts
 from deployments.llama.completion.schema import LlamaCompletionRequest, parse_completion
-from deployments.llama.error_body import envelope
 from deployments.llama.json_bodies import JsonBodies
-from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, error_event, parse_chat
+from deployments.llama.openai_chat import ChatBuilder, LlamaChatRequest, parse_chat
 from deployments.llama.pooled import pooled_routes
 from deployments.llama.server.adapters import adapter_routes
 from deployments.llama.server.fleet_feed import fleet_routes
@@ -108,7 +108,7 @@ def openai_aliases(service: Service, store: ResponseStore) -> list[Route]:
     )
     chat_count, count = chat_input_tokens(), responses_input_tokens(store, cipher)
     return [
-        transcription_route(service, "/audio/transcriptions", error_event),
+        transcription_route(service, "/audio/transcriptions", llama_error_event),
         service.route(chat),
         service.route(replace(responses(store, cipher), path="/responses")),
         service.unary_route(
@@ -131,5 +131,7 @@ def app(
     Built-in tools are off without `tools`. Responses are in memory without a `store`.
     """
     served = routes(cluster, metrics, settings, tools, streams, store)
-    answering = protocol_app(served, envelope, settings, public=PUBLIC, documented=DOCUMENTATION)
+    answering = protocol_app(
+        served, llama_envelope, settings, public=PUBLIC, documented=DOCUMENTATION
+    )
     return JsonBodies(answering)

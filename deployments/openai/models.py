@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from deployments.anthropic.error_body import anthropic_envelope
 from deployments.anthropic.models import VERSION_HEADER, anthropic_model, anthropic_page
 from deployments.contract.errors import Refused
 from deployments.contract.model_card import ModelCard
+from deployments.ingress.error_bodies import anthropic_envelope
 from deployments.ingress.fleet.cluster import (
     Cluster,
     ServedModel,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from deployments.ingress.error_bodies import openai_envelope
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.app import protocol_app
 from deployments.ingress.http.openapi import Documentation
@@ -25,7 +26,6 @@ from deployments.openai.chat.schema import ChatRequest, parse_chat
 from deployments.openai.completions.builder import CompletionsResponseBuilder
 from deployments.openai.completions.schema import CompletionRequest, parse_completion
 from deployments.openai.conversations.routes import conversation_routes
-from deployments.openai.error_body import openai_envelope
 from deployments.openai.models import model_routes
 from deployments.openai.pooled import (
     CLASSIFY,

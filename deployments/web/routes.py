@@ -4,10 +4,10 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from deployments.ingress.error_bodies import llama_envelope
 from deployments.ingress.http.app import folder_app
 from deployments.ingress.http.auth import PublicFolder
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.llama.error_body import envelope
 from deployments.web.api.opening import StoreOpener
 from deployments.web.api.routes import API, api_routes
 from deployments.web.files import page_routes
@@ -23,4 +23,4 @@ def app(
     """`opener`: of the store; without it chats stay in browsers."""
     api = api_routes(opener, settings, web.defaults)
     routes = [*api, *page_routes(Path(web.page))]
-    return PageHeaders(folder_app(routes, envelope, settings, PUBLIC), web.connect_origins)
+    return PageHeaders(folder_app(routes, llama_envelope, settings, PUBLIC), web.connect_origins)

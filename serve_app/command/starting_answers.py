@@ -19,13 +19,11 @@ from ray.serve._private.haproxy import get_haproxy_binary
 from ray.serve.schema import ServeApplicationSchema
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from deployments.anthropic.error_body import anthropic_envelope
 from deployments.contract.errors import ErrorKind, RequestError
 from deployments.ingress import haproxy_answers, proxy_answers
+from deployments.ingress.error_bodies import anthropic_envelope, llama_envelope, openai_envelope
 from deployments.ingress.http.errors import ErrorFormat
 from deployments.ingress.http.sse import encode
-from deployments.llama.error_body import envelope as llama_envelope
-from deployments.openai.error_body import openai_envelope
 
 STARTING = RequestError(ErrorKind.UNAVAILABLE, "The server is starting; try again soon")
 FORMS: Mapping[str, ErrorFormat] = {

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from deployments.contract.errors import RequestError
 from deployments.contract.events import FinishReason
 from deployments.contract.model_card import ModelCard
+from deployments.ingress.error_bodies import llama_error_event
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import ReadMedia, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
@@ -20,7 +21,6 @@ from deployments.llama.completion.probabilities import completion_probabilities
 from deployments.llama.completion.sampling import sampling_params, with_defaults
 from deployments.llama.completion.schema import CompletionFields
 from deployments.llama.completion.text import NO_RULES, CompletionText, LineRules
-from deployments.llama.openai_chat import error_event
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.text.chat.prompt import Prompt
 from deployments.text.grammar.grammar import from_gbnf, from_json_schema
@@ -102,7 +102,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         return b""
 
     def format_stream_error(self, error: RequestError) -> bytes:
-        return error_event(error)
+        return llama_error_event(error)
 
     def format_response(self, choices: Sequence[TextDelta], usage: Usage) -> bytes:
         results = [self._final(index, choice) for index, choice in enumerate(choices)]

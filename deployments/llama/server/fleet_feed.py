@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from deployments.contract.errors import ErrorKind, Refused, RequestError
+from deployments.ingress.error_bodies import llama_envelope
 from deployments.ingress.fleet.cluster import Cluster
 from deployments.ingress.http.clients import connection_of
 from deployments.ingress.http.errors import internal_error, public_error
@@ -18,7 +19,6 @@ from deployments.ingress.http.openapi import EVENTS, DocumentedRoute
 from deployments.ingress.http.sse import EVENT_STREAM, data, encode
 from deployments.ingress.metrics import Latencies
 from deployments.ingress.settings import IngressSettings
-from deployments.llama.error_body import envelope
 from deployments.llama.server.fleet_readings import FleetReading, Readings
 from deployments.serving.detached_tasks import create_detached_task
 from deployments.serving.fair_share import FairShare
@@ -115,7 +115,7 @@ class FleetFeed:
 
 
 def _error(error: RequestError) -> bytes:
-    _, body = envelope(public_error(error, "the fleet"), "")
+    _, body = llama_envelope(public_error(error, "the fleet"), "")
     return encode(body)
 
 

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 from deployments.contract.errors import RequestError
 from deployments.contract.model_card import ModelCard
 from deployments.contract.speech_rules import SpeechRules
+from deployments.ingress.error_bodies import openai_error_fields
 from deployments.ingress.generation.answer import Answer, while_connected
 from deployments.ingress.generation.caller import caller_of
 from deployments.ingress.generation.delayed_answer import DelayedAnswer
@@ -33,13 +34,12 @@ from deployments.openai.audio.schema import (
 )
 from deployments.openai.audio.spoken_chat import SpokenChatBuilder, SpokenRequest
 from deployments.openai.audio.transcriber import Transcriber, check_aligns, spoken_language
-from deployments.openai.error_body import error_fields
 
 Parse = Callable[[Mapping[str, Sequence[str]]], TranslationRequest]
 
 
 def error_event(error: RequestError) -> bytes:
-    return data(encode({"error": error_fields(error)}))
+    return data(encode({"error": openai_error_fields(error)}))
 
 
 def audio_routes(service: Service) -> list[DocumentedRoute]:

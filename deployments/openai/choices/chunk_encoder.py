@@ -6,9 +6,9 @@ from functools import cached_property
 from types import MappingProxyType
 
 from deployments.contract.errors import RequestError
+from deployments.ingress.error_bodies import openai_envelope
 from deployments.ingress.generation.response_builder import Usage
 from deployments.ingress.http.sse import DONE, data, encode
-from deployments.openai.error_body import openai_envelope
 from deployments.openai.fields.common import GenerationFields
 from deployments.openai.fingerprint import system_fingerprint
 

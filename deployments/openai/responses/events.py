@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from deployments.contract.errors import RequestError
+from deployments.ingress.error_bodies import openai_error_fields
 from deployments.ingress.http.sse import encode, encode_text
-from deployments.openai.error_body import error_fields
 
 NO_LOGPROBS = b',"logprobs":[]'
 
@@ -52,6 +52,6 @@ def delta_head(kind: str, fields: Mapping[str, object]) -> bytes:
 
 def error_event(error: RequestError) -> bytes:
     """The only event of a stream that fails before it begins. OpenAI's SDKs raise its `error`."""
-    fields = error_fields(error)
+    fields = openai_error_fields(error)
     named = {name: fields[name] for name in ("code", "message", "param")}
     return Events(muted=False).event("error", {**named, "error": fields})

@@ -7,13 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from deployments.contract.errors import ErrorKind, RequestError
+from deployments.ingress.error_bodies import llama_envelope
 from deployments.ingress.generation.answer import while_connected
 from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.clients import owner_of
 from deployments.ingress.http.paging import page_size
 from deployments.ingress.http.sse import encode
 from deployments.ingress.settings import IngressSettings
-from deployments.llama.error_body import envelope
 from deployments.serving.detached_tasks import to_its_end
 from deployments.store.changes import Cursor, Page
 from deployments.store.chats import StaleChat
@@ -108,7 +108,7 @@ def _stale(request: Request, stale: StaleChat) -> Response:
     else:
         message = "The chat has changed since, or is there already: `chat` has it as it is now"
     error = RequestError(ErrorKind.STALE, message, "if-match")
-    status, body = envelope(error, request_id_of(request))
+    status, body = llama_envelope(error, request_id_of(request))
     current = (stale.current or "null").encode()
     content = encode(body)[:-1] + b',"chat":' + current + b"}"
     return Response(content, status, PRIVATE, JSON)

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from deployments.contract.errors import ErrorKind
+from deployments.ingress.error_bodies import llama_envelope
 from deployments.ingress.http.openapi import Documentation, DocumentedRoute, openapi
 from deployments.ingress.http.sse import encode
 from deployments.ingress.settings import IngressSettings
-from deployments.llama.error_body import envelope
 from deployments.web.api.chats import JSON_LINES, ChatEndpoints
 from deployments.web.api.files import ANY_TYPE, FileEndpoints
 from deployments.web.api.guard import Endpoint, Guard, RequestLimits
@@ -97,7 +97,7 @@ def _document(guard: Guard, routes: Sequence[Route], settings: IngressSettings) 
     keys = bool(settings.api_keys)
 
     async def document(request: Request) -> Response:
-        described = openapi(DOCUMENTATION, routes, envelope, keys=keys, public=frozenset())
+        described = openapi(DOCUMENTATION, routes, llama_envelope, keys=keys, public=frozenset())
         return Response(encode(described), media_type=JSON)
 
     endpoint = guard.guarded(document, writes=False)

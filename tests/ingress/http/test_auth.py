@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from deployments.ingress.error_bodies import openai_envelope
 from deployments.ingress.http.app import protocol_app
 from deployments.ingress.settings import IngressSettings
-from deployments.openai.error_body import openai_envelope
 from tests.ingress.edge import ask, every, served
 from tests.openai.serving import CHAT, HELLO
 

@@ -6,8 +6,8 @@ import pickle
 import pytest
 
 from deployments.contract.errors import ErrorKind, Refused, RequestError, refused
+from deployments.ingress.error_bodies import openai_envelope
 from deployments.ingress.http.errors import ERRORS, error_response, internal_error, public_error
-from deployments.openai.error_body import openai_envelope
 
 
 def test_every_kind_has_a_row() -> None:

@@ -8,11 +8,11 @@ import pytest
 from starlette.requests import Request
 from starlette.routing import Route
 
+from deployments.ingress.error_bodies import openai_envelope
 from deployments.ingress.http import lingering
 from deployments.ingress.http.app import protocol_app
 from deployments.ingress.http.body import read_body
 from deployments.ingress.settings import IngressSettings
-from deployments.openai.error_body import openai_envelope
 from tests.listening import listening
 
 SETTINGS = IngressSettings(api_keys=("key",), body_limit=1000)

@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from deployments.contract.errors import ErrorKind
+from deployments.ingress.error_bodies import openai_envelope
 from deployments.ingress.http.app import protocol_app
 from deployments.ingress.http.errors import ERRORS
 from deployments.ingress.http.openapi import RARE_ERRORS, Documentation, DocumentedRoute
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.openai.error_body import openai_envelope
 from tests.ingress.edge import ask, served
 
 DOCUMENT, PAGE = "/v1/openapi.json", "/v1/docs"

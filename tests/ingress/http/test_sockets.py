@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Message
 
+from deployments.ingress.error_bodies import openai_envelope
 from deployments.ingress.host_names import HostNames
 from deployments.ingress.http.auth import Auth
 from deployments.ingress.http.hosts import HostCheck
 from deployments.ingress.settings import IngressSettings
-from deployments.openai.error_body import openai_envelope
 from tests.ingress.edge import every, served
 
 RESPONSES = "/v1/responses"

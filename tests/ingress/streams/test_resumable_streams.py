@@ -9,6 +9,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from deployments.contract.errors import ErrorKind, Refused, RequestError
+from deployments.ingress.error_bodies import openai_envelope
 from deployments.ingress.http.app import protocol_app
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.service import Service
@@ -16,7 +17,6 @@ from deployments.ingress.settings import IngressSettings
 from deployments.ingress.streams.replay_buffer import ReplayBuffer, StreamPart
 from deployments.ingress.streams.resumable_streams import ResumableStreams, StreamLimits
 from deployments.ingress.streams.routes import stream_routes
-from deployments.openai.error_body import openai_envelope
 from deployments.openai.routes import CHAT as OPERATION
 from tests.ingress.engines import Script, ScriptedEngine, fails, forever, says
 from tests.openai.serving import CHAT, HELLO, Socket, chunks_of, http

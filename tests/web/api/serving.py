@@ -11,9 +11,9 @@ from pydantic import JsonValue
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from deployments.ingress.error_bodies import llama_envelope
 from deployments.ingress.http.app import folder_app
 from deployments.ingress.settings import IngressSettings
-from deployments.llama.error_body import envelope
 from deployments.store.limits import StoreLimits
 from deployments.web.api.guard import RequestLimits
 from deployments.web.api.opening import StoreOpener
@@ -99,7 +99,7 @@ async def over(
 
 
 def application(routes: Sequence[Route], settings: IngressSettings = OPEN) -> ASGIApp:
-    return PageHeaders(folder_app(routes, envelope, settings, PUBLIC))
+    return PageHeaders(folder_app(routes, llama_envelope, settings, PUBLIC))
 
 
 def chat_body(**fields: object) -> dict[str, object]:
