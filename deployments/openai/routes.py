@@ -12,6 +12,7 @@ from deployments.ingress.http.openapi import Documentation
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.health import health_route
 from deployments.ingress.routes.model_management import management_routes
+from deployments.ingress.routes.models import model_routes
 from deployments.ingress.routes.service import Operation, Service
 from deployments.ingress.routes.unsupported import unsupported_routes
 from deployments.ingress.settings import DEFAULTS, IngressSettings
@@ -26,7 +27,6 @@ from deployments.openai.chat.schema import ChatRequest, parse_chat
 from deployments.openai.completions.builder import CompletionsResponseBuilder
 from deployments.openai.completions.schema import CompletionRequest, parse_completion
 from deployments.openai.conversations.routes import conversation_routes
-from deployments.openai.models import model_routes
 from deployments.openai.pooled import (
     CLASSIFY,
     DECIDE,

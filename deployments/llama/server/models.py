@@ -15,8 +15,8 @@ from deployments.ingress.http.schema import Strict
 from deployments.ingress.http.validation import parse
 from deployments.ingress.routes.model_management import TAG, reload_if_asked
 from deployments.ingress.routes.model_status import status_object
+from deployments.ingress.routes.models import model_objects
 from deployments.ingress.settings import IngressSettings
-from deployments.openai.models import model_objects
 
 SOURCES = {
     "argument": "argument",

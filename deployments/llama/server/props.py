@@ -12,6 +12,7 @@ from deployments.contract.errors import ErrorKind, Refused
 from deployments.contract.media_rules import MediaKind
 from deployments.contract.model_card import ModelCard, media_kinds
 from deployments.contract.model_status import DEMO_SOURCE, ModelState
+from deployments.ingress.fingerprint import system_fingerprint
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
 from deployments.ingress.generation.abilities import modalities_of, tasks_of
 from deployments.ingress.http.openapi import DocumentedRoute
@@ -20,7 +21,6 @@ from deployments.llama.completion.generation_settings import default_settings
 from deployments.llama.completion.sampling import RANDOM_SEEDS, sampling_params, with_defaults
 from deployments.llama.completion.schema import MEDIA_MARKER, CompletionFields
 from deployments.llama.server.replicas import replicas_of
-from deployments.openai.fingerprint import system_fingerprint
 from deployments.text.chat.call_ids import with_template_ids
 from deployments.text.chat.template_calls import describes_tools
 from deployments.text.chat.templates import knows_tools, variables

@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 from deployments.contract.errors import RequestError
 from deployments.ingress.error_bodies import openai_envelope
+from deployments.ingress.fingerprint import system_fingerprint
 from deployments.ingress.generation.response_builder import Usage
 from deployments.ingress.http.sse import DONE, data, encode
 from deployments.openai.fields.common import GenerationFields
-from deployments.openai.fingerprint import system_fingerprint
 
 NOTHING: Mapping[str, object] = MappingProxyType({})
 

@@ -1,11 +1,10 @@
-"""Lists the models, in OpenAI's form or in Anthropic's for its own clients."""
+"""The routes that list models, in OpenAI's form or in Anthropic's for its own clients."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from deployments.anthropic.models import VERSION_HEADER, anthropic_model, anthropic_page
 from deployments.contract.errors import Refused
 from deployments.contract.model_card import ModelCard
 from deployments.ingress.error_bodies import anthropic_envelope
@@ -21,6 +20,11 @@ from deployments.ingress.http.app import request_id_of
 from deployments.ingress.http.errors import error_response
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.http.sse import encode
+from deployments.ingress.routes.anthropic_models import (
+    VERSION_HEADER,
+    anthropic_model,
+    anthropic_page,
+)
 from deployments.ingress.routes.model_management import TAG, reload_if_asked
 from deployments.ingress.routes.model_status import status_object
 
