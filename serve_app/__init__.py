@@ -29,7 +29,7 @@ def anthropic(args: IngressArguments) -> Application:
 
 
 def llama(args: LlamaArguments) -> Application:
-    from deployments.llama.deployment import LlamaIngress
+    from serve_app.applications.llama import LlamaIngress
 
     return LlamaIngress.bind(*args.settings())  # type: ignore[attr-defined]
 

@@ -20,8 +20,8 @@ from deployments.contract.outputs import (
 from deployments.contract.requests import GenerationRequest
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.llama.routes import app as llama_app
 from deployments.openai.routes import app
+from serve_app.applications.llama import app as llama_app
 from tests.ingress.engines import Script, ScriptedEngine, pools, says
 from tests.llama.serving import CountingCluster
 from tests.openai.serving import http

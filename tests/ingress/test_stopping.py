@@ -12,8 +12,8 @@ from deployments.contract.model_card import ModelCard
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.ingress.stopping import Stopping
-from deployments.llama.routes import app as llama_app
 from deployments.openai.routes import app as openai_app
+from serve_app.applications.llama import app as llama_app
 from tests.ingress.engines import ScriptedEngine, forever, says
 from tests.llama.serving import CountingCluster
 from tests.openai.serving import http

@@ -11,9 +11,9 @@ from starlette.types import ASGIApp
 from deployments.engine.limits import EngineLimits
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.llama.routes import app
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.telemetry.metric_families import MetricFamily
+from serve_app.applications.llama import app
 from tests.ingress.engines import Script, ScriptedEngine
 from tests.openai.serving import http
 from tests.text.cards import card

@@ -13,8 +13,8 @@ from deployments.contract.outputs import Activation, AnswerKinds, ModelTask, Poo
 from deployments.contract.requests import GenerationRequest
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.llama.routes import app as llama_app
 from deployments.openai.routes import app as openai_app
+from serve_app.applications.llama import app as llama_app
 from tests.ingress.engines import Script, pools
 from tests.llama.serving import CountingCluster
 from tests.openai.serving import http

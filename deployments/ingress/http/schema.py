@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails
 MAX_STOPS = 32
 MAX_TOOLS = 512
 MAX_LOGIT_BIASES = 4096  # each is added in every step
+MAX_TOKENIZED_CHARACTERS = 1 << 21  # of a text: tokenizers need hundreds of bytes for each
 PIECE = 1 << 14  # items
 
 # Patterns of strings. A refusal says them in words.

@@ -16,9 +16,9 @@ from deployments.contract.outputs import AnswerKinds, Pooling
 from deployments.contract.requests import GenerationRequest
 from deployments.contract.served_adapters import AdapterTable, ServedAdapter
 from deployments.ingress.metrics import Metrics
-from deployments.llama.routes import app as llama_app
 from deployments.openai.routes import app as openai_app
 from kv.content import Adapter
+from serve_app.applications.llama import app as llama_app
 from tests.ingress.engines import pools, says
 from tests.llama.serving import CountingCluster
 from tests.text.cards import card

@@ -17,9 +17,9 @@ from deployments.ingress.generation import deadline
 from deployments.ingress.generation.choice_merge import MAX_ACTIVE_CHOICES
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
-from deployments.llama.routes import app as llama_app
 from deployments.llama.tools.settings import ToolSettings
 from deployments.openai.routes import app
+from serve_app.applications.llama import app as llama_app
 from tests.ingress.edge import ask, served
 from tests.ingress.engines import Script, ScriptedEngine, fails, forever, never, raises, says
 from tests.llama.serving import CountingCluster

@@ -16,8 +16,8 @@ from deployments.ingress.metrics import Metrics
 from deployments.ingress.routes.model_status import status_events, status_object
 from deployments.ingress.routes.status_feed import MAX_WATCHERS, StatusFeed
 from deployments.ingress.settings import DEFAULTS
-from deployments.llama.routes import app as llama
 from deployments.openai.routes import app as openai
+from serve_app.applications.llama import app as llama
 from tests.ingress.engines import ScriptedEngine, says
 from tests.openai.serving import http, sdk
 from tests.text.cards import card

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from deployments.contract.model_card import ModelCard
-from deployments.llama.server.vllm_tokenizer import MAX_CHARACTERS
+from deployments.ingress.http.schema import MAX_TOKENIZED_CHARACTERS
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import says
 from tests.llama.serving import CountingCluster, ask, refusal, send
@@ -79,8 +79,8 @@ def test_a_piece_that_is_no_text_is_bytes() -> None:
         ("/tokenize", {}, "content"),
         ("/tokenize", {"content": 5}, "content"),
         ("/tokenize", {"content": [10**6]}, "content"),
-        ("/tokenize", {"content": "a" * (MAX_CHARACTERS + 1)}, "content"),
-        ("/tokenize", {"content": ["a" * MAX_CHARACTERS, 5]}, "content"),
+        ("/tokenize", {"content": "a" * (MAX_TOKENIZED_CHARACTERS + 1)}, "content"),
+        ("/tokenize", {"content": ["a" * MAX_TOKENIZED_CHARACTERS, 5]}, "content"),
         ("/tokenize", {"content": [""] * 4097}, "content"),
         ("/tokenize", {"content": "a", "add_special": 1}, "add_special"),
         ("/tokenize", {"content": "a", "extra": 1}, "extra"),

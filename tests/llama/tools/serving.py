@@ -9,9 +9,9 @@ from starlette.types import ASGIApp
 
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
-from deployments.llama.routes import app
 from deployments.llama.tools.search_process import answer_of
 from deployments.llama.tools.settings import ToolSettings
+from serve_app.applications.llama import app
 from tests.ingress.engines import says
 from tests.llama.serving import CountingCluster
 from tests.text.cards import card

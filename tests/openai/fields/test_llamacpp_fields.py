@@ -7,9 +7,9 @@ import pytest
 
 from deployments.contract.requests import SamplingParams
 from deployments.ingress.metrics import Metrics
-from deployments.llama.routes import app as llama_app
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.schema import parse_chat
+from serve_app.applications.llama import app as llama_app
 from tests.ingress.engines import says
 from tests.llama.serving import CountingCluster
 from tests.openai.chat.chatting import asked

@@ -14,13 +14,12 @@ from deployments.contract.model_card import ModelCard
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
 from deployments.ingress.generation.plan import check_fits
 from deployments.ingress.http.openapi import DocumentedRoute
-from deployments.ingress.http.schema import ModelName, Strict, Switch
+from deployments.ingress.http.schema import MAX_TOKENIZED_CHARACTERS, ModelName, Strict, Switch
 from deployments.media.prompt_media import PromptMedia
 from deployments.openai.chat.prompt import chat_prompt
 from deployments.openai.chat.schema import ChatRequest
 from deployments.text.tokens.tokenizer import TextTokenizer, TokenizerCache
 
-MAX_CHARACTERS = 1 << 21  # tokenizers need hundreds of bytes for each
 TOKENIZER_CLASS = "PreTrainedTokenizerFast"  # any tokenizer of a tokenizer.json is one
 
 
@@ -28,7 +27,7 @@ class TokenizePrompt(Strict):
     """vLLM's form for a text."""
 
     model: ModelName = None
-    prompt: Annotated[str, Field(max_length=MAX_CHARACTERS)]
+    prompt: Annotated[str, Field(max_length=MAX_TOKENIZED_CHARACTERS)]
     add_special_tokens: bool = True
     return_token_strs: bool = False
 
@@ -71,8 +70,8 @@ def _chat_ids(
         check_fits(len(prompt.ids), card, "messages")
     if len(prompt.ids) < card.context_length:
         return prompt.ids
-    if len(prompt.text) > MAX_CHARACTERS:
-        message = f"`messages` come to a prompt of more than {MAX_CHARACTERS} characters"
+    if len(prompt.text) > MAX_TOKENIZED_CHARACTERS:
+        message = f"`messages` come to a prompt of more than {MAX_TOKENIZED_CHARACTERS} characters"
         raise refused(message, "messages")
     # The ids of a prompt that does not fit are only good to count.
     if request.raw:
