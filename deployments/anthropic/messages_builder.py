@@ -77,7 +77,16 @@ class AnthropicResponseBuilder(ResponseBuilder[MessagesRequest]):
         fits = request.max_tokens <= room
         self._limit_reason = "max_tokens" if fits else "model_context_window_exceeded"
         warned = replace(prompt, warnings=(*prompt.warnings, *left_out(request)))
-        return _plan(request, warned, card, tokenizer, message_id).generations()
+        planned = Plan(
+            card=card,
+            tokenizer=tokenizer,
+            response_id=message_id,
+            prompts=[warned],
+            sampling=_sampling(request, card),
+            prompt_param="messages",
+            options=request.plan_options,
+        )
+        return planned.generations()
 
     def format_stream_start(self) -> bytes:
         return b""  # the first delta carries the number of cached tokens
@@ -215,25 +224,6 @@ def _room(prompt: Prompt, card: ModelCard) -> int:
         message = f"prompt is too long: {tokens} tokens > {maximum} maximum"
         raise Refused.of_kind(ErrorKind.CONTEXT_LENGTH, message)
     return card.context_length - tokens
-
-
-def _plan(
-    request: MessagesRequest,
-    prompt: Prompt,
-    card: ModelCard,
-    tokenizer: TextTokenizer,
-    message_id: str,
-) -> Plan:
-    return Plan(
-        card=card,
-        tokenizer=tokenizer,
-        response_id=message_id,
-        prompts=[prompt],
-        sampling=_sampling(request, card),
-        prompt_param="messages",
-        max_tokens=request.max_tokens,
-        stops=tuple(request.stop_sequences or ()),
-    )
 
 
 def _sampling(request: MessagesRequest, card: ModelCard) -> SamplingParams:

@@ -24,6 +24,7 @@ from deployments.anthropic.tools_schema import (
     ToolList,
 )
 from deployments.contract.errors import refused
+from deployments.ingress.generation.plan import PlanOptions
 from deployments.ingress.http.schema import MAX_NAME, MAX_STOPS, Items, StopString, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 
@@ -222,6 +223,10 @@ class MessagesRequest(PromptFields):
     metadata: Metadata | None = None
     diagnostics: Diagnostics | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
+
+    @property
+    def plan_options(self) -> PlanOptions:
+        return PlanOptions(max_tokens=self.max_tokens, stops=tuple(self.stop_sequences or ()))
 
     @model_validator(mode="after")
     def _limits_agree(self) -> Self:

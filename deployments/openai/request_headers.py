@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from deployments.contract.errors import refused
-from deployments.ingress.generation.plan import Plan
+from deployments.ingress.generation.plan import PlanOptions
 from deployments.ingress.http.app import REQUEST_ID
 
 TENANT = "x-tenant-id"
@@ -20,11 +20,8 @@ class RequestHeaders:
     tenant: str = ""
     received_at: float = field(default_factory=time.monotonic)
 
-    def salted(self, planned: Plan) -> Plan:
-        """A salt that nobody else has stays: the prompt is to be found by nobody."""
-        if not self.tenant or planned.has_own_salt:
-            return planned
-        return replace(planned, cache_salt=self.tenant)
+    def salted(self, options: PlanOptions) -> PlanOptions:
+        return replace(options, cache_salt=self.tenant) if self.tenant else options
 
 
 def read_headers(headers: Mapping[str, str]) -> RequestHeaders:

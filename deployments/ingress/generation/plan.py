@@ -1,5 +1,6 @@
 """A request's fields and prompts as generations, kept within the model's limits."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -29,18 +30,12 @@ class ContextError(RequestError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """`choices` are generated for each of `prompts`. Errors about the length of a prompt name the
-    field `prompt_param`.
+class PlanOptions:
+    """Fields of a request that choose how its answers are generated, in no protocol's words. The
+    defaults are those of a request that has none of them.
     """
 
-    card: ModelCard
-    tokenizer: TextTokenizer
-    response_id: str
-    prompts: Sequence[Prompt]
-    sampling: SamplingParams
-    prompt_param: str
-    choices: int = 1
+    choices: int = 1  # of each prompt
     max_tokens: int | None = None
     min_tokens: int = 0
     stops: tuple[str, ...] = ()
@@ -49,26 +44,46 @@ class Plan:
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     cache_salt: str = ""
-    has_own_salt: bool = False  # which no other request has
+    is_cached: bool = True  # else it uses no cached prefix, and nobody finds its own
     lora: LoraScales | None = None  # None leaves the adapters to the name of the model
     prompt_logprobs: int | None = None
     priority: int = 0
     tells_progress: bool = False
     scores_end: bool = False
 
+
+NO_OPTIONS = PlanOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Generations of a request's prompts. Errors about the length of a prompt name the field
+    `prompt_param`.
+    """
+
+    card: ModelCard
+    tokenizer: TextTokenizer
+    response_id: str
+    prompts: Sequence[Prompt]
+    sampling: SamplingParams
+    prompt_param: str
+    options: PlanOptions = NO_OPTIONS
+
     def generations(self) -> list[Generation]:
         """The choices of a prompt are next to each other. Choice i samples with seed + i."""
-        check_ids(self.stop_token_ids, self.card, "stop_token_ids")
+        options = self.options
+        check_ids(options.stop_token_ids, self.card, "stop_token_ids")
         self._check_grammars()
-        content = Content(self.cache_salt, contents(chosen_adapters(self.card, self.lora)))
+        salt = options.cache_salt if options.is_cached else secrets.token_hex(16)
+        content = Content(salt, contents(chosen_adapters(self.card, options.lora)))
         for prompt in self.prompts:
             self._check_length(len(prompt.ids))
         # All choices of a prompt share one tuple of ids, which is hashed once.
         prompts = [(prompt, tuple(prompt.ids)) for prompt in self.prompts]
         return [
-            self._generation(prompt, ids, content, choice, index * self.choices + choice)
+            self._generation(prompt, ids, content, choice, index * options.choices + choice)
             for index, (prompt, ids) in enumerate(prompts)
-            for choice in range(self.choices)
+            for choice in range(options.choices)
         ]
 
     def _check_grammars(self) -> None:
@@ -81,27 +96,27 @@ class Plan:
     def _generation(
         self, prompt: Prompt, ids: tuple[int, ...], content: Content, choice: int, index: int
     ) -> Generation:
-        room = self._room(len(ids))
+        options, room = self.options, self._room(len(ids))
         request = GenerationRequest(
             request_id=f"{self.response_id}-{index}",
             response_id=self.response_id,
             prompt_ids=ids,
             sampling=seeded(self.sampling, choice),
             max_tokens=room,
-            min_tokens=min(self.min_tokens, room),
-            stop_token_ids=self.stop_token_ids,
-            ignore_eos=self.ignore_eos,
+            min_tokens=min(options.min_tokens, room),
+            stop_token_ids=options.stop_token_ids,
+            ignore_eos=options.ignore_eos,
             content=replace(content, media=prompt.placeholder_ranges)
             if prompt.placeholder_ranges
             else content,
             media=tuple(MediumFile(kind=medium.kind, data=medium.data) for medium in prompt.media),
             grammar=prompt.grammar,
             triggers=self._triggers(prompt),
-            prompt_logprobs=self.prompt_logprobs if choice == 0 else None,
+            prompt_logprobs=options.prompt_logprobs if choice == 0 else None,
             thinking=prompt.thinking,
             message_starts=prompt.message_starts,
-            priority=self.priority,
-            tells_progress=self.tells_progress,
+            priority=options.priority,
+            tells_progress=options.tells_progress,
         )
         return Generation(
             request=request,
@@ -117,7 +132,7 @@ class Plan:
         return replace(
             prompt.triggers,
             kept_specials=prompt.kept_specials,
-            skip_special_tokens=self.skip_special_tokens,
+            skip_special_tokens=self.options.skip_special_tokens,
         )
 
     def _check_length(self, prompt_tokens: int) -> None:
@@ -132,21 +147,22 @@ class Plan:
 
     def _room(self, prompt_tokens: int) -> int:
         """Tokens that may be generated: the request's limit, cut to what the context leaves."""
-        context = self.card.context_length
-        limit = context if self.max_tokens is None else self.max_tokens
+        context, limit = self.card.context_length, self.options.max_tokens
+        limit = context if limit is None else limit
         return min(limit, context - prompt_tokens)
 
     def _text(self, prompt: Prompt) -> TextStream:
+        options = self.options
         return TextStream(
             self.tokenizer,
-            stops=self.stops,
-            include_stop=self.include_stop,
-            skip_special_tokens=self.skip_special_tokens,
+            stops=options.stops,
+            include_stop=options.include_stop,
+            skip_special_tokens=options.skip_special_tokens,
             kept_specials=prompt.kept_specials,
-            min_tokens=self.min_tokens,
+            min_tokens=options.min_tokens,
             parser=prompt.parser(),
             skips_thoughts=prompt.thinks,
-            scores_end=self.scores_end,
+            scores_end=options.scores_end,
         )
 
 

@@ -1,6 +1,5 @@
 """llama-server's completions: makes generations of prompts, and events or a body of their text."""
 
-import secrets
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -70,7 +69,16 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
         self._card, self._tokenizer = card, tokenizer
         prompts = self._prompts(fields, card, tokenizer, self._media)
         ends = () if fields.ignore_eos else self._ends(tokenizer)
-        planned = replace(plan(fields, prompts, card, tokenizer), stop_token_ids=ends)
+        constraint, param = grammar(fields), "grammar" if fields.grammar else "json_schema"
+        planned = Plan(
+            card=card,
+            tokenizer=tokenizer,
+            response_id=f"cmpl-{uuid.uuid4().hex}",
+            prompts=[replace(each, grammar=constraint, grammar_param=param) for each in prompts],
+            sampling=sampling_params(fields, card, tokenizer),
+            prompt_param="prompt",
+            options=replace(fields.plan_options, stop_token_ids=ends),
+        )
         self._settings = generation_settings(fields, planned.sampling, card)
         planned_generations = planned.generations()
         rules = line_rules(fields)
@@ -183,30 +191,6 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
     def _probabilities(self, delta: TextDelta) -> list[dict[str, object]]:
         sampled = self._fields.post_sampling_probs
         return completion_probabilities(delta.logprobs, self._tokenizer, sampled=sampled)
-
-
-def plan(
-    fields: CompletionFields,
-    prompts: Sequence[Prompt],
-    card: ModelCard,
-    tokenizer: TextTokenizer,
-) -> Plan:
-    constraint, param = grammar(fields), "grammar" if fields.grammar else "json_schema"
-    return Plan(
-        card=card,
-        tokenizer=tokenizer,
-        response_id=f"cmpl-{uuid.uuid4().hex}",
-        prompts=[replace(prompt, grammar=constraint, grammar_param=param) for prompt in prompts],
-        sampling=sampling_params(fields, card, tokenizer),
-        prompt_param="prompt",
-        choices=fields.choices,
-        max_tokens=None if fields.token_limit < 0 else fields.token_limit,
-        stops=fields.stops,
-        ignore_eos=fields.ignore_eos,
-        cache_salt="" if fields.cache_prompt else secrets.token_hex(16),
-        lora=fields.lora_scales,
-        tells_progress=fields.return_progress and fields.stream,
-    )
 
 
 def grammar(fields: CompletionFields) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from deployments.contract.errors import refused
+from deployments.ingress.generation.plan import PlanOptions
 from deployments.ingress.http.schema import (
     MAX_LOGIT_BIASES,
     Items,
@@ -185,6 +186,18 @@ class CompletionFields(Hints, LoraFields):
     @property
     def choices(self) -> int:
         return self.one_of(*ALIASES[2])
+
+    @property
+    def plan_options(self) -> PlanOptions:
+        return PlanOptions(
+            choices=self.choices,
+            max_tokens=None if self.token_limit < 0 else self.token_limit,
+            stops=self.stops,
+            ignore_eos=self.ignore_eos,
+            is_cached=self.cache_prompt,
+            lora=self.lora_scales,
+            tells_progress=self.return_progress and self.stream,
+        )
 
     @property
     def sources(self) -> list[Source]:

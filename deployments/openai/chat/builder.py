@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from deployments.contract.errors import RequestError
 from deployments.contract.model_card import ModelCard
+from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import ReadMedia, reads_none
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.errors import NO_HEADERS
@@ -27,7 +28,7 @@ from deployments.openai.choices.logprobs import Logprobs
 from deployments.openai.choices.nvext_annotations import NvextOutput
 from deployments.openai.choices.prompt_scores import PromptScores, reserve_nothing
 from deployments.openai.choices.vllm_choice_fields import VllmChoiceFields
-from deployments.openai.fields.sampling import plan
+from deployments.openai.fields.sampling import sampling_params
 from deployments.openai.request_headers import read_headers
 from deployments.text.chat.prompt import Prompt
 from deployments.text.dialects.parsing.pieces import ContentPiece, Piece
@@ -79,12 +80,16 @@ class OpenAIResponseBuilder(ResponseBuilder[ChatRequest]):
         response_id = f"chatcmpl-{uuid.uuid4().hex}"
         self._format_as(response_id, card, tokenizer)
         alternatives = (request.top_logprobs or 0) if request.logprobs else None
-        planned = replace(
-            plan(request, [self._prompt], card, tokenizer, response_id, alternatives, "messages"),
-            prompt_logprobs=request.prompt_logprobs,
-            tells_progress=bool(request.return_progress and request.stream),
+        planned = Plan(
+            card=card,
+            tokenizer=tokenizer,
+            response_id=response_id,
+            prompts=[self._prompt],
+            sampling=sampling_params(request, card, tokenizer, alternatives),
+            prompt_param="messages",
+            options=self._headers.salted(request.plan_options),
         )
-        generations = self._headers.salted(planned).generations()
+        generations = planned.generations()
         self._texts = [TimedText(generation.text) for generation in generations]
         self._final_timings = {}
         return [

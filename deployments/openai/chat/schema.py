@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from deployments.contract.errors import refused
+from deployments.ingress.generation.plan import PlanOptions
 from deployments.ingress.http.schema import Items, Strict, Switch
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.media.source import Source
@@ -253,6 +254,14 @@ class ChatRequest(VllmFields):
         if self.max_completion_tokens is not None:
             return self.max_completion_tokens
         return self.max_tokens
+
+    @property
+    def plan_options(self) -> PlanOptions:
+        return replace(
+            super().plan_options,
+            prompt_logprobs=self.prompt_logprobs,
+            tells_progress=bool(self.return_progress and self.stream),
+        )
 
     @property
     def custom_names(self) -> frozenset[str]:

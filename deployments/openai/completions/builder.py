@@ -7,6 +7,7 @@ from functools import partial
 
 from deployments.contract.errors import RequestError
 from deployments.contract.model_card import ModelCard
+from deployments.ingress.generation.plan import Plan, PlanOptions
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
 from deployments.ingress.http.errors import NO_HEADERS
 from deployments.ingress.http.sse import DONE, encode, encode_text
@@ -17,7 +18,7 @@ from deployments.openai.choices.prompt_scores import PromptScores, reserve_nothi
 from deployments.openai.choices.vllm_choice_fields import VllmChoiceFields
 from deployments.openai.completions.prompt import completion_prompts
 from deployments.openai.completions.schema import CompletionRequest
-from deployments.openai.fields.sampling import plan
+from deployments.openai.fields.sampling import sampling_params
 from deployments.openai.request_headers import read_headers
 from deployments.text.chat.prompt import Prompt
 from deployments.text.infill import infill_ends
@@ -59,16 +60,23 @@ class CompletionsResponseBuilder(ResponseBuilder[CompletionRequest]):
         response_id = f"cmpl-{uuid.uuid4().hex}"
         self._format_as(response_id, card, [(prompt.text, prompt.ids) for prompt in prompts])
         alternatives = 0 if request.chooses and request.logprobs is None else request.logprobs
-        planned = plan(request, prompts, card, tokenizer, response_id, alternatives, "prompt")
-        infills = request.suffix and not request.ignore_eos
-        planned = replace(
-            planned,
-            choices=request.generated,
-            stop_token_ids=planned.stop_token_ids + (infill_ends(tokenizer) if infills else ()),
-            scores_end=True,  # clients that score continuations expect one for each token
+        planned = Plan(
+            card=card,
+            tokenizer=tokenizer,
+            response_id=response_id,
+            prompts=prompts,
+            sampling=sampling_params(request, card, tokenizer, alternatives),
+            prompt_param="prompt",
+            options=self._headers.salted(self._options(tokenizer)),
         )
-        generations = self._headers.salted(planned).generations()
-        return [self._with_prompt_logprobs(generation) for generation in generations]
+        return [self._with_prompt_logprobs(generation) for generation in planned.generations()]
+
+    def _options(self, tokenizer: TextTokenizer) -> PlanOptions:
+        options = self._request.plan_options
+        if not self._request.suffix or options.ignore_eos:
+            return options
+        ends = options.stop_token_ids + infill_ends(tokenizer)
+        return replace(options, stop_token_ids=ends)
 
     def check_size(self, generations: Sequence[Generation]) -> None:
         self._scores.reserve(generations)

@@ -1,11 +1,13 @@
 """The body of POST /v1/completions: prompts as text or ids, every field honoured or refused."""
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from deployments.contract.errors import refused
+from deployments.ingress.generation.plan import PlanOptions
 from deployments.ingress.http.schema import Items, Switch, TokenIds
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.openai.fields.common import MAX_CHOICES
@@ -53,6 +55,14 @@ class CompletionRequest(VllmFields):
     def generated(self) -> int:
         """The choices that are made for each prompt."""
         return self.best_of or self.n or 1
+
+    @property
+    def plan_options(self) -> PlanOptions:
+        return replace(
+            super().plan_options,
+            choices=self.generated,
+            scores_end=True,  # clients that score continuations expect one for each token
+        )
 
     @property
     def chooses(self) -> bool:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from deployments.contract.errors import refused
+from deployments.ingress.generation.plan import PlanOptions
 from deployments.ingress.http.schema import (
     MAX_LOGIT_BIASES,
     MAX_STOPS,
@@ -84,6 +85,15 @@ class CommonFields(Strict):
     @property
     def stops(self) -> tuple[str, ...]:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def plan_options(self) -> PlanOptions:
+        return PlanOptions(
+            stops=self.stops,
+            ignore_eos=bool(self.ignore_eos),
+            cache_salt=self.cache_salt or "",
+            priority=self.priority or 0,
+        )
 
 
 class StreamOptions(Strict):

@@ -1,10 +1,12 @@
 """llama-server's own fields, which it accepts on OpenAI's routes as well."""
 
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from deployments.contract.errors import refused
+from deployments.ingress.generation.plan import PlanOptions
 from deployments.ingress.http.schema import Switch
 from deployments.ingress.llamacpp.field_types import (
     TYPICAL,
@@ -68,6 +70,20 @@ class LlamaCppFields(Hints, LoraFields, StructureFields):
     def limits(self) -> tuple[int | None, ...]:
         """The limit of tokens, by each of its names."""
         return (self.max_tokens,)
+
+    @property
+    def plan_options(self) -> PlanOptions:
+        return replace(
+            super().plan_options,
+            choices=self.n or 1,
+            max_tokens=self.token_limit,
+            min_tokens=self.min_tokens or 0,
+            include_stop=bool(self.include_stop_str_in_output),
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            skip_special_tokens=self.skip_special_tokens is not False,
+            is_cached=self.cache_prompt is not False,
+            lora=self.lora_scales,
+        )
 
     def ping_interval_s(self, default: float) -> float | None:
         return ping_interval_s(self.sse_ping_interval, default)

@@ -1,6 +1,5 @@
-"""The plan and sampling parameters of a request. Unset fields take the model's defaults."""
+"""The sampling parameters of a request. Unset fields take the model's defaults."""
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -8,7 +7,7 @@ from typing import TypeVar
 from deployments.contract.errors import refused
 from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import SamplingParams
-from deployments.ingress.generation.plan import Plan, check_ids
+from deployments.ingress.generation.plan import check_ids
 from deployments.ingress.generation.sampling_defaults import over_model_defaults
 from deployments.ingress.llamacpp.sampler_names import sampler_order
 from deployments.ingress.llamacpp.sampling import (
@@ -22,7 +21,6 @@ from deployments.ingress.llamacpp.sampling import (
 )
 from deployments.openai.fields.common import CommonFields
 from deployments.openai.fields.llamacpp_fields import LlamaCppFields
-from deployments.text.chat.prompt import Prompt
 from deployments.text.tokens.tokenizer import TextTokenizer
 
 Value = TypeVar("Value")
@@ -50,37 +48,6 @@ LLAMACPP = {
 }
 
 
-def plan(
-    fields: LlamaCppFields,
-    prompts: Sequence[Prompt],
-    card: ModelCard,
-    tokenizer: TextTokenizer,
-    response_id: str,
-    logprobs: int | None,
-    prompt_param: str,
-) -> Plan:
-    return Plan(
-        card=card,
-        tokenizer=tokenizer,
-        response_id=response_id,
-        prompts=prompts,
-        sampling=sampling_params(fields, card, tokenizer, logprobs),
-        prompt_param=prompt_param,
-        choices=fields.n or 1,
-        max_tokens=fields.token_limit,
-        min_tokens=fields.min_tokens or 0,
-        stops=fields.stops,
-        include_stop=bool(fields.include_stop_str_in_output),
-        stop_token_ids=tuple(fields.stop_token_ids or ()),
-        ignore_eos=bool(fields.ignore_eos),
-        skip_special_tokens=fields.skip_special_tokens is not False,
-        cache_salt=cache_salt(fields),
-        has_own_salt=fields.cache_prompt is False,
-        lora=fields.lora_scales,
-        priority=fields.priority or 0,
-    )
-
-
 def sampling_params(
     fields: LlamaCppFields, card: ModelCard, tokenizer: TextTokenizer, logprobs: int | None
 ) -> SamplingParams:
@@ -93,11 +60,6 @@ def sampling_params(
         logit_bias=given(biases(fields.logit_bias, card), sampling.logit_bias),
         bad_words=bad_words(fields.bad_words or (), tokenizer),
     )
-
-
-def cache_salt(fields: LlamaCppFields) -> str:
-    """A random salt keeps a request from using the prefix cache and from being found in it."""
-    return secrets.token_hex(16) if fields.cache_prompt is False else fields.cache_salt or ""
 
 
 def common_sampling(fields: CommonFields, card: ModelCard, logprobs: int | None) -> SamplingParams:

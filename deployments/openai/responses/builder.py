@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from deployments.contract.errors import Refused, RequestError
 from deployments.contract.events import FinishReason
 from deployments.contract.model_card import ModelCard
-from deployments.contract.requests import SamplingParams
 from deployments.ingress.generation.plan import Plan
 from deployments.ingress.generation.request_context import RequestContext
 from deployments.ingress.generation.response_builder import Generation, ResponseBuilder, Usage
@@ -33,7 +32,6 @@ from deployments.openai.responses.output import Output, ReasoningForm
 from deployments.openai.responses.schema import ResponsesRequest
 from deployments.openai.responses.store import ResponseStore
 from deployments.store.items import NewResponse, Recalled, StoredItem, Wanted
-from deployments.text.chat.prompt import Prompt
 from deployments.text.stream import LogprobAtOffset, TextDelta
 from deployments.text.tokens.tokenizer import TextTokenizer
 
@@ -108,25 +106,16 @@ class ResponsesBuilder(ResponseBuilder[ResponsesRequest]):
         self._output = Output(self._events, reasoning, offered.by_shown())
         self._object = ResponseObject(new_id("resp"), card.answers_as, request, offered, sampling)
         prompt = prompt_of(request, items, offered, card, tokenizer, self._media)
-        planned = self._plan(request, card, sampling, prompt)
-        return self._headers.salted(planned).generations()
-
-    def _plan(
-        self, request: ResponsesRequest, card: ModelCard, sampling: SamplingParams, prompt: Prompt
-    ) -> Plan:
-        return Plan(
+        planned = Plan(
             card=card,
-            tokenizer=self._tokenizer,
+            tokenizer=tokenizer,
             response_id=self._object.id,
             prompts=[prompt],
             sampling=sampling,
             prompt_param="input",
-            max_tokens=request.max_output_tokens,
-            stops=request.stops,
-            ignore_eos=bool(request.ignore_eos),
-            cache_salt=request.cache_salt or "",
-            priority=request.priority or 0,
+            options=self._headers.salted(request.plan_options),
         )
+        return planned.generations()
 
     def format_stream_start(self) -> bytes:
         begun = encode(self._object.begun())

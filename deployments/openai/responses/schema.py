@@ -1,10 +1,12 @@
 """The body of POST /v1/responses. Each field is honoured or refused by name."""
 
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from deployments.contract.errors import refused
+from deployments.ingress.generation.plan import PlanOptions
 from deployments.ingress.http.schema import NAME, Items, Strict, Switch, without_nulls
 from deployments.ingress.http.validation import parse, refuse_unsupported
 from deployments.openai.fields.common import CommonFields, Verbosity
@@ -155,6 +157,10 @@ class ResponsesRequest(CommonFields):
         if self.top_logprobs and not self.wants_logprobs:
             raise refused(f'`top_logprobs` requires `include`: ["{LOGPROBS}"]', "top_logprobs")
         return self
+
+    @property
+    def plan_options(self) -> PlanOptions:
+        return replace(super().plan_options, max_tokens=self.max_output_tokens)
 
     @property
     def is_heavy(self) -> bool:
