@@ -8,8 +8,9 @@ from deployments.engine.cache_sizing import MIB, cache_shape, max_position
 from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots
+from deployments.engine.forward.cuda_graphs import ALONE
 from deployments.engine.forward.execution import Execution
-from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.forward import make_forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.attention_check import find_decoding
@@ -103,8 +104,11 @@ def build_scheduler(
     """
     n_layers = len(cache.storage.layout) - (0 if draft is None else len(draft.layout))
     storage = cache.storage.part(0, n_layers)
-    parts = loaded.model, execution, storage, cache.shape.n_state_slots
-    forward = Forward(*parts, adapters=adapters) if ranks is None else SharedForward(*parts, ranks)
+    peers = ALONE if ranks is None else ranks
+    parts = loaded.model, execution, storage, cache.shape.n_state_slots, peers, adapters
+    forward = make_forward(*parts)
+    if ranks is not None:
+        forward = SharedForward(forward, storage, ranks)
     pipeline, outputs = default_pipeline(GrammarStrategy()), loaded.outputs_by(execution)
     runner = Runner(forward, cache, pipeline, threads, outputs, needs)
     is_async = _is_async(limits, loaded.device)
@@ -188,7 +192,7 @@ def _model_drafter(
     begin = len(storage.layout) - len(draft.layout)
     model, execution = draft.loaded.model, draft.execution
     runner = DraftRunner(
-        Forward(model, execution, storage.part(begin, len(storage.layout))),
+        make_forward(model, execution, storage.part(begin, len(storage.layout))),
         cache,
         default_pipeline(),
         vocab_size=draft.loaded.vocab_size,

@@ -19,7 +19,7 @@ from deployments.engine.forward.cross_attention import (
     longest_features,
 )
 from deployments.engine.forward.execution import Execution
-from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.forward import make_forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import state_bytes
@@ -247,7 +247,7 @@ def _measure_step(
     fuse(model)
     step = largest_step(limits, shape)
     pages = replace(shape, n_pages=step.page_table.size).storage(model.dtype, model.device)
-    forward = Forward(model, execution, pages.part(begin, begin + len(execution.layout)))
+    forward = make_forward(model, execution, pages.part(begin, begin + len(execution.layout)))
     torch.cuda.reset_peak_memory_stats(model.device)
     before = torch.cuda.memory_allocated(model.device)
     with torch.cuda.device(model.device):

@@ -16,11 +16,11 @@ from deployments.engine.attention.gpu import attention_at
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.adapters.slots import AdapterSlots
-from deployments.engine.forward.by_rows import RowByRow
+from deployments.engine.forward.by_rows import ByRows, RowByRow
 from deployments.engine.forward.cross_attention import current_states
 from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
 from deployments.engine.forward.decoder import Decoder, decoder
-from deployments.engine.forward.encoder import Encoder
+from deployments.engine.forward.encoder import Encoder, EncoderWay
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.head import head
 from deployments.engine.forward.input_vectors import InputVectors
@@ -34,45 +34,133 @@ from kv.storage import Storage
 class Forward:
     """A model and the storage of its keys and values. Both may be one rank's share."""
 
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._device = storage.device
+        self._is_on_gpu = self._device.type == "cuda"
+        self._nothing = torch.empty(0, 0, device=self._device)
+
+    @property
+    def page_size(self) -> int:
+        return self._storage.page_size
+
+    @property
+    def reads_host_table(self) -> bool:
+        """Whether it needs the page table on the host."""
+        return not self._is_on_gpu
+
+    def capture(self, max_rows: int, max_tokens: int) -> None:
+        """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens,
+        and small steps with chunks, where it can. All ranks that share the model must do so.
+
+        Must be called on the thread that will call `logits`. Raises RuntimeError if another rank
+        has ended.
+        """
+
+    def drop_graphs(self) -> None:
+        """NCCL waits for the end of the graphs in which it was captured before ranks can part."""
+
+    def logits(self, step: StepInputs) -> Tensor:
+        """Computes a step. Returns [logits, vocab], which the next call may overwrite.
+
+        Raises whatever the model raises.
+        """
+        raise NotImplementedError
+
+    def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
+        """Returns the logits as `logits` does, and the hidden states that the step asks for.
+
+        The hidden states [states, hidden] are those behind the last norm.
+        """
+        return self.logits(step), self._nothing
+
+    def tensor(self, array: IntArray) -> Tensor:
+        """The array on the model's device."""
+        return to_device(array, self._device)
+
+    def _token_ids(self, step: StepInputs) -> tuple[Tensor, Tensor]:
+        """Returns the ids of the step's tokens, and their positions. [tokens] each"""
+        token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
+        step.put_sampled(token_ids)
+        return token_ids, positions
+
+    def _vectors(self, step: StepInputs) -> InputVectors | None:
+        if step.vectors is None:
+            return None
+        return InputVectors(self.tensor(step.vectors_at), step.vectors)
+
+    def _clear_tails(self, step: StepInputs) -> None:
+        if not self._is_on_gpu:  # the GPU kernels never read behind a row's end
+            self._storage.clear_tails(step.stale_tails)
+
+
+def make_forward(
+    model: PreTrainedModel,
+    execution: Execution,
+    storage: Storage,
+    n_state_slots: int = 1,
+    peers: Peers = ALONE,
+    adapters: AdapterSlots | None = None,
+) -> Forward:
+    """The forward pass of a model, by `execution`. `n_state_slots` are of layers that keep a state,
+    `peers` the ranks that share the model. Rows may have the adapters in its slots `adapters`."""
+    if execution.encoder is not None:
+        return EncoderForward(model, execution.encoder, storage)
+    if execution.by_rows is not None:
+        return RowForward(model, execution.by_rows, storage)
+    return DecoderForward(model, execution, storage, n_state_slots, peers, adapters)
+
+
+class EncoderForward(Forward):
+    """Computes whole prompts, of which it stores nothing."""
+
+    def __init__(self, model: PreTrainedModel, way: EncoderWay, storage: Storage) -> None:
+        super().__init__(storage)
+        self._encoder = Encoder(model, way)
+
+    def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
+        return self._nothing, self._encoder(step)
+
+
+class RowForward(Forward):
+    """Has transformers compute row by row."""
+
+    def __init__(self, model: PreTrainedModel, how: ByRows, storage: Storage) -> None:
+        super().__init__(storage)
+        self._rows = RowByRow(model, how, storage)
+
+    @property
+    def reads_host_table(self) -> bool:
+        return True
+
+    def logits(self, step: StepInputs) -> Tensor:
+        self._clear_tails(step)
+        token_ids, _ = self._token_ids(step)
+        return self._rows.logits(step, token_ids, self._vectors(step))
+
+
+class DecoderForward(Forward):
+    """Computes all rows of a step at once, with attention to pages."""
+
     def __init__(
         self,
         model: PreTrainedModel,
         execution: Execution,
         storage: Storage,
-        n_state_slots: int = 1,
-        peers: Peers = ALONE,
-        adapters: AdapterSlots | None = None,
+        n_state_slots: int,
+        peers: Peers,
+        adapters: AdapterSlots | None,
     ) -> None:
-        """`execution` says how the model is computed. `n_state_slots` are of layers that keep a
-        state, `peers` the ranks that share the model. Rows may have the adapters in its slots
-        `adapters`."""
+        super().__init__(storage)
         self._peers = peers
         self._adapters = adapters
-        self._storage = storage
-        self._device = storage.device
-        self._is_on_gpu = self._device.type == "cuda"
         self._graphs: StepGraphs | None = None
-        self._no_states = torch.empty(0, 0, device=self._device)
         self._cross_attended = current_states(model)
-        self._encoder: Encoder | None = None
-        self._by_rows: RowByRow | None = None
-        if execution.encoder is not None:
-            self._encoder = Encoder(model, execution.encoder)
-            return
-        if execution.by_rows is not None:
-            self._by_rows = RowByRow(model, execution.by_rows, storage)
-            return
         self._decode = decoder(model, adapters, execution.first_position)
         self._recurrent = RecurrentLayers(model, n_state_slots) if execution.has_states else None
         self._head = head(model)
 
     def capture(self, max_rows: int, max_tokens: int) -> None:
-        """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens,
-        and small steps with chunks. All ranks that share the model must do so.
-
-        Must be called on the thread that will call `logits`. Raises RuntimeError if another rank
-        has ended.
-        """
         if not self._peers.agree(self._can_be_captured()):
             return
         if self._recurrent is not None:
@@ -88,47 +176,25 @@ class Forward:
         )
 
     def _can_be_captured(self) -> bool:
-        if self._encoder is not None or self._cross_attended is not None:
-            return False
-        if self.reads_host_table:
+        if not self._is_on_gpu or self._cross_attended is not None:
             return False
         return self._recurrent is None or self._recurrent.can_batch
 
-    @property
-    def page_size(self) -> int:
-        return self._storage.page_size
-
-    @property
-    def reads_host_table(self) -> bool:
-        """Whether it needs the page table on the host."""
-        return not self._is_on_gpu or self._by_rows is not None
-
     def drop_graphs(self) -> None:
-        """NCCL waits for the end of the graphs in which it was captured before ranks can part."""
         self._graphs = None
 
     def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
-        """Returns the logits as `logits` does, and the hidden states that the step asks for.
-
-        The hidden states [states, hidden] are those behind the last norm.
-        """
-        if self._encoder is not None:
-            return self._no_states, self._encoder(step)
         if not len(step.hidden_indices):
-            return self.logits(step), self._no_states
+            return self.logits(step), self._nothing
         self._clear_tails(step)
         n = len(step.logit_indices)
         indices = np.concatenate([step.logit_indices, step.hidden_indices])
         with self._adapting(step):
             states = self._run(step, indices, self._decode)
         # A product with no rows takes as long as one with a few.
-        return self._head(states[:n]) if n else self._no_states, states[n:]
+        return self._head(states[:n]) if n else self._nothing, states[n:]
 
     def logits(self, step: StepInputs) -> Tensor:
-        """Computes a step. Returns [logits, vocab], which the next call may overwrite.
-
-        Raises whatever the model raises.
-        """
         self._clear_tails(step)
         if (logits := self._replay(step)) is not None:
             return logits
@@ -141,19 +207,12 @@ class Forward:
             return nullcontext()
         return self._adapters.running(step)
 
-    def _clear_tails(self, step: StepInputs) -> None:
-        if not self._is_on_gpu:  # the GPU kernels never read behind a row's end
-            self._storage.clear_tails(step.stale_tails)
-
     def _run(self, step: StepInputs, indices: IntArray, run: Decoder) -> Tensor:
         """`run` is what is computed of the step, of its tokens with these indices."""
-        token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
-        step.put_sampled(token_ids)
+        token_ids, positions = self._token_ids(step)
         if len(step.rotary_positions):
             positions = self.tensor(step.rotary_positions)
         vectors = self._vectors(step)
-        if self._by_rows is not None:
-            return self._by_rows.logits(step, token_ids, vectors)
         arguments = token_ids, positions, self.tensor(indices), self._attention(step)
         with self._running(step):
             return run(*arguments, vectors)
@@ -165,11 +224,6 @@ class Forward:
         if self._cross_attended is not None:
             return self._cross_attended.running(step.encoder_states)
         return nullcontext()
-
-    def _vectors(self, step: StepInputs) -> InputVectors | None:
-        if step.vectors is None:
-            return None
-        return InputVectors(self.tensor(step.vectors_at), step.vectors)
 
     def _replay(self, step: StepInputs) -> Tensor | None:
         """The logits of a step that a graph is captured of; None: there is none."""
@@ -200,10 +254,6 @@ class Forward:
         vectors: InputVectors | None = None,
     ) -> Tensor:
         return self._head(self._decode(token_ids, positions, indices, attention, vectors))
-
-    def tensor(self, array: IntArray) -> Tensor:
-        """The array on the model's device."""
-        return to_device(array, self._device)
 
     def _attention(self, step: StepInputs) -> FusedStepAttention:
         storage, lengths = self._storage, (step.total_len, step.new_len)

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.execution import Execution
-from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.forward import make_forward
 from deployments.engine.forward.inputs import StepInputs
 from kv.arrays import IntArray
 from kv.layout import group_layers
@@ -76,7 +76,7 @@ class Trial:
         n_groups = len(group_layers(layout))
         n_pages = n_groups * n_rows
         storage = Storage(layout, n_pages, PAGE_SIZE, dtype=model.dtype, device=model.device)
-        forward = Forward(model, execution, storage, n_state_slots=2 * n_rows)
+        forward = make_forward(model, execution, storage, n_state_slots=2 * n_rows)
         of_rows: list[list[Tensor]] = [[] for _ in self.rows]
         for step in self._steps(n_groups):
             logits = _centered(forward.logits(step))

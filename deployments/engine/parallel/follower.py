@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.execution import Execution
-from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.forward import Forward, make_forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.limits import EngineLimits
@@ -78,30 +78,30 @@ class SharedForward(Forward):
     Its methods raise RanksLostError for any failure.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        execution: Execution,
-        storage: Storage,
-        n_state_slots: int,
-        ranks: Ranks,
-    ) -> None:
-        super().__init__(model, execution, storage, n_state_slots, ranks)
+    def __init__(self, own: Forward, storage: Storage, ranks: Ranks) -> None:
+        """`own` is computed by this rank, with `storage`."""
+        super().__init__(storage)
+        self._own = own
         self._ranks = ranks
+
+    @property
+    def reads_host_table(self) -> bool:
+        return self._own.reads_host_table
 
     def capture(self, max_rows: int, max_tokens: int) -> None:
         with self._ranks.in_step(Tag.CAPTURE, np.array([max_rows, max_tokens], dtype=np.int64)):
-            super().capture(max_rows, max_tokens)
+            self._own.capture(max_rows, max_tokens)
+
+    def drop_graphs(self) -> None:
+        self._own.drop_graphs()
 
     def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
-        if not len(step.hidden_indices):  # what `logits` computes and sends
-            return super().compute(step)
         with self._sent(step) as sent:
-            return super().compute(sent)
+            return self._own.compute(sent)
 
     def logits(self, step: StepInputs) -> Tensor:
         with self._sent(step) as sent:
-            return super().logits(sent)
+            return self._own.logits(sent)
 
     @contextmanager
     def _sent(self, step: StepInputs) -> Iterator[StepInputs]:
@@ -132,7 +132,7 @@ def follow(model: PreTrainedModel, ranks: Ranks) -> None:
     replace_attention(model, execution, shape.max_tokens)
     fuse(model)
     storage = shape.storage(model.dtype, model.device)
-    forward = Forward(model, execution, storage, shape.n_state_slots, ranks)
+    forward = make_forward(model, execution, storage, shape.n_state_slots, ranks)
     while (message := ranks.receive())[0] != Tag.STOP:
         _compute(forward, *message, ranks)
     forward.drop_graphs()

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from deployments.engine.forward.decoder import FusedDecoder, PlainDecoder, decoder
-from deployments.engine.forward.forward import Forward
+from deployments.engine.forward.forward import make_forward
 from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.linear import (
@@ -64,7 +64,7 @@ def logits(model: PreTrainedModel) -> Tensor:
     config = model.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // 4
     storage = Storage(alike(3, 2, head_dim), 16, 4, dtype=model.dtype)
-    forward = Forward(model, find_decoding(model), storage)
+    forward = make_forward(model, find_decoding(model), storage)
     tables = np.arange(15).reshape(3, 5)
     first = forward.logits(step([9, 6], [9, 6], tables[:2]))
     second = forward.logits(step([10, 13, 20], [1, 7, 20], tables))
@@ -112,7 +112,7 @@ def test_what_a_model_does_behind_its_layers_is_done(config: PretrainedConfig) -
         expected = model(input_ids=torch.from_numpy(one.token_ids)[None]).logits[0]
         execution = find_decoding(model)
         replace_attention(model, execution, 64)
-        found = Forward(model, execution, Storage(execution.layout, 5, 4)).logits(one)
+        found = make_forward(model, execution, Storage(execution.layout, 5, 4)).logits(one)
     assert torch.allclose(found, expected, atol=2e-4)
 
 
