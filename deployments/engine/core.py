@@ -23,7 +23,7 @@ from deployments.engine.forward.cross_attention import max_sound_bytes
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import check_draft
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.media.families.family import Bidirectional
+from deployments.engine.media.encoders import Bidirectional
 from deployments.engine.outputs.validation import find_invalid_output, pooled_of
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.scheduler.admission import Admission

@@ -15,8 +15,8 @@ from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import GenerationRequest
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
-from deployments.media.families.qwen_vl import MergedPatchImageRules
-from deployments.media.families.whisper_audio import WindowAudioRules
+from deployments.media.audio_rules import WindowAudioRules
+from deployments.media.image_rules import MergedPatchImageRules
 from deployments.openai.routes import app as openai
 from serve_app.applications.llama import app as llama
 from tests.ingress.engines import says

@@ -9,9 +9,9 @@ from PIL import Image
 
 from deployments.contract.errors import Refused
 from deployments.contract.media_rules import MediaKind, MediaRules
-from deployments.media.families.registry import rules_of
 from deployments.media.medium import Medium
 from deployments.media.placeholders import ExpandedText, expand
+from deployments.media.rules import rules_of
 from tests.media import processors
 from tests.media.processors import SEEING, Processor, build
 

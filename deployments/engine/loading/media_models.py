@@ -16,10 +16,8 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.model_tasks import has_vocabulary
 from deployments.engine.media.encoder import MediaEncoder
-from deployments.engine.media.families.family import MediaFamily
-from deployments.engine.media.families.registry import media_family_of
-from deployments.media.families.described import UnknownProcessorError
-from deployments.media.families.registry import rules_of
+from deployments.engine.media.encoders import MediaFamily, media_family_of
+from deployments.media.rules import UnknownProcessorError, rules_of
 
 log = logging.getLogger(__name__)
 

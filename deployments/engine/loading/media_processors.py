@@ -16,7 +16,7 @@ from transformers import (
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
 from deployments.engine.loading.tokenizing.tokenizer_files import read_tokenizer
-from deployments.engine.media.families.registry import takes_media
+from deployments.engine.media.encoders import takes_media
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class SmolVLMProcessor:
 
 
 StandIn = type[PixtralProcessor] | type[SmolVLMProcessor]
-# By the names that `media.families.registry` knows the classes by.
+# By the names that `media.rules` knows the classes by.
 STAND_INS: Mapping[str, StandIn] = {
     stand_in.__name__: stand_in for stand_in in (PixtralProcessor, SmolVLMProcessor)
 }

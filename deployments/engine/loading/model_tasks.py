@@ -35,7 +35,7 @@ from deployments.engine.errors import UnsupportedModelError, unsupported_on_erro
 from deployments.engine.forward.encoder import alone
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.sentence_files import SentenceFiles
-from deployments.engine.media.families.registry import takes_media
+from deployments.engine.media.encoders import takes_media
 from deployments.engine.outputs.classification import find_label_head
 from deployments.engine.outputs.model_outputs import ModelOutputs
 from kv.arrays import IntArray

@@ -1,8 +1,10 @@
-"""Makes vectors of images and sounds, which stand at the positions of a prompt's placeholders.
+"""Makes vectors of images and sounds, which stand at the positions of a prompt's placeholders, and
+keeps them.
 
 The same file gives the same vectors: each is encoded alone.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ from transformers import PreTrainedModel
 
 from deployments.contract.media_rules import MediaKind, MediaRules
 from deployments.contract.requests import MediumFile
-from deployments.engine.media.families.family import Inputs, MediaFamily, Module
+from deployments.engine.media.encoders import Inputs, MediaFamily, Module
 from deployments.media.decoder_process import DecoderProcess, DecodingError, Job
 from deployments.media.file_types import FileKind
 from deployments.media.images import UnreadableError
@@ -140,6 +142,34 @@ class MediaEncoder:
     def module(self) -> Module:
         """The weights of the encoder."""
         return self._base
+
+
+class EncoderCache:
+    """Vectors of media, by the digest of what they were made of. The least recently used ones go
+    first when they are more than fit."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._n_bytes = 0
+        self._vectors: OrderedDict[bytes, Tensor] = OrderedDict()
+
+    def get(self, digest: bytes) -> Tensor | None:
+        """[ids of the medium, hidden]"""
+        if (found := self._vectors.get(digest)) is not None:
+            self._vectors.move_to_end(digest)
+        return found
+
+    def put(self, digest: bytes, vectors: Tensor) -> None:
+        """Adds the vectors of a medium that it does not hold.
+
+        Vectors that are larger than all its room are left out.
+        """
+        if vectors.nbytes > self._max_bytes:
+            return
+        self._vectors[digest] = vectors
+        self._n_bytes += vectors.nbytes
+        while self._n_bytes > self._max_bytes:
+            self._n_bytes -= self._vectors.popitem(last=False)[1].nbytes
 
 
 def _tensors(inputs: Mapping[str, object]) -> Inputs:

@@ -21,10 +21,10 @@ from deployments.contract.events import TokenEvent
 from deployments.contract.media_rules import MediaKind
 from deployments.contract.requests import MediumFile
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.media.encoder import STEPS_AHEAD, MediaEncoder
-from deployments.engine.media.families.family import Bidirectional, Inputs
+from deployments.engine.media.encoder import STEPS_AHEAD, EncoderCache, MediaEncoder
+from deployments.engine.media.encoders import Bidirectional, Inputs
 from deployments.engine.needs.grid_positions import GridPositions, grid_positions
-from deployments.engine.needs.media_vectors import EncoderCache, MediaVectors, unbroken_spans
+from deployments.engine.needs.media_vectors import MediaVectors, unbroken_spans
 from deployments.engine.needs.need import Failure, Need
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.tasks.batch import Batch

@@ -1,6 +1,5 @@
-"""The vectors of media: where they stand in a sequence, and a cache of them."""
+"""The vectors of one medium, and where they stand in a sequence."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,31 +35,3 @@ def unbroken_spans(positions: IntArray) -> list[tuple[int, int]]:
     breaks = (np.diff(positions) > 1).nonzero()[0] + 1
     runs = np.split(positions, breaks)
     return [(int(run[0]), int(run[-1]) + 1) for run in runs if len(run)]
-
-
-class EncoderCache:
-    """Vectors of media, by the digest of what they were made of. The least recently used ones go
-    first when they are more than fit."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._n_bytes = 0
-        self._vectors: OrderedDict[bytes, Tensor] = OrderedDict()
-
-    def get(self, digest: bytes) -> Tensor | None:
-        """[ids of the medium, hidden]"""
-        if (found := self._vectors.get(digest)) is not None:
-            self._vectors.move_to_end(digest)
-        return found
-
-    def put(self, digest: bytes, vectors: Tensor) -> None:
-        """Adds the vectors of a medium that it does not hold.
-
-        Vectors that are larger than all its room are left out.
-        """
-        if vectors.nbytes > self._max_bytes:
-            return
-        self._vectors[digest] = vectors
-        self._n_bytes += vectors.nbytes
-        while self._n_bytes > self._max_bytes:
-            self._n_bytes -= self._vectors.popitem(last=False)[1].nbytes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deployments.contract.media_rules import MediaKind
-from deployments.media.families.registry import kinds_of, processor_of
+from deployments.media.rules import kinds_of, processor_of
 from deployments.model.settings import ModelSettings
 from deployments.router.lifecycle.estimate import CONFIG_ERRORS, model_folder
 from deployments.router.presets.paths import CONFIG

@@ -17,10 +17,10 @@ from deployments.contract.media_rules import MediaRules
 from deployments.contract.requests import GenerationRequest, MediumFile, SamplingParams
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.media_models import split_media
-from deployments.media.families.registry import rules_of
 from deployments.media.images import as_png, described
 from deployments.media.medium import Medium
 from deployments.media.placeholders import expand
+from deployments.media.rules import rules_of
 from deployments.media.sounds import read_sound
 from kv.content import Content
 from tests.engine.drive import GREEDY, Engine, engine, request
