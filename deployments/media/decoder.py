@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from deployments.media.decoder_process import MAX_MEMORY_BYTES
 from deployments.media.file_types import FileKind
 from deployments.media.images import UnreadableError, read_image, read_pixels
-from deployments.media.medium import Medium, WantedForm
+from deployments.media.medium import DecodedPiece, Medium, WantedForm
 from deployments.sandbox.worker import serve
 
 NICENESS = 10
@@ -20,29 +20,33 @@ NICENESS = 10
 def answer_to(job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     """The answer, and the bytes that follow it: those of media that are not the file itself."""
     try:
-        texts, media = _decoded(job, data)
+        pieces = _decoded(job, data)
     except UnreadableError as error:
         return {"error": str(error)}, []
     except MemoryError:
         return {"error": "can't be decoded: it needs too much memory"}, []
+    media = [piece.medium for piece in pieces]
     described = [None if medium is None else _described(medium, data) for medium in media]
     changed = [medium.data for medium in media if medium is not None and medium.data is not data]
-    return {"texts": texts, "media": described}, changed
+    return {"texts": [piece.text for piece in pieces], "media": described}, changed
 
 
-def _decoded(job: dict[str, Any], data: bytes) -> tuple[Sequence[str], Sequence[Medium | None]]:
+def _decoded(job: dict[str, Any], data: bytes) -> Sequence[DecodedPiece]:
     match FileKind(job["kind"]):  # most jobs are images, which need no other library
         case FileKind.IMAGE:
-            if job["wanted"] == WantedForm.PIXELS:
-                return [""], [read_pixels(data, job["max_pixels"])]
-            return [""], [read_image(data, job["max_pixels"], is_low_detail=job["is_low_detail"])]
+            return [DecodedPiece("", _image(job, data))]
         case FileKind.AUDIO:
-            return [""], [_sound(job, data)]
+            return [DecodedPiece("", _sound(job, data))]
         case FileKind.DOCUMENT:
             from deployments.media.documents import read_document
 
-            pages = read_document(data, job["max_pages"], with_images=job["with_images"])
-            return [page.text for page in pages], [page.image for page in pages]
+            return read_document(data, job["max_pages"], with_images=job["with_images"])
+
+
+def _image(job: dict[str, Any], data: bytes) -> Medium:
+    if job["wanted"] == WantedForm.PIXELS:
+        return read_pixels(data, job["max_pixels"])
+    return read_image(data, job["max_pixels"], is_low_detail=job["is_low_detail"])
 
 
 def _sound(job: dict[str, Any], data: bytes) -> Medium:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from deployments.contract.media_rules import MediaKind
 from deployments.media.file_types import FileKind
-from deployments.media.medium import Medium, WantedForm
+from deployments.media.medium import DecodedPiece, Medium, WantedForm
 from deployments.media.settings import MediaSettings
 from deployments.sandbox.process import JobProcess, ProcessDiedError
 
@@ -29,14 +29,6 @@ class DecodingError(Exception):
 
 class TooLargeError(Exception):
     """The decoder has more to send than may come back."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedPiece:
-    """A part of a file in a prompt: a page of a document has a text and may have an image."""
-
-    text: str
-    medium: Medium | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,21 @@
 """Fetches a file from a URL: only from hosts that an operator allows, never from a private address.
+A `file://` URL is read below the one folder that an operator allows, whatever its path says.
 
 A name is resolved once, and the connection goes to an address that was checked: what the name means
 a moment later changes nothing. Each redirect is checked in the same way.
 """
 
+import os
 import socket
 import ssl
+import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from pathlib import Path
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 MAX_REDIRECTS = 3
@@ -257,3 +261,29 @@ def _deadline(timeout_s: float) -> Iterator[Aborts]:
         yield aborts
     finally:
         timer.cancel()
+
+
+class LocalFileError(Exception):
+    """The path is refused; the message says why."""
+
+
+def read_local(folder: str, path: str, max_bytes: int) -> bytes:
+    """Follows links only as far as they stay in the folder. Raises LocalFileError."""
+    root = Path(folder).resolve()
+    try:
+        found = (root / path).resolve()
+        if not found.is_relative_to(root):
+            raise LocalFileError("is not below the media folder")
+        descriptor = os.open(found, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except (OSError, ValueError, RuntimeError):
+        raise LocalFileError("is no file of the media folder") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise LocalFileError("is no file of the media folder")
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(max_bytes + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > max_bytes:
+        raise LocalFileError(f"has more than {max_bytes:,} bytes, the most that is allowed")
+    return data

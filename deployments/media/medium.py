@@ -1,4 +1,4 @@
-"""An image or a sound that has been decoded once: what is known of it from then on."""
+"""An image or a sound that has been decoded once, and the pieces of a file that has such media."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -34,6 +34,14 @@ class Medium:
     def n_samples(self, rate: int) -> int:
         """Returns the number of samples of a sound that is resampled to this rate."""
         return resampled_length(self.n_frames, self.rate, rate)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPiece:
+    """A part of a file in a prompt: a page of a document has a text and may have an image."""
+
+    text: str
+    medium: Medium | None = None
 
 
 def resampled_length(n_frames: int, rate: int, new_rate: int) -> int:

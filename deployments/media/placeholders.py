@@ -49,24 +49,25 @@ class ExpandedText:
             if token_id not in placeholders:
                 inserted.append(token_id)
                 continue
-            if not runs or runs[0].token_id != token_id:
+            if not runs or runs[0][0] != token_id:
                 raise _stray(param)
-            run = runs.popleft()
-            end = len(inserted) + run.length
-            if run.is_first:
-                ranges.append(PlaceholderRange(run.medium.digest, len(inserted), end, run.columns))
+            _, length, index = runs.popleft()
+            first, end = len(inserted), len(inserted) + length
+            if index == len(ranges):
+                columns = self._expansions[index].columns
+                ranges.append(PlaceholderRange(self.media[index].digest, first, end, columns))
             else:
                 ranges[-1] = replace(ranges[-1], end=end)
-            inserted += [token_id] * run.length
+            inserted += [token_id] * length
         if runs:
             raise _stray(param)
         return inserted, tuple(ranges)
 
-    def _runs(self) -> "Iterator[_Run]":
-        for medium, expansion in zip(self.media, self._expansions, strict=True):
-            token_id = _rules_of(medium.kind, self._rules).placeholder_id
-            for index, length in enumerate(expansion.runs):
-                yield _Run(medium, token_id, length, index == 0, expansion.columns)
+    def _runs(self) -> Iterator[tuple[int, int, int]]:
+        """Yields the placeholder of each run, how many ids it has, and the index of its medium."""
+        for index, expansion in enumerate(self._expansions):
+            token_id = _rules_of(self.media[index].kind, self._rules).placeholder_id
+            yield from ((token_id, length, index) for length in expansion.runs)
 
     def _placeholders(self) -> Iterator[int]:
         for kind in self._rules.kinds:
@@ -76,15 +77,6 @@ class ExpandedText:
     def n_more(self) -> int:
         """Ids that `insert_placeholders` adds to those of the text."""
         return sum(sum(expansion.runs) - len(expansion.runs) for expansion in self._expansions)
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    medium: Medium
-    token_id: int
-    length: int
-    is_first: bool  # of its medium
-    columns: int
 
 
 def expand(text: str, rules: MediaRules, media: Sequence[Medium], param: str) -> ExpandedText:

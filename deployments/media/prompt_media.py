@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
-from deployments.media.decoder_process import DecodedPiece
-from deployments.media.medium import Medium
+from deployments.media.medium import DecodedPiece, Medium
 from deployments.media.source import Source
 
 EMPTY: Mapping[Source, Sequence[DecodedPiece]] = MappingProxyType({})

@@ -1,13 +1,15 @@
-"""Sounds as FFmpeg decodes them, in the process of the decoder alone.
+"""Sounds as FFmpeg decodes them, brought to another rate, in the process of the decoder alone.
 
 What is there is counted, whatever a header says. Nothing but the bytes of the file is opened.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from hashlib import blake2b
 from io import BytesIO
 from itertools import groupby
+from math import ceil
 from typing import NamedTuple, NoReturn
 
 import av
@@ -15,13 +17,13 @@ import numpy as np
 from av.audio.frame import AudioFrame
 from av.audio.stream import AudioStream
 from av.container import InputContainer
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from deployments.contract.media_rules import MediaKind
 from deployments.media.images import UnreadableError
 from deployments.media.medium import Medium
 from deployments.media.mpeg_frames import declared_s
-from deployments.media.resampler import Floats, Resampler
 from deployments.media.sound_parts import parts_of
 from kv.content import DIGEST_BYTES
 
@@ -40,8 +42,12 @@ CODECS = (
 OPTIONS = {"codec_whitelist": ",".join(CODECS), "protocol_whitelist": "none", "enable_drefs": "0"}
 SCALES = {"u8": 1 << 7, "s16": 1 << 15, "s32": 1 << 31}  # of samples that are integers
 EXACT = ("flac", "mov")  # which say how long they are, where FFmpeg estimates it of others
+# Of the resampler.
+MAX_FRACTION = 1000  # rates are approximated by fractions of such numbers: by less than 1 in 10^6
+ZERO_CROSSINGS = 16  # of the filter, on each side
+PASSED = 0.95  # of the band below the lower rate
 
-
+Floats = NDArray[np.float32]
 AsBytes = Callable[[Floats], bytes]
 
 
@@ -226,3 +232,48 @@ def _declared_s(stream: AudioStream, sound: bytes, demuxer: str) -> float:
     if demuxer not in EXACT or stream.duration is None or stream.time_base is None:
         return 0.0
     return float(stream.duration * stream.time_base)
+
+
+class Resampler:
+    """A resampler by a windowed sinc: one product of a matrix with all periods of the two rates."""
+
+    def __init__(self, rate: int, new_rate: int) -> None:
+        ratio = Fraction(new_rate, rate).limit_denominator(MAX_FRACTION)
+        self._up, self._down = ratio.numerator, ratio.denominator
+        self._is_same = self._up == self._down
+        cutoff = min(1.0, self._up / self._down) * PASSED
+        self._half = ceil(ZERO_CROSSINGS / cutoff)
+        self._width = self._down + 2 * self._half
+        self._matrix = None if self._is_same else self._made(cutoff)
+        self._rest = np.zeros(self._half, dtype=np.float32)
+        self._n_in = self._n_out = 0
+
+    def _made(self, cutoff: float) -> Floats:
+        """[samples of a period and around it, new samples of a period]"""
+        at = np.arange(self._up) * self._down / self._up + self._half
+        distance = np.arange(self._width)[:, None] - at
+        window = 0.5 + 0.5 * np.cos(np.pi * np.clip(distance / self._half, -1, 1))
+        return (cutoff * np.sinc(cutoff * distance) * window).astype(np.float32)
+
+    def push(self, samples: Floats) -> Floats:
+        self._n_in += len(samples)
+        if self._matrix is None:
+            return samples
+        self._rest = np.concatenate([self._rest, samples])
+        n_periods = (len(self._rest) - self._width) // self._down + 1
+        if n_periods < 1:
+            return samples[:0]
+        made: Floats = sliding_window_view(self._rest, self._width)[:: self._down] @ self._matrix
+        self._rest = self._rest[n_periods * self._down :]
+        self._n_out += made.size
+        return made.ravel()
+
+    def end(self) -> Floats:
+        """The last samples."""
+        if self._is_same:
+            return self._rest[:0]
+        n_left = ceil(self._n_in * self._up / self._down) - self._n_out
+        n_in = self._n_in
+        last = self.push(np.zeros(self._width + self._down, dtype=np.float32))
+        self._n_in = n_in
+        return last[: max(0, n_left)]

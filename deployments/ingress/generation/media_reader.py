@@ -17,11 +17,10 @@ from deployments.contract.errors import refused
 from deployments.contract.media_rules import MediaKind
 from deployments.contract.model_card import ModelCard, media_kinds
 from deployments.ingress.off_loop import Turns
-from deployments.media.decoder_process import DecodedPiece, DecoderProcess, DecodingError, Job
-from deployments.media.fetch import Fetcher, MediaFetchError
+from deployments.media.decoder_process import DecoderProcess, DecodingError, Job
+from deployments.media.fetch import Fetcher, LocalFileError, MediaFetchError, read_local
 from deployments.media.file_types import FileKind, format_problem, kind_of
-from deployments.media.local_files import LocalFileError, read_local
-from deployments.media.medium import WantedForm
+from deployments.media.medium import DecodedPiece, WantedForm
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.media.settings import MediaSettings
 from deployments.media.source import Source

@@ -14,7 +14,7 @@ from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneratio
 from transformers.models.whisper.tokenization_whisper import _decode_asr
 
 from deployments.engine.engine import InferenceEngine
-from deployments.media.resampler import Resampler
+from deployments.media.sounds import Resampler
 from tests.engine.speech.converted import tiny_en
 from tests.engine.speech.spoken import SENTENCES, speak, wav
 from tests.ingress.engines import ScriptedEngine
