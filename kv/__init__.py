@@ -1,1 +1,1 @@
-"""The paged KV cache. Import from its modules: `kv.hashing` alone is free of torch."""
+"""The paged KV cache. Import from its modules: `kv.content` alone is free of torch."""

@@ -1,16 +1,20 @@
-"""The inputs of a sequence's keys and values besides its tokens, as part of its pages' hashes.
+"""Names the content of KV pages: a page's hash covers its parent's hash, its tokens, and whatever
+else its keys and values are made of.
 
 Two sequences share a page only if all that made it is equal. Free of torch, because routers and
 ingresses hash prompts too.
 """
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from struct import pack
 
 DIGEST_BYTES = 16
-ROOT = b"manta root"  # keeps roots apart from `kv.hashing.PAGE`
+ROOT = b"manta root"  # keeps roots apart from `PAGE`
+# A root and a page never share a hash: a client's salt could else spell another client's page.
+PAGE = b"manta page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +87,22 @@ PLAIN = Content()  # of text alone
 def _joined(parts: Iterable[bytes]) -> bytes:
     """Different parts give different bytes."""
     return b"".join(pack("<q", len(part)) + part for part in parts)
+
+
+def page_hash(parent: bytes, token_ids: bytes, extra: bytes = b"") -> bytes:
+    """The hash of one full page, of 64-bit ids, whose predecessor has hash `parent`. `extra` is as
+    `Content.extra` says."""
+    return blake2b(parent + token_ids + extra, digest_size=DIGEST_BYTES, person=PAGE).digest()
+
+
+def page_hashes(token_ids: Sequence[int], page_size: int, content: Content = PLAIN) -> list[bytes]:
+    """Hashes of the full pages of a sequence, first page first; `page_size` is in tokens."""
+    hashes: list[bytes] = []
+    parent, raw = content.root(), array("q", token_ids).tobytes()
+    width = array("q").itemsize
+    for end in range(page_size, len(raw) // width + 1, page_size):
+        first = end - page_size
+        page = raw[first * width : end * width]
+        parent = page_hash(parent, page, content.extra(first, end))
+        hashes.append(parent)
+    return hashes

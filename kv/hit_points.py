@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from kv.journal import Journal
-from kv.published_pages import PublishedPages
+from kv.journal import Journal, PublishedPages
 
 
 @dataclass(eq=False, slots=True)

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kv.arrays import IntArray
-from kv.journal import Journal
-from kv.published_pages import PublishedPages
+from kv.journal import Journal, PublishedPages
 
 NO_STATE = -1  # the slot that a task reads which has computed nothing yet
 # One behind its committed tokens, one behind those of a step in progress, one that the next step

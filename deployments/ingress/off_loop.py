@@ -15,7 +15,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from deployments.sandbox.process_pool import served_client
+from deployments.sandbox.process import served_client
 
 OFF_LOOP_BYTES = 8 << 10  # of a body whose work is done in a thread
 LARGE_BYTES = 256 << 10

@@ -29,9 +29,9 @@ from deployments.model.router_link import RouterLink
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.serving.draining import DRAIN_CHECK_S
 from deployments.telemetry import logs
+from deployments.telemetry.logs import SequenceLog
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
-from deployments.telemetry.sequence_log import SequenceLog
 from kv.journal import Journal
 
 if TYPE_CHECKING:  # they import torch, and the router imports this module

@@ -1,9 +1,13 @@
 """One log a replica: Serve's own, in its format, with the id of the request that a line is about.
 
-Serve's `logging_config` sets the format for all, models too, which are deployed while it runs.
+Serve's `logging_config` sets the format for all, models too, which are deployed while it runs. All
+sequences that an HTTP request has in a replica have one line there.
 """
 
+import asyncio
 import logging
+from collections import Counter
+from dataclasses import dataclass, field
 
 from ray.serve._private.logging_utils import ServeContextFilter
 from ray.serve.context import (
@@ -13,8 +17,11 @@ from ray.serve.context import (
     _serve_request_context,
 )
 
+from deployments.contract.events import FinishReason, TokenEvent
+
 SERVE_LOG = logging.getLogger("ray.serve")
 OWN_LOG = logging.getLogger("deployments")
+PAUSE_S = 1.0  # without a sequence, after which no further one is waited for
 
 
 def join_serve_log() -> None:
@@ -50,3 +57,68 @@ def bind_request_id(request_id: str) -> None:
     replica = _get_internal_replica_context()
     application = "" if replica is None else replica.app_name
     _serve_request_context.set(_RequestContext(request_id=request_id, app_name=application))
+
+
+@dataclass(slots=True, eq=False)
+class _Told:
+    """A request's sequences so far. endings: how many ended so. failure: the first one."""
+
+    first: str  # sequence
+    n_running: int = 0
+    endings: Counter[str] = field(default_factory=Counter)
+    failure: str = ""
+    line: asyncio.TimerHandle | None = None
+
+
+class SequenceLog:
+    """Belongs to one event loop. Lines have the id of the HTTP request by themselves."""
+
+    def __init__(self, pause_s: float = PAUSE_S) -> None:
+        self._pause_s = pause_s
+        self._told: dict[str, _Told] = {}
+
+    def begin(self, sequence: str) -> None:
+        told = self._told.setdefault(request_id() or sequence, _Told(sequence))
+        told.n_running += 1
+        if told.line is not None:
+            told.line.cancel()
+            told.line = None
+
+    def end(self, sequence: str, last: TokenEvent | None) -> None:
+        """`last` is the event that it ended with; None: it had none."""
+        key = request_id() or sequence
+        told = self._told[key]
+        told.n_running -= 1
+        told.endings[_ending(last)] += 1
+        if last is not None and last.error is not None:
+            told.failure = told.failure or last.error.message
+        if not told.n_running:
+            loop = asyncio.get_running_loop()
+            told.line = loop.call_later(self._pause_s, self._write, key)
+
+    def _write(self, key: str) -> None:
+        told = self._told.pop(key)
+        write = SERVE_LOG.warning if told.failure else SERVE_LOG.info
+        write("%s", _line(told))
+
+
+def _ending(last: TokenEvent | None) -> str:
+    """One that does not end by itself was left: by its client, or at a stop string. An abort and
+    the end of the stream both say so, and either may come first."""
+    if last is None or last.finish_reason in (None, FinishReason.ABORT):
+        return "was left"
+    return "failed" if last.error is not None else f"ended: {last.finish_reason}"
+
+
+def _line(told: _Told) -> str:
+    failure = f": {told.failure}" if told.failure else ""
+    n = told.endings.total()
+    if n == 1:
+        [ending] = told.endings
+        return f"sequence {told.first} {ending}{failure}"
+    counted = (f"{count} {_short(ending)}" for ending, count in told.endings.most_common())
+    return f"{n} sequences, the first one {told.first}: {', '.join(counted)}{failure}"
+
+
+def _short(ending: str) -> str:
+    return ending.removeprefix("was ").removeprefix("ended: ")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kv.cache import CacheShape, KVCache
-from kv.content import DIGEST_BYTES, Content
-from kv.hashing import page_hashes
+from kv.content import DIGEST_BYTES, Content, page_hashes
 from kv.layout import LayerShape, Layout, alike
 from kv.states import NO_STATE
 from tests.effort import tries

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kv.cache import CacheShape, KVCache
-from kv.content import Content
-from kv.hashing import page_hashes
+from kv.content import Content, page_hashes
 from kv.layout import alike
 from tests.effort import tries
 

@@ -6,8 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kv.content import DIGEST_BYTES
-from kv.hashing import page_hashes
+from kv.content import DIGEST_BYTES, page_hashes
 from kv.journal import Journal
 from kv.pool import PagePool
 

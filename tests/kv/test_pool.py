@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kv.hashing import page_hashes
+from kv.content import page_hashes
 from kv.pool import PagePool
 
 Prefix = tuple[int, ...]

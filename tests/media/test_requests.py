@@ -14,7 +14,7 @@ from deployments.contract.requests import GenerationRequest, MediumFile
 from deployments.ingress.settings import DEFAULTS
 from deployments.media.images import as_png, open_image
 from deployments.media.settings import MediaSettings
-from kv.hashing import page_hashes
+from kv.content import page_hashes
 from tests.media.files import image, pdf, wav
 from tests.media.serving import (
     IMAGE,

@@ -18,7 +18,7 @@ from deployments.model.reporter import (
     Reporter,
     ReportWriter,
 )
-from kv.hashing import page_hashes
+from kv.content import page_hashes
 from kv.journal import Journal
 
 

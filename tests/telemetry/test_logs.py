@@ -8,8 +8,7 @@ import pytest
 
 from deployments.contract.errors import ErrorKind, RequestError
 from deployments.contract.events import FinishReason, TokenEvent
-from deployments.telemetry.logs import SERVE_LOG, bind_request_id
-from deployments.telemetry.sequence_log import SequenceLog
+from deployments.telemetry.logs import SERVE_LOG, SequenceLog, bind_request_id
 
 STOP = TokenEvent(finish_reason=FinishReason.STOP)
 LENGTH = TokenEvent(finish_reason=FinishReason.LENGTH)

@@ -14,8 +14,7 @@ from deployments.engine.tasks.grammar_matcher import GrammarMatcher
 from deployments.engine.tasks.mailbox import Mailbox
 from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.sampling_state import SamplingState
-from kv.content import Adapter
-from kv.hashing import page_hash
+from kv.content import Adapter, page_hash
 
 Order = tuple[int, bool, float, int]  # priority, whether it is pooling, virtual start, arrival
 

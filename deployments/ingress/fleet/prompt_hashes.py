@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from deployments.contract.requests import GenerationRequest
-from kv.content import PLAIN, Content
-from kv.hashing import page_hashes
+from kv.content import PLAIN, Content, page_hashes
 
 OFF_LOOP_TOKENS = 4096  # tokens from which a prompt is hashed in a thread
 

@@ -15,8 +15,7 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from typing import Any, BinaryIO
 
-from deployments.sandbox.process import Exchange, JobProcess, ProcessDiedError
-from deployments.sandbox.process_pool import ProcessPool
+from deployments.sandbox.process import Exchange, JobProcess, ProcessDiedError, ProcessPool
 from deployments.text.grammar.matcher import FAILED
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,7 @@ from deployments.ingress.fleet.prompt_hashes import OFF_LOOP_TOKENS, PromptHashe
 from deployments.ingress.fleet.retries import BACKOFF_S, Retries
 from deployments.ingress.fleet.router_client import ROUTER_RETRY_S, RouterClient
 from deployments.ingress.settings import IngressSettings
-from kv.content import Content
-from kv.hashing import page_hashes
+from kv.content import Content, page_hashes
 from tests.ingress.fleet.actors import MODEL, UP, Actors, Fate, status
 from tests.text.cards import card
 

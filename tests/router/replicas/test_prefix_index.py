@@ -15,7 +15,7 @@ from deployments.router.replicas.prefix_index import (
     PREDICTION_TTL_S,
     PrefixIndex,
 )
-from kv.hashing import page_hashes
+from kv.content import page_hashes
 
 REPLICAS = st.sampled_from(["a", "b", "c"])
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=6)

@@ -11,7 +11,7 @@ from deployments.contract.replica_status import ReplicaReport
 from deployments.router.replicas.replica_set import INFLIGHT_TIMEOUT_S, REPORT_TIMEOUT_S, ReplicaSet
 from deployments.router.settings import RoutingSettings
 from deployments.telemetry.metric_families import render
-from kv.hashing import page_hashes
+from kv.content import page_hashes
 from tests.bench.routing import POLICIES, Outcome, PrefixAffine, simulate
 from tests.bench.simulation.traces import multi_turn, shared_prompts
 from tests.kv.test_cost import calls

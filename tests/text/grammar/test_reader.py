@@ -12,8 +12,13 @@ from typing import BinaryIO
 
 import pytest
 
-from deployments.sandbox.process import JobProcess, ProcessDiedError
-from deployments.sandbox.process_pool import N_PROCESSES, ProcessPool, served_client
+from deployments.sandbox.process import (
+    N_PROCESSES,
+    JobProcess,
+    ProcessDiedError,
+    ProcessPool,
+    served_client,
+)
 from deployments.text.grammar import reader
 from deployments.text.grammar.grammar import from_choice, from_json_schema, from_lark, from_regex
 from deployments.text.grammar.matcher import FAILED
