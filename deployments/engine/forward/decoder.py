@@ -18,8 +18,7 @@ from deployments.engine.attention.interface import FusedStepAttention, StepAtten
 from deployments.engine.forward.adapters.layer import AdaptedLayer, AdaptedModules
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.cpu_recording import RecordedLayers
-from deployments.engine.forward.families.family import Module
-from deployments.engine.forward.families.registry import FAMILIES
+from deployments.engine.forward.families import FAMILIES, Module
 from deployments.engine.forward.fusing import is_fused
 from deployments.engine.forward.head import base_name
 from deployments.engine.forward.input_vectors import InputVectors

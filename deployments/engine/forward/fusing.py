@@ -4,8 +4,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from deployments.engine.forward.families.family import Module
-from deployments.engine.forward.families.registry import family_of
+from deployments.engine.forward.families import Module, family_of
 from deployments.engine.forward.linear import is_packable, pack_linears
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.families.family import Module
+from deployments.engine.forward.families import Module
 from deployments.engine.forward.fusing import is_fused
 
 Head = Callable[[Tensor], Tensor]  # [n, hidden] -> logits [n, vocab]

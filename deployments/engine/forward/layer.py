@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.engine.attention.interface import AttentionParams, FusedStepAttention
-from deployments.engine.forward.families.family import Family, Module
+from deployments.engine.forward.families import Family, Module
 from deployments.engine.forward.fusing import heads_of
 from deployments.engine.forward.linear import linear_add, silu_mul
 from deployments.engine.kernels.cpu import layer_ops

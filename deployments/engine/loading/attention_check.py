@@ -22,8 +22,7 @@ from deployments.engine.errors import UnsupportedModelError, unsupported_on_erro
 from deployments.engine.forward.by_rows import attention_of_rows
 from deployments.engine.forward.decoder import PlainDecoder
 from deployments.engine.forward.execution import Execution
-from deployments.engine.forward.families.family import Module
-from deployments.engine.forward.families.registry import FAMILIES, family_of
+from deployments.engine.forward.families import FAMILIES, Module, family_of
 from deployments.engine.forward.fusing import heads_of, is_fused
 from deployments.engine.forward.overriding import restore
 from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_mixers

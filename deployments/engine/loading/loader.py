@@ -19,7 +19,7 @@ from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.by_rows import attention_of_rows
 from deployments.engine.forward.execution import Execution
-from deployments.engine.forward.families.registry import is_fusable
+from deployments.engine.forward.families import is_fusable
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.checks import (
     check_generation_file,

@@ -16,7 +16,7 @@ from deployments.engine.forward.adapters.layer import AdaptedLayer
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.adapters.target import LoraLayerWeights
 from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS, RecordedLayers
-from deployments.engine.forward.families.registry import FAMILIES
+from deployments.engine.forward.families import FAMILIES
 from deployments.engine.forward.fusing import fuse_projections
 from deployments.engine.forward.layer import FusedLayer
 from deployments.engine.forward.linear import KernelLinear, PackedLinear

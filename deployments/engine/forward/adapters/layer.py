@@ -12,7 +12,7 @@ from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.adapters.rows import AdapterRows
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.adapters.target import Target
-from deployments.engine.forward.families.family import Family, Module
+from deployments.engine.forward.families import Family, Module
 from deployments.engine.forward.layer import FusedLayer, activate
 from deployments.engine.forward.linear import linear_add
 from deployments.engine.kernels.rotary import RotaryEmbedding

@@ -17,7 +17,7 @@ from deployments.engine.forward.adapters.packed_target import PackedTarget, can_
 from deployments.engine.forward.adapters.rows import AdapterRows, StaticRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
 from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS
-from deployments.engine.forward.families.family import Module
+from deployments.engine.forward.families import Module
 from deployments.engine.forward.fusing import heads_of, is_fused
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import find_mixers
