@@ -33,7 +33,7 @@ from deployments.engine.parallel.follower import (
 )
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.runner import Runner
-from deployments.engine.sampling.grammar_mask import GrammarStrategy
+from deployments.engine.sampling.constraints import GrammarStrategy
 from deployments.engine.sampling.sampler import default_pipeline
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.draft_policy import DraftPolicy

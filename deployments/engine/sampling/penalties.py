@@ -1,19 +1,22 @@
-"""Penalties on tokens that a sequence holds already, wherever they stand.
+"""Penalties on tokens that a sequence holds already: wherever they stand, and where they would
+prolong a repetition.
 
-Only the logits of such tokens are touched, in all rows at once.
+Only the logits of such tokens are touched.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deployments.contract.requests import SamplingParams
+from deployments.contract.requests import DryParams, SamplingParams
 from deployments.engine.sampling.rows import ParamGroup, SamplingRows
 from deployments.engine.sampling.strategy import MAX_LOGIT_CHANGE, BaseSamplingStrategy
+from deployments.engine.tasks.repetitions import Repetitions
 from deployments.engine.tasks.task import Task
 from deployments.engine.tasks.token_counts import TokenCounts
 from deployments.engine.transfer import to_device
@@ -24,7 +27,7 @@ PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 
 class PenaltyStrategy(BaseSamplingStrategy):
     """Repetition over prompt and output, presence and frequency over the output; with
-    `penalty_last_n` all three over the last tokens of both."""
+    `penalty_last_n` all three over the last tokens of both. All rows are changed at once."""
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         group = rows.group(_has_penalties, *PENALTIES)
@@ -132,3 +135,31 @@ def _penalise(logits: Tensor, group: ParamGroup, counted: _Counted) -> None:
     scaled = torch.where(x > 0, x / repetition, x * repetition)
     x = torch.where(in_window | counted.in_prompt, scaled, x)
     logits[counted.row, counted.token_id] = x - (presence * in_window + frequency * count)
+
+
+class DryStrategy(BaseSamplingStrategy):
+    """DRY (Don't Repeat Yourself, by p-e-w): the longer a repetition is, the larger its penalty."""
+
+    def apply(self, logits: Tensor, rows: SamplingRows) -> None:
+        for row in rows.where(_has_dry, "dry"):
+            dry = rows.params[row].dry
+            if dry is not None and dry.multiplier > 0 and dry.last_n != 0:
+                _penalise_repetitions(logits[row], rows.tasks[row], dry)
+
+
+def _has_dry(params: SamplingParams) -> bool:
+    return params.dry is not None
+
+
+def _penalise_repetitions(logits: Tensor, task: Task, dry: DryParams) -> None:
+    state = task.sampling_state
+    if state.repetitions is None:
+        state.repetitions = Repetitions(len(task.tokens), dry.breakers)
+    known = task.tokens[: task.n_tokens]
+    window = len(known) if dry.last_n < 0 else dry.last_n
+    allowed = min(dry.allowed_length, len(known))  # no repetition is as long
+    ids, lengths = state.repetitions.continuations(known, window, allowed)
+    # In logarithms no power overflows.
+    powers = log(dry.multiplier) + (lengths - allowed) * log(dry.base)
+    penalties = np.exp(np.minimum(powers, log(MAX_LOGIT_CHANGE))).astype(np.float32)
+    logits[to_device(ids, logits.device)] -= to_device(penalties, logits.device)

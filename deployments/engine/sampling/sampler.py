@@ -15,15 +15,13 @@ from torch import Tensor
 from deployments.contract.events import TokenLogprob
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.sampling.bans import BadWordsStrategy, LogitBiasStrategy, MinTokensStrategy
-from deployments.engine.sampling.dry import DryStrategy
+from deployments.engine.sampling.constraints import ThinkingStrategy, TranscriptStrategy
 from deployments.engine.sampling.logprobs import PendingLogprobs, draw_logprobs, model_logprobs
 from deployments.engine.sampling.mirostat import MirostatStrategy, PendingSurprises
-from deployments.engine.sampling.penalties import PenaltyStrategy
+from deployments.engine.sampling.penalties import DryStrategy, PenaltyStrategy
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.sampling.temperature import TemperatureStrategy
-from deployments.engine.sampling.thinking_budget import ThinkingStrategy
-from deployments.engine.sampling.transcripts import TranscriptStrategy
 from deployments.engine.sampling.truncation import (
     MinPStrategy,
     TopKStrategy,

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from deployments.contract.requests import DryParams, SamplingParams
 from deployments.engine.sampling.bans import BadWordsStrategy
-from deployments.engine.sampling.dry import DryStrategy
-from deployments.engine.sampling.penalties import PenaltyStrategy
+from deployments.engine.sampling.penalties import DryStrategy, PenaltyStrategy
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.tasks.repetitions import Repetitions, match_lengths
 from tests.engine.sampling.rows import VOCAB, Array, applied, sequences, task_of, token_ids
