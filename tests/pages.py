@@ -24,7 +24,7 @@ _BLOCK = re.compile(r"(?:<!-- file: (\S+) -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code in a page; `file` is the one that it repeats, relative to the page."""
+    """A block of code in a page. It repeats a part of `file`, which is relative to the page."""
 
     page: Path
     number: int

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from deployments.contract.grammar_triggers import GrammarTriggers
 from deployments.text.grammar.triggers import ScanState, Trigger, TriggerScanner
-from deployments.text.tokens.token_texts import TokenTexts
+from deployments.text.tokens.token_bytes import TokenTexts
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

@@ -21,7 +21,7 @@ from deployments.llama.completion.generation_settings import default_settings
 from deployments.llama.completion.sampling import RANDOM_SEEDS, sampling_params, with_defaults
 from deployments.llama.completion.schema import MEDIA_MARKER, CompletionFields
 from deployments.llama.server.replicas import replicas_of
-from deployments.text.chat.call_ids import with_template_ids
+from deployments.text.chat.messages import with_template_ids
 from deployments.text.chat.template_calls import describes_tools
 from deployments.text.chat.templates import knows_tools, variables
 from deployments.text.chat.tool_prompting import build_tool_prompt

@@ -8,12 +8,12 @@ from itertools import takewhile
 from weakref import WeakKeyDictionary
 
 from deployments.contract.errors import Refused
-from deployments.text.chat.message_forms import (
+from deployments.text.chat.messages import (
     SYSTEM_ROLES,
+    Message,
     with_one_system_message,
     without_system_message,
 )
-from deployments.text.chat.messages import Message
 from deployments.text.tokens.tokenizer import TextTokenizer
 
 PROBE = "U-u"

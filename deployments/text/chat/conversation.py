@@ -16,16 +16,16 @@ from deployments.contract.requests import ThinkingBudget
 from deployments.media.placeholders import ExpandedText
 from deployments.media.prompt_media import NO_MEDIA, PromptMedia
 from deployments.text.chat.arrivals import Arrivals
-from deployments.text.chat.call_ids import with_template_ids
 from deployments.text.chat.guarding import guarded_messages, guarded_tools
 from deployments.text.chat.media_parts import ids_with_placeholders, in_parts, render_with_media
-from deployments.text.chat.message_forms import (
+from deployments.text.chat.messages import (
     SYSTEM_ROLES,
+    Message,
     forms,
     with_one_call_per_message,
+    with_template_ids,
     with_text_arguments,
 )
-from deployments.text.chat.messages import Message
 from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.chat.template_calls import chosen_template
 from deployments.text.chat.templates import prints_arguments, variables

@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 
 from deployments.contract.errors import Refused
 from deployments.contract.model_card import ModelCard
-from deployments.text.chat.message_forms import forms
-from deployments.text.chat.messages import Message
+from deployments.text.chat.messages import Message, forms
 from deployments.text.chat.templates import knows_tools
 from deployments.text.dialects.dialect import ReplyContext
 from deployments.text.dialects.registry import DIALECTS, dialect_of

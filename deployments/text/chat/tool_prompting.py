@@ -27,7 +27,7 @@ from deployments.text.chat.tool_injection import (
     with_results_in_text,
 )
 from deployments.text.dialects.dialect import Dialect
-from deployments.text.dialects.families.phi4 import Phi4
+from deployments.text.dialects.families.json_lists import Phi4
 from deployments.text.dialects.registry import DIALECTS, dialect_of, generic_of
 from deployments.text.tokens.tokenizer import TextTokenizer
 from deployments.text.tool import Tool

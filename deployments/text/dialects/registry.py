@@ -3,25 +3,24 @@
 from functools import cache, lru_cache
 
 from deployments.text.dialects.dialect import Dialect
-from deployments.text.dialects.families.command import Command
 from deployments.text.dialects.families.deepseek import DeepSeek, DeepSeek31
 from deployments.text.dialects.families.gemma import FunctionGemma, Gemma4
-from deployments.text.dialects.families.generic import Generic, GenericOfFamily
-from deployments.text.dialects.families.glm import Glm
-from deployments.text.dialects.families.granite import Granite, Granite32
 from deployments.text.dialects.families.harmony import Harmony
-from deployments.text.dialects.families.hermes import Hermes
-from deployments.text.dialects.families.hunyuan import Hunyuan, Hunyuan3
-from deployments.text.dialects.families.jamba import Jamba
+from deployments.text.dialects.families.hermes import Generic, GenericOfFamily, Hermes
+from deployments.text.dialects.families.json_lists import (
+    Command,
+    Granite,
+    Granite32,
+    Hunyuan,
+    Jamba,
+    Nemotron,
+    Phi4,
+)
 from deployments.text.dialects.families.kimi import Kimi
 from deployments.text.dialects.families.llama3_json import Llama3Json
-from deployments.text.dialects.families.minimax import MiniMax
 from deployments.text.dialects.families.mistral import Mistral
-from deployments.text.dialects.families.nemotron import Nemotron
-from deployments.text.dialects.families.phi4 import Phi4
 from deployments.text.dialects.families.pythonic import Pythonic
-from deployments.text.dialects.families.qwen3_coder import Qwen3Coder
-from deployments.text.dialects.families.seed import Seed
+from deployments.text.dialects.families.tagged_calls import Glm, Hunyuan3, MiniMax, Qwen3Coder, Seed
 from deployments.text.dialects.layouts.marked_blocks import MarkedBlocks
 
 # Marks of a single family come before those that several families write.

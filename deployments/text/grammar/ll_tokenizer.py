@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
-from deployments.text.tokens.byte_alphabet import BYTE_TOKEN
+from deployments.text.tokens.token_bytes import BYTE_TOKEN
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

@@ -21,7 +21,7 @@ from deployments.contract.errors import refused
 from deployments.contract.model_card import ModelCard
 from deployments.text.tokens.control_tokens import GUARD, ControlTokens, unmarked
 from deployments.text.tokens.framing import Cut, Framed, frame
-from deployments.text.tokens.token_texts import TokenTexts
+from deployments.text.tokens.token_bytes import TokenTexts
 
 TEMPLATE_FAILURES = (
     TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError

@@ -12,7 +12,7 @@ from deployments.text.chat.prompt import ChatPrompt
 from deployments.text.chat.tool_injection import attach
 from deployments.text.dialects.families.deepseek import CALL, SEPARATOR
 from deployments.text.dialects.families.hermes import CLOSE, OPEN
-from deployments.text.dialects.families.phi4 import CALLS, CALLS_END
+from deployments.text.dialects.families.json_lists import CALLS, CALLS_END
 from deployments.text.reply import Reply, fold_reply
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.text.cards import card

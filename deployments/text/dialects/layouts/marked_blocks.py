@@ -8,13 +8,12 @@ thought is open.
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import ClassVar
 
 from deployments.contract.grammar_triggers import TriggerMode
 from deployments.text.dialects.dialect import Dialect, Opening, ReplyContext, WriteMark
-from deployments.text.dialects.layouts.block_modes import block_modes
 from deployments.text.dialects.parsing.incremental import (
     SPACE,
     Incremental,
@@ -77,7 +76,7 @@ class MarkedBlocks(Dialect):
 
     def trigger_modes(self, context: ReplyContext) -> tuple[TriggerMode, ...]:
         openings = list(enumerate(context.openings or ()))
-        return block_modes(
+        return _block_modes(
             openings={opening.mark: ~index for index, opening in openings if not opening.compact},
             compact={opening.mark: ~index for index, opening in openings if opening.compact},
             thoughts=self.thought_ends(),
@@ -255,3 +254,48 @@ class BlockReader:
             yield from reader.buffer.read_rest(discard)  # the text ended within the call
         self._keeps_space = self._keeps_space and not stands
         return stands
+
+
+def _block_modes(
+    *,
+    openings: Mapping[str, int],
+    compact: Mapping[str, int],
+    thoughts: Mapping[str, str],
+    breaks: Sequence[str],
+    frame: tuple[str, str] | None,
+    opened_thought: str | None,
+) -> tuple[TriggerMode, ...]:
+    """The modes of the search for openings of calls.
+
+    `openings` open calls anywhere outside of thoughts, `compact` ones where a block may begin,
+    each with the number of its mode. `thoughts` are the end marks of start marks, `breaks` are
+    openings that end thoughts. The prompt has begun the thought with the start mark
+    `opened_thought`, if there is one.
+    """
+    ends = list(dict.fromkeys(thoughts.values()))
+    names = ["fresh", "text", *ends, *(["framed", "framed text"] if frame else [])]
+    if opened_thought is not None:  # the search starts in the first mode
+        names.sort(key=lambda name: name != thoughts[opened_thought])
+    number = {name: index for index, name in enumerate(names)}
+    start, end = frame or ("", "")
+    begun = {mark: number[close] for mark, close in thoughts.items()}
+    broken = {mark: opening for mark, opening in openings.items() if mark in breaks}
+    entered = {start: number["framed"]} if frame else {}
+    inside = {**openings, end: number["text"]}
+    modes = {
+        "fresh": TriggerMode(
+            marks=_pairs({**begun, **openings, **entered}),
+            otherwise=number["text"],
+            compact=_pairs(compact),
+        ),
+        "text": TriggerMode(marks=_pairs(openings)),
+        **{close: TriggerMode(marks=_pairs({**broken, close: number["fresh"]})) for close in ends},
+    }
+    if frame:
+        modes["framed"] = TriggerMode(marks=_pairs(inside), otherwise=number["framed text"])
+        modes["framed text"] = TriggerMode(marks=_pairs(inside))
+    return tuple(modes[name] for name in names)
+
+
+def _pairs(marks: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(marks.items())
