@@ -1,4 +1,6 @@
-"""The store of what owners keep on the server."""
+"""The stores of what owners keep on the server: their chats and files, and what OpenAI's protocol
+keeps for them.
+"""
 
 import asyncio
 
@@ -7,12 +9,14 @@ from sqlalchemy.engine import URL
 from deployments.serving.detached_tasks import create_detached_task
 from deployments.store.changes import Changes
 from deployments.store.chats import Chats, now_ms
+from deployments.store.conversations import Conversations
 from deployments.store.database import Database
 from deployments.store.files import Files
-from deployments.store.limits import StoreLimits
-from deployments.store.owners import Owners
+from deployments.store.kept import KeptOwners
+from deployments.store.limits import KeptLimits, StoreLimits
+from deployments.store.owners import Owners, Waits
+from deployments.store.responses import Responses
 from deployments.store.sweep import Sweep
-from deployments.store.waits import Waits
 
 
 class Store:
@@ -38,3 +42,16 @@ class Store:
             await asyncio.gather(self._sweeping, return_exceptions=True)
         await self.waits.close()
         await self.database.close()
+
+
+class KeptStore:
+    """Belongs to the event loop that it is made in. Its tables are there: see `open_once`."""
+
+    def __init__(self, url: URL, limits: KeptLimits) -> None:
+        self._database = Database(url)
+        owners = KeptOwners(self._database)
+        self.responses = Responses(self._database, owners, limits)
+        self.conversations = Conversations(self._database, owners, limits)
+
+    async def close(self) -> None:
+        await self._database.close()

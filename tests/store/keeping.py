@@ -11,8 +11,8 @@ from sqlalchemy import func, select
 from deployments.contract.errors import ErrorKind, Refused
 from deployments.store.database import Database, store_url
 from deployments.store.items import NewResponse, Recalled, StoredItem, Wanted
-from deployments.store.kept_store import KeptStore
 from deployments.store.limits import KeptLimits
+from deployments.store.store import KeptStore
 from deployments.store.tables import CONVERSATION, ITEM, KEPT, RESPONSE
 
 OWNER = "name:anna"

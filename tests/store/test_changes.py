@@ -13,9 +13,9 @@ from deployments.contract.errors import ErrorKind, Refused
 from deployments.store.changes import Changes, Cursor
 from deployments.store.chats import ONLY_NEW
 from deployments.store.database import READERS
+from deployments.store.owners import Waits
 from deployments.store.store import Store
 from deployments.store.sweep import DAY_MS, TOMBSTONE_MS, Sweep
-from deployments.store.waits import Waits
 from tests.databases import opened
 from tests.effort import tries
 from tests.store.talking import (

@@ -13,8 +13,7 @@ from deployments.store import database
 from deployments.store.chats import now_ms
 from deployments.store.database import Database, store_url
 from deployments.store.failures import BROKEN, BUSY, FULL, OUT_OF_REACH, READ_ONLY
-from deployments.store.kept_store import KeptStore
-from deployments.store.store import Store
+from deployments.store.store import KeptStore, Store
 from tests.databases import opened, sqlite_url
 from tests.store.keeping import OWNER, create, items, kept, put
 from tests.store.talking import CHAT, everything, identifier, message_fields, with_chat

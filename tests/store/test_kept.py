@@ -7,7 +7,7 @@ import pytest
 
 from deployments.contract.errors import ErrorKind, Refused
 from deployments.store.items import NewResponse, Recalled, StoredItem, Wanted
-from deployments.store.kept_store import KeptStore
+from deployments.store.store import KeptStore
 from tests.store.keeping import (
     OWNER,
     counted,

@@ -22,8 +22,8 @@ from deployments.store.database import (
 )
 from deployments.store.failures import OutOfReach, out_of_reach
 from deployments.store.items import Choose, NewResponse, Recalled, Reserve, StoredItem, Wanted
-from deployments.store.kept_store import KeptStore
 from deployments.store.limits import KeptLimits
+from deployments.store.store import KeptStore
 
 logger = logging.getLogger(__name__)
 
