@@ -133,7 +133,7 @@ def embedded_by_towers(base: Module, ids: Tensor, embedded: Tensor) -> Tensor:
 
 
 def gemma4_bidirectional(config: Described) -> Bidirectional:
-    """In the larger models vectors of an image attend to each other where there is a window."""
+    """Vectors of an image attend to each other in the larger models, where there is a window."""
     is_vision = config.text_config.use_bidirectional_attention == "vision"
     return Bidirectional.IN_WINDOWS if is_vision else Bidirectional.NOWHERE
 
