@@ -15,11 +15,11 @@ from deployments.media.image_rules import (
     RowImageRules,
 )
 from deployments.media.tile_rules import (
-    CanvasImageRules,
-    FramedImageRules,
-    OneVisionImageRules,
-    TiledImageRules,
-    TileImageRules,
+    Idefics3ImageRules,
+    InternVLImageRules,
+    Llama4ImageRules,
+    LlavaNextImageRules,
+    OnevisionImageRules,
 )
 
 Described = Any  # a processor: each family's has attributes of its own
@@ -101,7 +101,7 @@ def llava_next_rules(processor: Described) -> MediaRules:
     height, width = _tile(image_processor)
     rows, columns = height // patch, width // patch
     return MediaRules(
-        images=TiledImageRules(
+        images=LlavaNextImageRules(
             **image_fields(processor),
             tile_height=height,
             tile_width=width,
@@ -119,7 +119,7 @@ def llava_onevision_rules(processor: Described) -> MediaRules:
     height, width = _tile(image_processor)
     side = isqrt(n_whole)
     return MediaRules(
-        images=OneVisionImageRules(
+        images=OnevisionImageRules(
             **image_fields(processor),
             tile_height=height,
             tile_width=width,
@@ -170,7 +170,7 @@ def idefics3_rules(processor: Described) -> MediaRules:
     image_processor = processor.image_processor
     long_side = edge_of(image_processor.size, "longest_edge")
     return MediaRules(
-        images=FramedImageRules(
+        images=Idefics3ImageRules(
             **image_fields(processor),
             side=image_processor.max_image_size["longest_edge"],
             long_side=long_side if image_processor.do_resize else None,
@@ -186,7 +186,7 @@ def internvl_rules(processor: Described) -> MediaRules:
     image_processor = processor.image_processor
     fewest, most = image_processor.min_patches, image_processor.max_patches
     return MediaRules(
-        images=CanvasImageRules(
+        images=InternVLImageRules(
             **image_fields(processor),
             tile_height=image_processor.size["height"],
             tile_width=image_processor.size["width"],
@@ -223,7 +223,7 @@ def llama4_rules(processor: Described) -> MediaRules:
     side: int = image_processor.size["height"]
     n_patches = (side // processor.patch_size) ** 2
     return MediaRules(
-        images=TileImageRules(
+        images=Llama4ImageRules(
             **kind_fields(
                 processor.image_token, placeholder, tokenizer.convert_tokens_to_ids(placeholder)
             ),

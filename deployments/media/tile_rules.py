@@ -17,7 +17,7 @@ START, END, TILE_END, ROW_END = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TiledImageRules(ImageRules):
+class LlavaNextImageRules(ImageRules):
     """LLaVA-NeXT: tiles of the best of some canvases.
 
     Padding that fills a canvas up to its edges has no ids. Each row of patches ends with one id
@@ -56,7 +56,7 @@ class TiledImageRules(ImageRules):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneVisionImageRules(TiledImageRules):
+class OnevisionImageRules(LlavaNextImageRules):
     """LLaVA-OneVision: an image with more patches than fill `max_tiles` tiles is scaled down to
     these.
 
@@ -87,7 +87,7 @@ def best_canvas(width: int, height: int, canvases: tuple[tuple[int, int], ...]) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FramedImageRules(ImageRules):
+class Idefics3ImageRules(ImageRules):
     """Idefics 3 and SmolVLM: rows of frames.
 
     side: of a frame, in pixels.
@@ -155,7 +155,7 @@ def _scaled(width: int, height: int, long_side: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CanvasImageRules(ImageRules):
+class InternVLImageRules(ImageRules):
     """InternVL in Hugging Face's form: tiles of one size.
 
     `canvases` have columns and rows of tiles. Without any an image is one tile.
@@ -190,7 +190,7 @@ class CanvasImageRules(ImageRules):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TileImageRules(ImageRules):
+class Llama4ImageRules(ImageRules):
     """Llama 4: tiles of the canvas that fits the image best.
 
     Scales are compared in float32, because transformers does so and ties decide.
