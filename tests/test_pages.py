@@ -119,7 +119,7 @@ def test_an_ini_block_is_a_valid_presets_file(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in blocks("python") if block.file], ids=str)
-def test_a_block_that_repeats_a_part_of_a_file_is_equal_to_it(block: Block) -> None:
+def test_a_block_that_repeats_a_part_of_a_file_is_in_it(block: Block) -> None:
     assert block.file is not None
     assert block.text in (block.page.parent / block.file).read_text()
 
