@@ -1,6 +1,6 @@
 """An owner's row: what it has stored, and its lock, which puts the owner's writers in line.
 
-Whoever waits for changes of an owner is waked by writes of this process, and by a look for others'.
+Whoever waits for changes of an owner is woken by writes of this process, and by a look for others'.
 """
 
 import asyncio

@@ -20,7 +20,9 @@ from deployments.store.sweep import Sweep
 
 
 class Store:
-    """Belongs to the event loop that it is made in. Its tables are there: see `open_once`."""
+    """Chats and files. It belongs to the event loop that it is made in; its tables are there: see
+    `open_once`.
+    """
 
     def __init__(self, url: URL, limits: StoreLimits) -> None:
         self.limits = limits
@@ -45,7 +47,9 @@ class Store:
 
 
 class KeptStore:
-    """Belongs to the event loop that it is made in. Its tables are there: see `open_once`."""
+    """Responses and conversations of OpenAI's protocol. It belongs to the event loop that it is made
+    in; its tables are there: see `open_once`.
+    """
 
     def __init__(self, url: URL, limits: KeptLimits) -> None:
         self._database = Database(url)
