@@ -47,8 +47,8 @@ class Store:
 
 
 class KeptStore:
-    """Responses and conversations of OpenAI's protocol. It belongs to the event loop that it is made
-    in; its tables are there: see `open_once`.
+    """Responses and conversations of OpenAI's protocol. It belongs to the event loop that it is
+    made in; its tables are there: see `open_once`.
     """
 
     def __init__(self, url: URL, limits: KeptLimits) -> None:
