@@ -10,6 +10,7 @@ from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.build import find_execution
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.core import EngineCore
+from deployments.engine.forward.forward import DecoderForward
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
 from tests.engine.adapters.test_laws import LIMITS as LIMITS_OF_ADAPTERS
@@ -82,9 +83,10 @@ def test_steps_with_adapters_are_captured(tmp_path: Path) -> None:
     adapters = make_adapters(tmp_path)
     many = rows(adapters)
     with engine(model=tiny_model().to("cuda"), limits=LIMITS_OF_ADAPTERS) as running:
-        graphs = running.core._scheduler._runner._forward._graphs
-        assert graphs is not None
-        assert len({key.has_adapters for key in graphs._replays}) == 2
+        forward = running.core._scheduler._runner._forward
+        assert isinstance(forward, DecoderForward)
+        assert forward._graphs is not None
+        assert len({key.has_adapters for key in forward._graphs._replays}) == 2
         check_merged(running.run_together(*many), many)
         drop_graphs(running.core)
         check_merged(running.run_together(*many), many)

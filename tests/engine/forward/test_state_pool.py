@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from deployments.engine.forward.forward import DecoderForward
 from deployments.engine.forward.recurrent import can_keep_states
 from deployments.engine.forward.state_pool import StatePool
 from tests.engine.drive import engine, random_ids, request, roomy
@@ -35,10 +36,11 @@ def test_a_model_that_sleeps_has_no_states() -> None:
     model = tiny_model("mamba2")
     with engine(model=model, limits=roomy()) as running:
         running.run(request("r", random_ids(9), max_tokens=2))
-        layers = running.core._scheduler._runner._forward._recurrent
-        assert layers is not None
-        pool = weakref.ref(layers._pool)
-    del running, layers
+        forward = running.core._scheduler._runner._forward
+        assert isinstance(forward, DecoderForward)
+        assert forward._recurrent is not None
+        pool = weakref.ref(forward._recurrent._pool)
+    del running, forward
     gc.collect()
     assert pool() is None
     token_ids = torch.tensor([[1, 2, 3]], device=model.device)
