@@ -99,11 +99,11 @@ def test_a_channel_that_waits_for_a_replica_to_come_is_not_lost() -> None:
 
 def test_who_has_no_pin_shares_with_those_that_come_at_once_and_serve_balances_the_rest() -> None:
     async def act(stage: Stage) -> None:
-        asked = [stage.ask(f"r{number}", None) for number in range(2 * MAX_UNPINNED + 1)]
-        await anext(asked[0])
-        asked.append(stage.ask("late", None))
-        said_first, *rest = await asyncio.gather(*map(said, asked))
-        assert [whole(asked[0])[1:], *map(whole, asked[1:])] == [said_first, *rest]
+        *early, last = [stage.ask(f"r{number}", None) for number in range(2 * MAX_UNPINNED + 1)]
+        await anext(last)  # its channel is open, and none joins it any more
+        others = [*early, stage.ask("late", None)]
+        said_last, *rest = await asyncio.gather(*map(said, [last, *others]))
+        assert [whole(last)[1:], *map(whole, others)] == [said_last, *rest]
         [replica] = stage.all
         assert (len(replica.opened), replica.told) == (4, 0)
 
