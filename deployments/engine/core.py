@@ -117,8 +117,8 @@ class EngineCore:
             with self._started_after(task):
                 if request.grammar:
                     await self._open_grammar_async(task)
-                if self._needs:
-                    await asyncio.to_thread(self._prepare, task)
+                if work := self._preparations(task):
+                    await asyncio.to_thread(_do_all, work)
         except Refused as refused:
             yield TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error)
             return
@@ -205,7 +205,7 @@ class EngineCore:
             with self._started_after(task):
                 if request.grammar:
                     self._open_grammar(task)
-                self._prepare(task)
+                _do_all(self._preparations(task))
         except Refused as refused:
             mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error))
         return task_id
@@ -246,9 +246,9 @@ class EngineCore:
         most = self.cache.shape.max_new_tokens - self.cache.shape.max_tasks + 1
         return find_long_span(request, self._encoder.placeholder_ids, most)
 
-    def _prepare(self, task: Task) -> None:
-        for need in self._needs:
-            need.prepare(task)
+    def _preparations(self, task: Task) -> list[Callable[[], None]]:
+        """The work on other threads that the needs of a task ask for."""
+        return [work for need in self._needs if (work := need.prepare(task)) is not None]
 
     def _open_grammar(self, task: Task) -> None:
         if task.end_token() is None:
@@ -286,3 +286,8 @@ class EngineCore:
             task.mailbox.put(TokenEvent(finish_reason=reason))
         else:
             self._scheduler.add(task)
+
+
+def _do_all(work: Iterable[Callable[[], None]]) -> None:
+    for part in work:
+        part()

@@ -34,9 +34,10 @@ class Need:
 
     # Before a task runs
 
-    def prepare(self, task: Task) -> None:
-        """Is called for each task on another thread, before the scheduler has it. May take long,
-        and may raise Refused."""
+    def prepare(self, task: Task) -> Callable[[], None] | None:
+        """Is called for each task before the scheduler has it, on the thread that accepts it.
+        Returns what takes long, to be done on another thread; it may raise Refused."""
+        return None
 
     def admits(self, task: Task) -> bool:
         """Whether a task whose turn it is may run. Else it is to be parked."""

@@ -5,7 +5,7 @@ the latest sounds, has its keys and values.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -49,8 +49,11 @@ class SpeechNeed(Need):
         self._extractor = extractor_of(model.config)
         self._kept: OrderedDict[bytes, CrossKeyValues] = OrderedDict()
 
-    def prepare(self, task: Task) -> None:
-        task.parts[self] = self.sound_of(task.request)
+    def prepare(self, task: Task) -> Callable[[], None]:
+        def read_sound() -> None:
+            task.parts[self] = self.sound_of(task.request)
+
+        return read_sound
 
     def sound_of(self, request: GenerationRequest) -> _Sound:
         """The sound of a valid request, with its features if they are needed. From any thread."""
