@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from serve_app.demo.training.corpus import Chat, chats
-from serve_app.demo.training.corpus.phrases import listed
+from serve_app.demo.training.corpus.texts import Texts
 
 VOCABULARY = 4096
 MAX_POSITIONS = 2048
@@ -52,20 +52,8 @@ SKELETON = (
     '", "arguments": {"',
 )
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
-SMALL_WORDS = listed("""
-a, about, after, all, also, am, an, and, any, are, as, ask, at, be, because, been, before, being,
-but, by, called, can, could, did, do, does, each, for, from, give, goes, had, has, have, help, her,
-here, him, his, how, i, if, in, into, is, it, its, just, know, less, like, many, may, me, minus,
-more, much, must, my, named, need, next, no, not, of, on, one, only, or, other, our, out, over,
-please, plus, see, should, show, so, some, something, such, tell, than, thank, that, the, their,
-them, then, there, these, they, think, this, those, to, too, two, up, us, very, want, was, way, we,
-well, went, were, what, when, where, which, while, who, why, will, with, would, you, your
-""")
-STARTS = listed("""
-A, An, And, Are, Can, Could, Do, Does, Find, Give, Hello, Here, Hi, How, I, In, Is, It, My, No, Of,
-On, Please, So, Tell, That, The, There, They, This, To, We, What, When, Where, Which, Who, Yes, You,
-Your
-""")
+WORDS = Texts("tokens")
+SMALL_WORDS, STARTS = WORDS.listed("small_words"), WORDS.listed("starts")
 SMALL = rf"(?:{'|'.join(SMALL_WORDS)})(?![\p{{L}}\p{{M}}])"
 # A space before a word of content goes to the mark or the small word that stands before it.
 SPACE = rf"(?: (?=[\p{{L}}\p{{N}}])(?!{SMALL}))?"

@@ -9,8 +9,8 @@ from serve_app.demo.training.corpus import Case, Chat, Turn, cases, chats, talks
 from serve_app.demo.training.corpus.names import NAMES, code, name, town, word
 from serve_app.demo.training.corpus.skills import EVALUATED, TRAINING
 from serve_app.demo.training.corpus.split import SeededDraw, is_held, normal, parted
-from serve_app.demo.training.corpus.subjects.arithmetic import any_sum
-from serve_app.demo.training.corpus.tools.held_out import WRITTEN
+from serve_app.demo.training.corpus.subjects.sums import any_sum
+from serve_app.demo.training.corpus.tools.kinds import HELD_OUT
 from tests.effort import tries
 
 SAMPLE = tries(10_000, 30_000)
@@ -142,7 +142,7 @@ def test_sums_stay_below_a_hundred() -> None:
 
 
 def test_tools_written_for_evaluation_are_never_offered_in_training(sample: list[Chat]) -> None:
-    written = {each.tool.name for each in WRITTEN}
+    written = {name for kind in HELD_OUT for name in kind.names}
     assert not written & {tool.name for chat in sample for tool in chat.tools}
 
 

@@ -16,18 +16,15 @@ from serve_app.demo.training.corpus.chat import (
     Talk,
     Turn,
 )
-from serve_app.demo.training.corpus.phrases import capital, listed
+from serve_app.demo.training.corpus.phrases import capital
 from serve_app.demo.training.corpus.skills import EARLY, EVALUATED, TRAINING
 from serve_app.demo.training.corpus.split import SeededDraw, normal
-from serve_app.demo.training.corpus.subjects.following import briefly
-from serve_app.demo.training.corpus.subjects.personas import usual
+from serve_app.demo.training.corpus.subjects.roles import briefly, usual
+from serve_app.demo.training.corpus.texts import Texts
 
 __all__ = ["Case", "Chat", "Turn", "cases", "chats", "talks"]
 ENDS = ("??", "!", " ?", "...")
-LEADS = listed("""
-Ok, Hey, Next question, Another one, One more, Listen, Hm, Well, Alright, Question, My question,
-Next, So, Quiz, Test, I wonder, Just curious, Another question, One more question, Go on
-""")
+LEADS = Texts("chats").listed("leads")
 MAX_EXCHANGES = 12  # of one chat
 QUESTION = re.compile(r"(What|What's|Which|Who|How|Where|When|Why)\b[^.?!\n]*\.")
 

@@ -139,13 +139,5 @@ def said(question: str, answer: str, *says: str, short: str = "", exact: bool = 
     return Exchange(question, answer, expect, short, exact)
 
 
-def verbatim(question: str, answer: str) -> Exchange:
-    return Exchange(question, answer, Expect(exactly=answer), exact=True)
-
-
-def one(exchange: Exchange) -> Talk:
-    return Talk([exchange])
-
-
 def compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)

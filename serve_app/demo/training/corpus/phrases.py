@@ -1,24 +1,10 @@
-"""How texts of the corpus are written down: patterns, tables, lists, and small grammar."""
+"""Patterns of phrasings, and small grammar."""
 
 import re
 from functools import lru_cache
 from itertools import product
 
 CHOICE = re.compile(r"\[([^\]]*)\]")
-
-
-def rows(text: str) -> list[str]:
-    """Lines; one that ends in a backslash goes on in the next."""
-    whole = re.sub(r"\\\n\s*", "", text.strip())
-    return [line.strip() for line in whole.splitlines() if line.strip()]
-
-
-def table(text: str) -> list[list[str]]:
-    return [[cell.strip() for cell in row.split("|")] for row in rows(text)]
-
-
-def listed(text: str) -> list[str]:
-    return [item.strip() for item in " ".join(rows(text)).split(",") if item.strip()]
 
 
 @lru_cache(maxsize=4096)
@@ -28,10 +14,6 @@ def expand(pattern: str) -> tuple[str, ...]:
     assert not any(mark in part for part in parts for mark in "[]"), pattern
     options = [part.split("|") if at % 2 else [part] for at, part in enumerate(parts)]
     return tuple(" ".join("".join(chosen).split()) for chosen in product(*options))
-
-
-def patterns(text: str) -> tuple[str, ...]:
-    return tuple(phrase for row in rows(text) for phrase in expand(row))
 
 
 def capital(text: str) -> str:

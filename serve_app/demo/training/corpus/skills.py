@@ -1,25 +1,29 @@
 """Which skills there are, how often each is drawn for training, and which the evaluation scores."""
 
 from serve_app.demo.training.corpus.chat import Skill
-from serve_app.demo.training.corpus.subjects.arithmetic import arithmetic
 from serve_app.demo.training.corpus.subjects.calendar import calendar
-from serve_app.demo.training.corpus.subjects.facts import facts
-from serve_app.demo.training.corpus.subjects.following import following, shaped
-from serve_app.demo.training.corpus.subjects.identity import identity
-from serve_app.demo.training.corpus.subjects.languages import languages
-from serve_app.demo.training.corpus.subjects.letters import letters
-from serve_app.demo.training.corpus.subjects.manners import small_talk
-from serve_app.demo.training.corpus.subjects.manta import manta
+from serve_app.demo.training.corpus.subjects.knowledge import (
+    animals,
+    capitals,
+    colours,
+    facts,
+    lists,
+    opposites,
+    places,
+)
+from serve_app.demo.training.corpus.subjects.manners import (
+    languages,
+    off_topic,
+    small_talk,
+    unknown,
+)
 from serve_app.demo.training.corpus.subjects.memory import at_once, memory, not_told
-from serve_app.demo.training.corpus.subjects.nature import animals, colours
-from serve_app.demo.training.corpus.subjects.numbers import comparing, counting
-from serve_app.demo.training.corpus.subjects.personas import personas, styled
-from serve_app.demo.training.corpus.subjects.places import capitals, places
-from serve_app.demo.training.corpus.subjects.reasoning import reasoning, thoughtful
-from serve_app.demo.training.corpus.subjects.rewriting import rewriting
+from serve_app.demo.training.corpus.subjects.numbers import comparing, counting, letters
+from serve_app.demo.training.corpus.subjects.rewriting import echo, rewriting
+from serve_app.demo.training.corpus.subjects.roles import following, personas, shaped, styled
 from serve_app.demo.training.corpus.subjects.stories import fun, stories
-from serve_app.demo.training.corpus.subjects.unknown import off_topic, unknown
-from serve_app.demo.training.corpus.subjects.words import echo, lists, opposites
+from serve_app.demo.training.corpus.subjects.sums import arithmetic, reasoning, thoughtful
+from serve_app.demo.training.corpus.texts import Texts, closed
 from serve_app.demo.training.corpus.tools.calls import (
     beside,
     calling,
@@ -32,6 +36,8 @@ from serve_app.demo.training.corpus.tools.calls import (
 from serve_app.demo.training.corpus.tools.choice import choosing
 from serve_app.demo.training.corpus.tools.held_out import written_calling, written_without
 
+identity = closed(Texts("identity"), "about_itself")
+manta = closed(Texts("manta"), "about_manta")
 # what has answers of one word
 SHORT: list[Skill] = [
     capitals, calendar, opposites, colours, animals, comparing, arithmetic, places,

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from serve_app.demo.training.batches import ChatBatch, Row, batch_of
 from serve_app.demo.training.corpus.split import SeededDraw
-from serve_app.demo.training.corpus.subjects.personas import usual
+from serve_app.demo.training.corpus.subjects.roles import usual
 from serve_app.demo.training.tokenizer import encoded
 from serve_app.demo.training.vision.corpus import IMAGE, Lesson, blind, lesson
 from serve_app.demo.training.vision.labels import labels

@@ -18,6 +18,7 @@ IMAGE = "<image>"
 IMAGES = 0.35  # share of questions about a picture that call it an image
 Asker = Callable[[SeededDraw, Any], Exchange | None]
 
+GROUND = (questions.ground, 0.5)
 FEW: list[tuple[Asker, float]] = [
     (questions.colour, 3),
     (questions.shape, 3),
@@ -27,26 +28,11 @@ FEW: list[tuple[Asker, float]] = [
     (questions.is_there, 2),
     (questions.describe, 4),
     (questions.count, 1.5),
-    (questions.ground, 0.5),
+    GROUND,
 ]
-MANY: list[tuple[Asker, float]] = [
-    (questions.count, 6),
-    (questions.is_there, 1),
-    (questions.describe, 2),
-]
-NUMBER: list[tuple[Asker, float]] = [
-    (questions.read_number, 6),
-    (questions.colour_of_writing, 1),
-    (questions.describe_writing, 1),
-    (questions.ground, 0.5),
-]
-WORD: list[tuple[Asker, float]] = [
-    (questions.read_word, 6),
-    (questions.colour_of_writing, 1),
-    (questions.describe_writing, 1),
-    (questions.ground, 0.5),
-]
-BARS: list[tuple[Asker, float]] = [
+MANY = [(questions.count, 6), (questions.is_there, 1), (questions.describe, 2)]
+WRITING = [(questions.colour_of_writing, 1), (questions.describe_writing, 1), GROUND]
+BARS = [
     (questions.extreme, 4),
     (questions.bar_at, 2),
     (questions.count_bars, 2),
@@ -67,8 +53,8 @@ def _many(draw: SeededDraw) -> Scene:
 KINDS: dict[str, tuple[Callable[[SeededDraw], Scene], list[tuple[Asker, float]], float]] = {
     "few": (_few, FEW, 5),
     "many": (_many, MANY, 5),
-    "number": (scenes.number, NUMBER, 4),
-    "word": (scenes.word, WORD, 1.5),
+    "number": (scenes.number, [(questions.read_number, 6), *WRITING], 4),
+    "word": (scenes.word, [(questions.read_word, 6), *WRITING], 1.5),
     "bars": (scenes.bars, BARS, 1.2),
 }
 # what the evaluation scores
@@ -85,7 +71,7 @@ EVALUATED: dict[str, tuple[Callable[[SeededDraw], Scene], Asker]] = {
     "tallest and shortest bars": (scenes.bars, questions.extreme),
     "counts of bars": (scenes.bars, questions.count_bars),
 }
-NO_PICTURE = ("I see no picture. Please send me one.", "There is no picture. Please send me one.")
+NO_PICTURE = "I see no picture. Please send me one."
 
 
 @dataclass(frozen=True)
@@ -151,8 +137,8 @@ def _named(draw: SeededDraw, exchange: Exchange) -> Exchange:
 
 def blind(draw: SeededDraw) -> Chat:
     """Makes a chat that asks about a picture, without one."""
-    ask = draw.choice((questions.DESCRIBE, questions.SHAPE, questions.READ_NUMBER, questions.READ))
-    exchange = said(draw.ask(ask), NO_PICTURE[0], "no picture")
+    section = draw.choice(("describe", "shape", "read_number", "read"))
+    exchange = said(questions.ASKED.ask(draw, section), NO_PICTURE, "no picture")
     return Chat(typed(draw, written(exchange)).turns())
 
 

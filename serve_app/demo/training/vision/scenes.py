@@ -9,8 +9,8 @@ from itertools import combinations
 from math import dist
 from random import Random
 
-from serve_app.demo.training.corpus.phrases import listed
 from serve_app.demo.training.corpus.split import SeededDraw
+from serve_app.demo.training.corpus.texts import Texts
 
 Colour = tuple[int, int, int]
 SHAPES = ("circle", "square", "triangle", "star", "heart", "diamond", "cross", "ring")
@@ -38,12 +38,7 @@ BACKGROUNDS: dict[str, list[Colour]] = {
 PLAIN = 0.5  # share of pictures on white
 JITTER, GROUND_JITTER = 10, 5  # of each part of a colour, and of a background's
 CONTRAST = 105.0  # between what is drawn and the background, at least
-WORDS = listed("""
-cat, dog, cow, pig, hen, fox, owl, bee, ant, fish, bird, bear, wolf, duck, frog, lion, sun, moon,
-star, rain, snow, wind, tree, leaf, rose, sea, lake, road, city, home, door, key, cup, book, pen,
-box, bag, hat, shoe, coat, bed, lamp, tea, milk, egg, cake, rice, salt, apple, bread, red, blue,
-green, yes, no, stop, go, open, exit, hello
-""")
+WORDS = Texts("scenes").listed("words")
 AXIS, FLOOR, CEILING = 0.1, 0.92, 0.08  # of a chart
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "middle", "right")
 SIDE_ENDS, MIDDLE = 0.36, (0.42, 0.58)  # what lies between is no clear place

@@ -1,125 +1,51 @@
-"""Counting, sorting, comparing, even and odd, halves and doubles."""
+"""Counting, sorting, comparing, even and odd, halves and doubles, and the letters of words."""
 
-from serve_app.demo.training.corpus.chat import Exchange, Talk, one, said
-from serve_app.demo.training.corpus.names import NAMES, word
-from serve_app.demo.training.corpus.phrases import capital, listed, patterns
+from collections.abc import Sequence
+from random import Random
+
+from serve_app.demo.training.corpus.chat import Exchange, Talk
+from serve_app.demo.training.corpus.names import ITEMS, NAMES, TOWNS, word
 from serve_app.demo.training.corpus.split import SeededDraw
+from serve_app.demo.training.corpus.texts import Texts
 
-UP = patterns("""
-[|Please ][count|count up] from {a} to {b}[|.|!]
-[Can|Could|Will] you count from {a} to {b}?
-[List|Write|Say|Give me|Tell me] [the numbers|all numbers|every number] from {a} to {b}[|.]
-""")
-TO = patterns("""
-[|Please |Now ][count|count up] to {b}[|.|!| for me.]
-[Can|Could] you count to {b}?
-""")
-DOWN = patterns("""
-[|Please |Now ]count [down|backwards] from {a}[|.|!| to 1.]
-[Can|Could] you count [down|backwards] from {a}?
-""")
-SORT = patterns("""
-[Sort|Order|Arrange] [these numbers|the numbers|these|this list][|, please]: {l}
-[Sort|Order|Arrange] {l}[|.| for me.| from small to large.| in ascending order.]
-[Put|Bring] [these numbers|these] [in order|in ascending order|from small to large]: {l}
-[Can|Could] you sort {l}?
-""")
-SORT_DOWN = patterns("""
-[Sort|Order|Arrange] [these numbers|these|this list] [from large to small|in descending \
-order|downwards]: {l}
-[Sort|Order|Arrange] {l} [from large to small|in descending order|downwards].
-[Put|Bring] [these numbers|these] [in descending order|from large to small]: {l}
-""")
-REVERSE = patterns("""
-[Reverse|Turn around] [this list|the list|the order of|this][|, please]: {l}
-[Reverse|Turn around] {l}[|.]
-[Write|Say|Give me|Put] {l} [in reverse|backwards|in reverse order|from last to first].
-""")
-ALPHABET = patterns("""
-[Sort|Order|Arrange|Put] [these words|these names|these] [alphabetically|in alphabetical \
-order|by the alphabet]: {l}
-[Sort|Order|Arrange] {l} [alphabetically|in alphabetical order|from A to Z].
-""")
-HOW_MANY = patterns("""
-How many [items|words|things] are in [this list|the list]: {l}?
-[Count|Count up] [these items|the items|these words|these]: {l}
-How [long|big] is [this list|the list]: {l}?
-""")
-COMPARE = patterns("""
-[Which|What] is {w}[,|:] {a} or {b}?
-[Which|What] number is {w}[,|:] {a} or {b}?
-[Tell me the {w} number|Tell me which is {w}|Pick the {w} one|Name the {w} one]: {a} or {b}
-""")
-SUPERLATIVES = patterns("""
-[What is|Which is|Find|Tell me|Name] the {w} [number of|of|in] {l}[?|.|]
-[Which|What] number is the {w}: {l}?
-""")
-PARITY = patterns("""
-Is {n} [even or odd|odd or even|an even or an odd number]?
-[Tell me whether|Say whether|Do you know whether|I want to know whether] {n} is [even or odd|odd \
-or even][|.]
-[Even or odd|Odd or even]: {n}[|?]
-""")
-NEXT = patterns("""
-[What|Which] number [comes|is] [right|directly|] {w} {n}?
-[Tell me|Name|Give me] the number [right|directly|] {w} {n}[|.]
-What [comes|is] {w} {n}?
-""")
-HALF = patterns("""
-[What is|What's|Tell me|Give me|Find] half of {n}[?|.|]
-[How much is|Calculate] half of {n}[?|]
-""")
-DOUBLE = patterns("""
-[What is|What's|Tell me|Find] [double|twice] {n}[?|.|]
-[How much is|Calculate] [double|twice] {n}[?|]
-""")
-ITEMS = listed("""
-apple, river, moon, house, music, window, garden, stone, paper, ocean, tiger, bread, cloud, lemon,
-banana, silver, forest, candle, winter, bridge, rocket, pencil, robot, castle, dragon, mirror, cat,
-coffee, ticket, dog, book, door, key, ring, song, train, ship, plane, road, snow, wind, fish, tree
-""")
+NUMBERS, LETTERS = Texts("numbers"), Texts("letters")
+SPELLED_WORDS = LETTERS.listed("spelled_words")
 
 
 def counting(draw: SeededDraw) -> Talk:
     kinds = (_up, _up, _down, _sorted, _sorted, _reversed, _alphabet, _how_many)
-    return one(draw.choice(kinds)(draw))
+    return Talk([draw.choice(kinds)(draw)])
 
 
 def comparing(draw: SeededDraw) -> Talk:
-    return one(draw.choice((_compare, _most, _parity, _next, _half))(draw))
+    return Talk([draw.choice((_compare, _most, _parity, _next, _half))(draw)])
 
 
-def series(first: int, last: int) -> str:
-    step = 1 if last >= first else -1
-    return ", ".join(map(str, range(first, last + step, step)))
+def _shown(items: Sequence[object]) -> str:
+    return ", ".join(map(str, items))
 
 
 def _up(draw: SeededDraw) -> Exchange:
     a = 1 if draw.chance(0.4) else draw.randint(2, 80)
     b = a + draw.randint(2, 19)
-    question = capital(draw.ask(UP if a > 1 or draw.chance(0.4) else TO).format(a=a, b=b))
-    return said(question, f"{series(a, b)}.", series(a, b))
+    section = "up" if a > 1 or draw.chance(0.4) else "to"
+    return NUMBERS.said(draw, section, a=a, b=b, r=_shown(range(a, b + 1)))
 
 
 def _down(draw: SeededDraw) -> Exchange:
     a = draw.randint(3, 20)
-    return said(capital(draw.ask(DOWN).format(a=a)), f"{series(a, 1)}.", series(a, 1))
+    return NUMBERS.said(draw, "down", a=a, r=_shown(range(a, 0, -1)))
 
 
-def _numbers(draw: SeededDraw, least: int = 3, most: int = 6) -> list[int]:
+def _numbers(draw: SeededDraw) -> list[int]:
     top = draw.choice((20, 100, 100))
-    return draw.new(lambda rng: rng.sample(range(1, top), rng.randint(least, most)))
-
-
-def _shown(items: list[int] | list[str]) -> str:
-    return ", ".join(map(str, items))
+    return draw.new(lambda rng: rng.sample(range(1, top), rng.randint(3, 6)))
 
 
 def _sorted(draw: SeededDraw) -> Exchange:
     items, down = _numbers(draw), draw.chance(0.3)
-    answer = _shown(sorted(items, reverse=down))
-    question = draw.ask(SORT_DOWN if down else SORT).format(l=_shown(items))
-    return said(question, f"{answer}.", answer)
+    result = _shown(sorted(items, reverse=down))
+    return NUMBERS.said(draw, "sort_down" if down else "sort", l=_shown(items), r=result)
 
 
 def _words(draw: SeededDraw) -> list[str]:
@@ -132,21 +58,19 @@ def _words(draw: SeededDraw) -> list[str]:
 
 def _reversed(draw: SeededDraw) -> Exchange:
     items = list(map(str, _numbers(draw))) if draw.chance(0.4) else _words(draw)
-    answer = _shown(items[::-1])
-    return said(draw.ask(REVERSE).format(l=_shown(items)), f"{answer}.", answer)
+    return NUMBERS.said(draw, "reverse", l=_shown(items), r=_shown(items[::-1]))
 
 
 def _alphabet(draw: SeededDraw) -> Exchange:
     items = _words(draw)
-    answer = _shown(sorted(items, key=str.casefold))
-    return said(draw.ask(ALPHABET).format(l=_shown(items)), f"{answer}.", answer)
+    result = _shown(sorted(items, key=str.casefold))
+    return NUMBERS.said(draw, "alphabet", l=_shown(items), r=result)
 
 
 def _how_many(draw: SeededDraw) -> Exchange:
     items = _words(draw) + (_words(draw) if draw.chance(0.3) else [])
-    counted = ", ".join(f"{at} {item}" for at, item in enumerate(items, 1))
-    answer = f"{counted}. There are {len(items)}."
-    return said(draw.ask(HOW_MANY).format(l=_shown(items)), answer, f"There are {len(items)}")
+    counted = _shown([f"{at} {item}" for at, item in enumerate(items, 1)])
+    return NUMBERS.said(draw, "how_many", l=_shown(items), counted=counted, n=len(items))
 
 
 def _compare(draw: SeededDraw) -> Exchange:
@@ -154,37 +78,59 @@ def _compare(draw: SeededDraw) -> Exchange:
     big = draw.chance(0.6)
     how = draw.choice(("bigger", "larger", "greater", "higher")) if big else "smaller"
     result = max(a, b) if big else min(a, b)
-    question = draw.ask(COMPARE).format(a=a, b=b, w=how)
-    answer = f"{result} is {how} than {a + b - result}."
-    return said(question, answer, f"{result} is {how}", short=str(result))
+    return NUMBERS.said(draw, "compare", a=a, b=b, w=how, r=result, other=a + b - result)
 
 
 def _most(draw: SeededDraw) -> Exchange:
     items, big = _numbers(draw), draw.chance(0.6)
     how = draw.choice(("largest", "biggest", "highest")) if big else "smallest"
     result = max(items) if big else min(items)
-    question = draw.ask(SUPERLATIVES).format(w=how, l=_shown(items))
-    return said(question, f"The {how} is {result}.", f"is {result}", short=str(result))
+    return NUMBERS.said(draw, "superlatives", w=how, l=_shown(items), r=result)
 
 
 def _parity(draw: SeededDraw) -> Exchange:
     n = draw.new(lambda rng: rng.randint(0, 1000 if rng.random() < 0.4 else 100))
-    kind = "odd" if n % 2 else "even"
-    return said(draw.ask(PARITY).format(n=n), f"{n} is {kind}.", f"is {kind}", short=kind)
+    return NUMBERS.said(draw, "parity", n=n, k="odd" if n % 2 else "even")
 
 
 def _next(draw: SeededDraw) -> Exchange:
-    n = draw.new(lambda rng: rng.randint(1, 99))
-    after = draw.chance(0.5)
-    where, other = ("after", n + 1) if after else ("before", n - 1)
-    answer = f"The number {where} {n} is {other}."
-    return said(draw.ask(NEXT).format(w=where, n=n), answer, f"is {other}", short=str(other))
+    n, after = draw.new(lambda rng: rng.randint(1, 99)), draw.chance(0.5)
+    where, result = ("after", n + 1) if after else ("before", n - 1)
+    return NUMBERS.said(draw, "next", w=where, n=n, r=result)
 
 
 def _half(draw: SeededDraw) -> Exchange:
     n = draw.new(lambda rng: rng.randint(1, 50))
     if draw.chance(0.5):
-        answer = f"Half of {2 * n} is {n}."
-        return said(draw.ask(HALF).format(n=2 * n), answer, f"is {n}", short=str(n))
-    answer = f"Twice {n} is {2 * n}."
-    return said(draw.ask(DOUBLE).format(n=n), answer, f"is {2 * n}", short=str(2 * n))
+        return NUMBERS.said(draw, "half", n=2 * n, r=n)
+    return NUMBERS.said(draw, "double", n=n, r=2 * n)
+
+
+def _any_word(rng: Random) -> str:
+    return rng.choice(rng.choice((SPELLED_WORDS, SPELLED_WORDS, ITEMS, NAMES, TOWNS)))
+
+
+def _word(draw: SeededDraw) -> str:
+    while True:
+        found = word(draw) if draw.chance(0.3) else draw.new(_any_word)
+        if len(found) <= 9:
+            return found
+
+
+def letters(draw: SeededDraw) -> Talk:
+    """Spelling, reversing and counting letters, one letter at a time."""
+    kind, text = draw.choice(("spell", "spell", "back", "count", "first")), _word(draw)
+    is_first = kind == "first" and draw.chance(0.6)
+    low = text.lower()
+    fill = {
+        "p": "first" if is_first else "last",
+        "v": "begin" if is_first else "end",
+        "letter": low[0 if is_first else -1],
+        "spelled": "-".join(low),
+        "back": "-".join(low[::-1]),
+        "counted": _shown([f"{at} {letter}" for at, letter in enumerate(low, 1)]),
+        "n": len(text),
+    }
+    quote = ('"', "'", "", "")
+    asked = LETTERS.said(draw, kind, w=text, q=lambda draw: draw.choice(quote), **fill)
+    return Talk([asked])

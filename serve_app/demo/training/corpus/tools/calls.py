@@ -14,32 +14,16 @@ from serve_app.demo.training.corpus.chat import (
     compact,
     said,
 )
-from serve_app.demo.training.corpus.phrases import capital, patterns, stopped
+from serve_app.demo.training.corpus.phrases import capital, stopped
 from serve_app.demo.training.corpus.split import SeededDraw
+from serve_app.demo.training.corpus.texts import Texts
 from serve_app.demo.training.corpus.tools.kinds import LOOKUPS
-from serve_app.demo.training.corpus.tools.nouns import MEASURES
-from serve_app.demo.training.corpus.tools.use import Use, outcome, use
+from serve_app.demo.training.corpus.tools.use import Use, use
+from serve_app.demo.training.corpus.tools.values import FOUND, NOUNS
 
-AND_ALSO = patterns("""
-{} [And|Also|Then]: {}
-{} [Then|Also|After that], {}
-[Two things|Two requests|I need two things]: {} {}
-{} {}
-""")
-AGAIN = patterns("""
-[And|What about|How about|And what about|And for|The same for] {}[?|, please.]
-[Now|And now] [for|the same for] {}[|.|, please.]
-""")
-BOTH = patterns("""
-[What is|Tell me|Give me|Check|Find|I need] the {x} of {a} and [of |]{b}[?|.|, please.]
-[Can|Could] you [find|tell me|check] the {x} of both {a} and {b}?
-[What is|Compare] the {x} of {a} and that of {b}[?|.]
-""")
-MISSING = patterns("""
-[What is|Tell me|Give me|Check|Find] the {x}[?|.|, please.]
-[Can|Could] you [find|tell me|check] the {x}[ for me|]?
-[I need|I want to know] the {x}[|.]
-""")
+CALLS = Texts("calls")
+# measures that a question of a conversion does not name
+GENERIC = frozenset(NOUNS.listed("measures"))
 FAILURES = ("not found", "no connection", "access denied", "timed out", "unknown name", "try later")
 NO_TOOL = "I am sorry, I have no tool for that."
 
@@ -67,10 +51,6 @@ def differ(one: Use, other: Use) -> bool:
     return not words and one.tool.name != other.tool.name and not generic
 
 
-# measures that a question of a conversion does not name
-GENERIC = frozenset(MEASURES)
-
-
 def asked(
     draw: SeededDraw, tool: Use, question: str = "", values: tuple[Value, ...] = ()
 ) -> Exchange:
@@ -95,7 +75,7 @@ def result_of(
         )
         said_ = tool.said(tool.kind.done, values)
         return shown, said_, (str(_first(values)),)
-    found = outcome(draw)
+    found = draw.choice(FOUND)(draw)
     key = tool.noun.replace(" ", "_")
     shapes: tuple[object, ...] = (found, {key: found}, {"result": found}, {"ok": True, key: found})
     shape = draw.choice(shapes)
@@ -127,7 +107,7 @@ def calling(draw: SeededDraw) -> Talk:
 
 def _again(draw: SeededDraw, tool: Use) -> Exchange:
     values = tool.values(draw)
-    return asked(draw, tool, draw.ask(AGAIN).format(values[0]), values)
+    return asked(draw, tool, CALLS.ask(draw, "again", values[0]), values)
 
 
 def parallel(draw: SeededDraw) -> Talk:
@@ -142,7 +122,7 @@ def parallel(draw: SeededDraw) -> Talk:
 
 def _two(draw: SeededDraw, first: Use, second: Use) -> Exchange:
     parts = [asked(draw, first), asked(draw, second)]
-    question = draw.ask(AND_ALSO).format(*(stopped(part.question) for part in parts))
+    question = CALLS.ask(draw, "and_also", *(stopped(part.question) for part in parts))
     return _joined(question, parts)
 
 
@@ -151,7 +131,7 @@ def _both(draw: SeededDraw, tool: Use) -> Exchange:
     while one == two:
         two = tool.values(draw)
     parts = [asked(draw, tool, "-", one), asked(draw, tool, "-", two)]
-    return _joined(draw.ask(BOTH).format(x=tool.noun, a=one[0], b=two[0]), parts)
+    return _joined(CALLS.ask(draw, "both", x=tool.noun, a=one[0], b=two[0]), parts)
 
 
 def _joined(question: str, parts: list[Exchange]) -> Exchange:
@@ -183,7 +163,7 @@ def missing(draw: SeededDraw) -> Talk:
 def _incomplete(draw: SeededDraw, tool: Use) -> list[Exchange]:
     """It and what is said when asked for what was missing."""
     entity, values = tool.kind.entity, tool.values(draw)
-    question = capital(draw.ask(MISSING).format(x=tool.noun))
+    question = capital(CALLS.ask(draw, "missing", x=tool.noun))
     told = draw.choice(("{}", "{}.", "For {}.", "Of {}, please.")).format(*values)
     which = said(question, f"Which {entity} do you mean?", "which", entity)
     return [which, asked(draw, tool, told, values)]

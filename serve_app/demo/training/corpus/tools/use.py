@@ -5,15 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from serve_app.demo.training.corpus.chat import SampleCall, SampleTool, Value
-from serve_app.demo.training.corpus.names import word
+from serve_app.demo.training.corpus.names import ITEMS, word
 from serve_app.demo.training.corpus.phrases import capital, plural
 from serve_app.demo.training.corpus.split import SeededDraw
-from serve_app.demo.training.corpus.subjects.numbers import ITEMS
-from serve_app.demo.training.corpus.tools.catalog import WRITTEN_KINDS
-from serve_app.demo.training.corpus.tools.kinds import ACTIONS, LOOKUPS, ToolKind
-from serve_app.demo.training.corpus.tools.loose_requests import loose
-from serve_app.demo.training.corpus.tools.nouns import IDIOMS
-from serve_app.demo.training.corpus.tools.values import ValueSlot, found
+from serve_app.demo.training.corpus.tools.choice import loose
+from serve_app.demo.training.corpus.tools.kinds import (
+    ACTIONS,
+    IDIOMS,
+    LOOKUPS,
+    WRITTEN_KINDS,
+    ToolKind,
+)
+from serve_app.demo.training.corpus.tools.values import ValueSlot
 
 LETTERS = "abcd"
 VOWEL = re.compile(r"\b([Aa]) (?=[aeio])")
@@ -104,7 +107,3 @@ def _property(draw: SeededDraw, field: str, slot: ValueSlot) -> Mapping[str, obj
         (f"The {named}", f"The {named}.", capital(named), f"{capital(named)} to use")
     )
     return {"type": slot.type, "description": about}
-
-
-def outcome(draw: SeededDraw) -> Value:
-    return found(draw)

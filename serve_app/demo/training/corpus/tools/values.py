@@ -4,19 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from serve_app.demo.training.corpus.chat import Value
-from serve_app.demo.training.corpus.names import code, name, town, word
-from serve_app.demo.training.corpus.phrases import capital, listed
+from serve_app.demo.training.corpus.names import ITEMS, code, name, town, word
+from serve_app.demo.training.corpus.phrases import capital
 from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.calendar import DAYS, MONTHS
-from serve_app.demo.training.corpus.subjects.numbers import ITEMS
+from serve_app.demo.training.corpus.texts import Texts
 
-ROOMS = listed("""
-kitchen, bedroom, bathroom, office, garage, hall, cellar, attic, garden, studio, library, lobby
-""")
-UNITS = listed("""
-metres, feet, miles, kilometres, grams, pounds, ounces, litres, gallons, inches, yards, hours,
-minutes, seconds, euros, dollars, yen, francs, pesos, rupees, kelvin, celsius, fahrenheit, bars
-""")
+Maker = Callable[[SeededDraw], Value]
+NOUNS = Texts("nouns")
+ROOMS, UNITS = NOUNS.listed("rooms"), NOUNS.listed("units")
 
 
 @dataclass(frozen=True)
@@ -24,9 +20,8 @@ class ValueSlot:
     """A parameter: what it may be called, its JSON type, and how its value is made."""
 
     names: tuple[str, ...]
-    make: Callable[[SeededDraw], Value]
+    make: Maker
     type: str = "string"
-    about: str = ""
 
 
 def number(least: int, most: int) -> Callable[[SeededDraw], int]:
@@ -46,6 +41,10 @@ def day(draw: SeededDraw) -> str:
 
 def clock(draw: SeededDraw) -> str:
     return f"{draw.randint(0, 23)}:{draw.choice((0, 15, 30, 45, draw.randint(1, 59))):02}"
+
+
+def receiver(draw: SeededDraw) -> str:
+    return draw.choice((name, mail))(draw)
 
 
 def mail(draw: SeededDraw) -> str:
@@ -84,43 +83,32 @@ def unit(draw: SeededDraw) -> str:
     return draw.choice(UNITS) if draw.chance(0.7) else word(draw)
 
 
-def found(draw: SeededDraw) -> Value:
-    """Draws what a tool may find."""
-    makers: tuple[Callable[[SeededDraw], Value], ...] = (
-        number(1, 9999),
-        number(1, 99),
-        lambda each: f"{each.randint(1, 999)} {unit(each)}",
-        item,
-        name,
-        clock,
-        lambda each: f"{each.randint(1, 99)}.{each.randint(1, 9)}",
-        code,
+FOUND: tuple[Maker, ...] = (
+    number(1, 9999),
+    number(1, 99),
+    lambda draw: f"{draw.randint(1, 999)} {unit(draw)}",
+    item,
+    name,
+    clock,
+    lambda draw: f"{draw.randint(1, 99)}.{draw.randint(1, 9)}",
+    code,
+)
+MAKERS: dict[str, Maker] = {
+    made.__name__: made
+    for made in (
+        *(town, name, code, day, clock, company, title, phrase, room, item, unit, path, receiver),
     )
-    return draw.choice(makers)(draw)
-
-
-# what a tool is about: how the parameter may be called, and what its values are
-ENTITIES: dict[str, ValueSlot] = {
-    "city": ValueSlot(("city", "location", "place", "city_name"), town),
-    "town": ValueSlot(("town", "where", "location", "place"), town),
-    "person": ValueSlot(("person", "name", "who", "full_name"), name),
-    "customer": ValueSlot(("customer", "customer_name", "client", "name"), name),
-    "employee": ValueSlot(("employee", "employee_name", "worker", "staff"), name),
-    "user": ValueSlot(("user", "user_name", "username", "account"), name),
-    "product": ValueSlot(("product", "product_name", "article", "item"), item),
-    "order": ValueSlot(("order", "order_id", "order_number", "id"), code),
-    "flight": ValueSlot(("flight", "flight_number", "flight_id", "number"), code),
-    "parcel": ValueSlot(("parcel", "parcel_id", "tracking_id", "code"), code),
-    "company": ValueSlot(("company", "company_name", "firm", "business"), company),
-    "shop": ValueSlot(("shop", "store", "shop_name", "store_name"), company),
-    "hotel": ValueSlot(("hotel", "hotel_name", "house", "name"), company),
-    "river": ValueSlot(("river", "river_name", "water", "name"), company),
-    "team": ValueSlot(("team", "team_name", "club", "side"), company),
-    "book": ValueSlot(("book", "title", "book_title", "name"), title),
-    "song": ValueSlot(("song", "title", "song_title", "track"), title),
-    "machine": ValueSlot(("machine", "machine_id", "device", "device_id"), code),
-    "room": ValueSlot(("room", "room_name", "area", "zone"), room),
-    "account": ValueSlot(
-        ("account", "account_id", "account_number", "iban"), number(1000, 99999), "integer"
-    ),
 }
+MAKERS |= {"few": number(2, 12), "many": number(20, 900), "chance": lambda draw: draw.chance(0.5)}
+
+
+def maker(named: str) -> Maker:
+    """Returns the maker of a name; `2-20` is a number in that range."""
+    return MAKERS[named] if named in MAKERS else number(*map(int, named.split("-")))
+
+
+def slots(text: str) -> tuple[ValueSlot, ...]:
+    """Reads the parameters of a kind: each `its names: maker type`, with semicolons between."""
+    parts = [part.split(":") for part in text.split(";") if part.strip()]
+    made = [(tuple(names.split()), *rest.split()) for names, rest in parts]
+    return tuple(ValueSlot(names, maker(named), *kind) for names, named, *kind in made)
