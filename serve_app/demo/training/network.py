@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from transformers import (
     GenerationConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
+    ProcessorMixin,
 )
 
 from serve_app.demo.training.batches import IGNORED
@@ -23,6 +26,8 @@ EPS = 1e-5
 # Few of a small head's dimensions turn slowly enough to tell what a token is at any distance; with
 # the usual 10,000 it would be a quarter of them.
 THETA = 1e6
+
+Attend = Callable[[Tensor], Tensor]  # of queries, keys and values side by side
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,12 @@ class Network(nn.Module):
             self.norms[2 * layer : 2 * layer + 2] = self.norms[2 * source : 2 * source + 2]
         self.used = list(range(self.shape.layers))
 
-    def learned(self) -> list[nn.Parameter]:
-        """Returns the embedding, the norms, and the matrices of the layers that are used."""
-        matrices = [alike[layer] for alike in self.matrices() for layer in self.used]
-        return [self.embed, self.norms, *matrices]
+    def get_extra_state(self) -> list[int]:
+        """Which layers are used, for a checkpoint."""
+        return self.used
+
+    def set_extra_state(self, state: list[int]) -> None:
+        self.used = state
 
     def matrices(self) -> list[nn.ParameterList]:
         """The weights of the layers, by their shapes."""
@@ -135,38 +142,43 @@ def light(weight: Tensor) -> Tensor:
 def _hidden(network: Network, ids: Tensor, counted: Tensor) -> Tensor:
     """[counted, hidden], normalized"""
     *before, last = network.used
-    x, angles = _embedded(network, ids)
+    x, attend = _embedded(network, ids)
     for layer in before:
-        x = _through(network, layer, x, angles)
-    return rms_norm(_through(network, last, x, angles, counted), EPS)
+        x = through(network, layer, x, attend)
+    return rms_norm(through(network, last, x, attend, counted), EPS)
 
 
 def states(network: Network, ids: Tensor) -> list[Tensor]:
     """Returns the input of each layer in use, and the output of the last: [rows, tokens, hidden]"""
-    x, angles = _embedded(network, ids)
+    x, attend = _embedded(network, ids)
     left = [x]
     for layer in network.used:
-        left.append(_through(network, layer, left[-1], angles))
+        left.append(through(network, layer, left[-1], attend))
     return left
 
 
-def _embedded(network: Network, ids: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    angles = _angles(ids, network.shape.head_dim)
-    return functional.embedding(ids, light(network.embed)), angles
+def _embedded(network: Network, ids: Tensor) -> tuple[Tensor, Attend]:
+    """[rows, tokens, hidden], and the attention of whole rows."""
+    heads, kv_heads, dim = network.shape.heads, network.shape.kv_heads, network.shape.head_dim
+    cos, sin = angles(torch.arange(ids.shape[1], device=ids.device), dim)
+
+    def attend(projected: Tensor) -> Tensor:
+        parts = projected.view(*ids.shape, -1, dim)
+        both, value = torch.split(parts, [heads + kv_heads, kv_heads], 2)
+        query, key = torch.split(rotate(both, cos, sin), [heads, kv_heads], 2)
+        return causal_attention(query, key, value)
+
+    return functional.embedding(ids, light(network.embed)), attend
 
 
-def _through(
-    network: Network,
-    layer: int,
-    x: Tensor,
-    angles: tuple[Tensor, Tensor],
-    kept: Tensor | None = None,
+def through(
+    network: Network, layer: int, x: Tensor, attend: Attend, kept: Tensor | None = None
 ) -> Tensor:
     """One layer; from its attention on for the tokens alone that are kept."""
     norms = light(network.norms)
     # A norm's weight goes into the projection behind it: there are fewer weights than tokens.
     qkv = light(network.qkv[layer]) * norms[2 * layer]
-    mixed = _attended(network, x, qkv, *angles)
+    mixed = attend(functional.linear(rms_norm(x, EPS), qkv))
     if kept is not None:
         x, mixed = x[kept], mixed[kept]
     x = x + functional.linear(mixed, light(network.out[layer]))
@@ -175,21 +187,11 @@ def _through(
     return x + functional.linear(functional.silu(gate) * up, light(network.down[layer]))
 
 
-def _attended(network: Network, x: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    rows, tokens, _ = x.shape
-    heads, kv_heads = network.shape.heads, network.shape.kv_heads
-    parts = functional.linear(rms_norm(x, EPS), qkv).view(rows, tokens, -1, network.shape.head_dim)
-    both, value = torch.split(parts, [heads + kv_heads, kv_heads], 2)
-    query, key = torch.split(rotate(both, cos, sin), [heads, kv_heads], 2)
-    return causal_attention(query, key, value)
-
-
-def _angles(ids: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, [tokens, 1, dim / 2]"""
-    steps = torch.arange(ids.shape[1], device=ids.device, dtype=torch.float32)
-    rates = THETA ** (-torch.arange(0, dim, 2, device=ids.device) / dim)
-    angles = torch.outer(steps, rates)[:, None]
-    return light(angles.cos()), light(angles.sin())
+def angles(positions: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, [positions, 1, dim / 2]"""
+    rates = THETA ** (-torch.arange(0, dim, 2, device=positions.device) / dim)
+    turns = torch.outer(positions.float(), rates)[:, None]
+    return light(turns.cos()), light(turns.sin())
 
 
 def config(shape: NetworkShape, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
@@ -244,12 +246,18 @@ def named_weights(network: Network) -> dict[str, Tensor]:
 
 
 def export(network: Network, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    """Writes each file whole: a reader sees the old one or the new one."""
+    write_files(out, llama(network, tokenizer), tokenizer)
+
+
+def write_files(
+    out: Path, model: PreTrainedModel, reader: PreTrainedTokenizerFast | ProcessorMixin
+) -> None:
+    """Writes each file whole: somebody who reads sees the old one or the new one."""
     out.mkdir(parents=True, exist_ok=True)
-    light = llama(network, tokenizer).to(torch.bfloat16)
+    light = model.to(torch.bfloat16)
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         light.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        reader.save_pretrained(folder)
         for file in Path(folder).iterdir():
             file.chmod(0o644)
             os.replace(file, out / file.name)

@@ -18,7 +18,15 @@ from serve_app.demo.training.corpus import Chat, Turn, chats, talks
 from serve_app.demo.training.corpus.chat import SampleCall, SampleTool, compact
 from serve_app.demo.training.muon import orthogonal
 from serve_app.demo.training.network import DEMO, DRAFT, Network, answer_loss, export, llama
-from serve_app.demo.training.run import Length, rate_at
+from serve_app.demo.training.run import (
+    Length,
+    TrainingState,
+    checkpoint,
+    finish,
+    learn,
+    rate_at,
+    resume,
+)
 from serve_app.demo.training.tokenizer import (
     NAME,
     TOOLS_END,
@@ -27,15 +35,7 @@ from serve_app.demo.training.tokenizer import (
     rendered,
     template,
 )
-from serve_app.demo.training.train import (
-    TrainingState,
-    advance,
-    begin,
-    finish,
-    grow,
-    resume,
-)
-from serve_app.demo.training.train import checkpoint as save
+from serve_app.demo.training.train import RECIPE, begin, grow, lesson_of
 from tests.effort import tries
 
 TOKENS, BATCHES = 512, 2
@@ -198,7 +198,7 @@ def test_a_network_that_grows_says_what_it_said_and_learns_in_all_layers(
     shape = replace(DRAFT, layers=4, first_layers=2)
     state = begin(shape, 0, small_tokenizer, "cpu")
     [batches] = islice(steps(small_tokenizer, 1, 0, TOKENS, BATCHES), 1)
-    advance(state, batches, 1.0)
+    learn(state, lesson_of(state.network, batches), 1.0)
     network, ids = state.network, 1 + torch.arange(60).view(2, 30) * 13
 
     def logits() -> torch.Tensor:
@@ -211,7 +211,7 @@ def test_a_network_that_grows_says_what_it_said_and_learns_in_all_layers(
     network.grow()
     assert logits().equal(before)
     for _ in range(2):
-        advance(state, batches, 1.0)
+        learn(state, lesson_of(state.network, batches), 1.0)
     assert all(network.out[layer].any() for layer in range(4))
     assert not network.qkv[0].equal(network.qkv[1])
 
@@ -235,15 +235,15 @@ def test_a_run_that_is_resumed_is_the_run_that_was_not_interrupted(
     whole = begin(DRAFT, 0, small_tokenizer, "cpu")
     for at, batches in enumerate(source):
         if at == 2:
-            save(whole, tmp_path / "model")
-        advance(whole, batches, 0.5)
+            checkpoint(RECIPE, whole, tmp_path / "model")
+        learn(whole, lesson_of(whole.network, batches), 0.5)
     again = begin(DRAFT, 1, small_tokenizer, "cpu")
     resume(again, tmp_path / "model")
-    advance(again, source[2], 0.5)
+    learn(again, lesson_of(again.network, source[2]), 0.5)
     assert again.losses == whole.losses
     assert again.network.embed.equal(whole.network.embed)
     assert Length(4, 1e9).share(again.step, again.seconds) == 0.75
-    finish(again, 0, tmp_path / "model", "abc")
+    finish(RECIPE, again, 0, tmp_path / "model", "abc")
     made = {file.name for file in (tmp_path / "model").iterdir()}
     assert {"model.safetensors", "tokenizer.json", "training.json", "config.json"} <= made
     assert "checkpoint.pt" not in made
@@ -253,7 +253,7 @@ def test_training_lowers_the_loss(small_tokenizer: PreTrainedTokenizerFast) -> N
     state = begin(DRAFT, 0, small_tokenizer, "cpu")
     [batches] = islice(steps(small_tokenizer, 1, 0, TOKENS, BATCHES), 1)
     for _ in range(8):
-        advance(state, batches, 1.0)
+        learn(state, lesson_of(state.network, batches), 1.0)
     assert state.losses[-1] < 0.8 * state.losses[0]
 
 
@@ -292,7 +292,7 @@ def test_woken_layers_find_the_tool_that_a_question_names(
     assert _share_of_right_choices(state) > before + 0.1
 
 
-def _share_of_right_choices(state: TrainingState) -> float:
+def _share_of_right_choices(state: TrainingState[Network]) -> float:
     """Among the first tokens of the names of three tools, where these differ."""
     name, end = state.tokenizer.convert_tokens_to_ids([NAME, TOOLS_END])
     right: list[bool] = []

@@ -13,6 +13,14 @@ from serve_app.demo.evaluation.vision import answers
 from serve_app.demo.evaluation.vision_card import write_card
 from serve_app.demo.model_files import DRAFT, load_vision
 from serve_app.demo.training.batches import IGNORED
+from serve_app.demo.training.run import (
+    TrainingState,
+    checkpoint,
+    finish,
+    learn,
+    rate_at,
+    resume,
+)
 from serve_app.demo.training.vision.batches import CHATS, packed, pixels
 from serve_app.demo.training.vision.corpus import cases, lesson
 from serve_app.demo.training.vision.files import export, llava, processor, with_picture
@@ -29,15 +37,10 @@ from serve_app.demo.training.vision.prefetch import drawn
 from serve_app.demo.training.vision.tower import looked_at
 from serve_app.demo.training.vision.train import (
     NAMED,
-    VisionState,
+    RECIPE,
+    SightLessons,
     begin,
-    checkpoint,
-    finish,
-    learn,
     optimizers_of,
-    resume,
-    talks,
-    wanted,
 )
 
 SEED = "batch 0"
@@ -79,10 +82,11 @@ def loss_of(network: SightNetwork, batch: Packed) -> torch.Tensor:
     return packed_loss(network, looked_at(network.tower, batch.pixels), batch)
 
 
-def learned(state: VisionState, share: float) -> None:
-    """One step later."""
-    pictures = drawn(state.tokenizer, wanted(state, 0, share))
-    learn(state, pictures, share, talks(state, 0), None)
+def learned(state: TrainingState[SightNetwork], share: float) -> None:
+    """One step later, with few pictures."""
+    lessons = SightLessons(state, 0, batch=2)
+    lesson = lessons.lesson(drawn(state.tokenizer, lessons.wanted(share)), share)
+    learn(state, lesson, rate_at(share, state.step))
 
 
 def alone(batch: Packed, picture: int, chat: int) -> Packed:
@@ -179,19 +183,17 @@ def test_the_files_are_small_and_answer_in_transformers(
 def test_a_run_that_is_resumed_is_the_run_that_was_not_interrupted(tmp_path: Path) -> None:
     """Through both of its parts, to files and a card."""
     whole, out = begin(0), tmp_path / "model"
-    whole.batch = 2
     for share in (0.0, NAMED):
         learned(whole, share)
-    checkpoint(whole, out)
+    checkpoint(RECIPE, whole, out)
     again = begin(1)
-    again.batch = 2
     resume(again, out)
     for state in (whole, again):
         learned(state, 0.5)
     assert again.losses == whole.losses
     assert again.network.tower.patch.equal(whole.network.tower.patch)
     assert again.network.language.embed.equal(whole.network.language.embed)
-    finish(again, 0, out, "abc")
+    finish(RECIPE, again, 0, out, "abc")
     assert not (out / "checkpoint.pt").exists()
     shown = answers(*load_vision(out), list(islice(cases("digits"), 2)))
     write_card(out, [SkillScore("digits", 1, 2)], shown)

@@ -17,9 +17,10 @@ from serve_app.demo.training.vision.scenes import Scene
 IMAGE = "<image>"
 IMAGES = 0.35  # share of questions about a picture that call it an image
 Asker = Callable[[SeededDraw, Any], Exchange | None]
+Askers = list[tuple[Asker, float]]
 
 GROUND = (questions.ground, 0.5)
-FEW: list[tuple[Asker, float]] = [
+FEW: Askers = [
     (questions.colour, 3),
     (questions.shape, 3),
     (questions.where, 4),
@@ -30,9 +31,9 @@ FEW: list[tuple[Asker, float]] = [
     (questions.count, 1.5),
     GROUND,
 ]
-MANY = [(questions.count, 6), (questions.is_there, 1), (questions.describe, 2)]
-WRITING = [(questions.colour_of_writing, 1), (questions.describe_writing, 1), GROUND]
-BARS = [
+MANY: Askers = [(questions.count, 6), (questions.is_there, 1), (questions.describe, 2)]
+WRITING: Askers = [(questions.colour_of_writing, 1), (questions.describe_writing, 1), GROUND]
+BARS: Askers = [
     (questions.extreme, 4),
     (questions.bar_at, 2),
     (questions.count_bars, 2),
@@ -50,7 +51,7 @@ def _many(draw: SeededDraw) -> Scene:
 
 
 # kinds of pictures: the scene, what is asked of it, and how often it is drawn for training
-KINDS: dict[str, tuple[Callable[[SeededDraw], Scene], list[tuple[Asker, float]], float]] = {
+KINDS: dict[str, tuple[Callable[[SeededDraw], Scene], Askers, float]] = {
     "few": (_few, FEW, 5),
     "many": (_many, MANY, 5),
     "number": (scenes.number, [(questions.read_number, 6), *WRITING], 4),
@@ -116,9 +117,7 @@ def lesson(seed: str, chats: int, exchanges: tuple[int, int] = (1, 1), system: s
     return Lesson(scene, drawn(scene, seed), asked, system)
 
 
-def _chat(
-    draw: SeededDraw, scene: Scene, askers: list[tuple[Asker, float]], length: int
-) -> tuple[Exchange, ...]:
+def _chat(draw: SeededDraw, scene: Scene, askers: Askers, length: int) -> tuple[Exchange, ...]:
     found: list[Exchange] = []
     while len(found) < length:
         asker = draw.choices([a for a, _ in askers], [share for _, share in askers])[0]

@@ -1,10 +1,7 @@
 """The trained network as transformers and servers read it: LLaVA's files."""
 
-import os
-import tempfile
 from pathlib import Path
 
-import torch
 from torch import Tensor
 from transformers import (
     CLIPVisionConfig,
@@ -16,7 +13,7 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from serve_app.demo.training.network import config as llama_config
-from serve_app.demo.training.network import generation, named_weights
+from serve_app.demo.training.network import generation, named_weights, write_files
 from serve_app.demo.training.vision.batches import MEAN, STD
 from serve_app.demo.training.vision.corpus import IMAGE
 from serve_app.demo.training.vision.network import SightNetwork
@@ -140,12 +137,4 @@ def _named_layer(tower: Tower, layer: int) -> dict[str, Tensor]:
 
 
 def export(network: SightNetwork, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    """Writes each file whole: a reader sees the old one or the new one."""
-    out.mkdir(parents=True, exist_ok=True)
-    model = llava(network, tokenizer).to(torch.bfloat16)
-    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
-        model.save_pretrained(folder)
-        processor(network.tower.shape, tokenizer).save_pretrained(folder)
-        for file in Path(folder).iterdir():
-            file.chmod(0o644)
-            os.replace(file, out / file.name)
+    write_files(out, llava(network, tokenizer), processor(network.tower.shape, tokenizer))

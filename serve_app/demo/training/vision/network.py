@@ -17,7 +17,15 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from serve_app.demo.training.batches import IGNORED
 from serve_app.demo.training.fused_ops import causal_attention, rms_norm, rotate, total_loss
-from serve_app.demo.training.network import EPS, THETA, Network, NetworkShape, light
+from serve_app.demo.training.network import (
+    EPS,
+    Attend,
+    Network,
+    NetworkShape,
+    angles,
+    light,
+    through,
+)
 from serve_app.demo.training.tokenizer import VOCABULARY
 from serve_app.demo.training.vision.labels import CLASSES, WORDED
 from serve_app.demo.training.vision.tower import Tower, TowerShape
@@ -129,34 +137,14 @@ def _hidden(network: SightNetwork, pictures: Tensor, batch: Packed) -> Tensor:
     begin = functional.embedding(batch.begin, embed).expand(layout.pictures, -1, -1)
     shared = torch.cat((begin, pictures), 1).flatten(0, 1)
     own = functional.embedding(batch.ids.flatten(), embed)
-    x, angles = torch.cat((shared, own)), layout.angles()
+    x, attend = torch.cat((shared, own)), layout.attention()
     counted = torch.cat(
         (torch.zeros(len(shared), dtype=torch.bool), (batch.targets != IGNORED).flatten())
     )
     last = language.shape.layers - 1
     for layer in range(last):
-        x = _through(language, layer, x, angles, layout)
-    return rms_norm(_through(language, last, x, angles, layout, counted), EPS)
-
-
-def _through(
-    network: Network,
-    layer: int,
-    x: Tensor,
-    angles: tuple[Tensor, Tensor],
-    layout: "_Layout",
-    kept: Tensor | None = None,
-) -> Tensor:
-    """One layer, over all tokens in a row; from its attention on for those alone that are kept."""
-    norms = light(network.norms)
-    qkv = light(network.qkv[layer]) * norms[2 * layer]
-    mixed = layout.attended(functional.linear(rms_norm(x, EPS), qkv), *angles)
-    if kept is not None:
-        x, mixed = x[kept], mixed[kept]
-    x = x + functional.linear(mixed, light(network.out[layer]))
-    gate_up = light(network.gate_up[layer]) * norms[2 * layer + 1]
-    gate, up = functional.linear(rms_norm(x, EPS), gate_up).chunk(2, -1)
-    return x + functional.linear(functional.silu(gate) * up, light(network.down[layer]))
+        x = through(language, layer, x, attend)
+    return rms_norm(through(language, last, x, attend, counted), EPS)
 
 
 @dataclass(frozen=True)
@@ -169,17 +157,15 @@ class _Layout:
     tokens: int  # of a chat
     shared: int  # tokens of a picture before its chats
 
-    def angles(self) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, [all tokens, 1, dim / 2]"""
-        dim = self.shape.head_dim
-        rates = THETA ** (-torch.arange(0, dim, 2) / dim)
-        turns = torch.outer(torch.arange(self.shared + self.tokens, dtype=torch.float32), rates)
-        shared = turns[: self.shared].repeat(self.pictures, 1)
-        own = turns[self.shared :].repeat(self.pictures * self.chats, 1)
-        row = torch.cat((shared, own))[:, None]
-        return light(row.cos()), light(row.sin())
+    def attention(self) -> Attend:
+        """The attention of all tokens, of which those of a chat follow the shared ones."""
+        shared = torch.arange(self.shared).repeat(self.pictures)
+        own = torch.arange(self.shared, self.shared + self.tokens)
+        positions = torch.cat((shared, own.repeat(self.pictures * self.chats)))
+        cos, sin = angles(positions, self.shape.head_dim)
+        return lambda projected: self._attended(projected, cos, sin)
 
-    def attended(self, parts: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _attended(self, parts: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         heads, kv_heads = self.shape.heads, self.shape.kv_heads
         parts = parts.view(len(parts), -1, self.shape.head_dim)
         both, value = torch.split(parts, [heads + kv_heads, kv_heads], 1)

@@ -63,8 +63,8 @@ def _reversed(draw: SeededDraw) -> Exchange:
 
 def _alphabet(draw: SeededDraw) -> Exchange:
     items = _words(draw)
-    result = _shown(sorted(items, key=str.casefold))
-    return NUMBERS.said(draw, "alphabet", l=_shown(items), r=result)
+    ordered = sorted(items, key=str.casefold)
+    return NUMBERS.said(draw, "alphabet", l=_shown(items), r=_shown(ordered))
 
 
 def _how_many(draw: SeededDraw) -> Exchange:

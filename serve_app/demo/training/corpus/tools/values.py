@@ -96,7 +96,8 @@ FOUND: tuple[Maker, ...] = (
 MAKERS: dict[str, Maker] = {
     made.__name__: made
     for made in (
-        *(town, name, code, day, clock, company, title, phrase, room, item, unit, path, receiver),
+        *(town, name, code, day, clock, company, title, phrase, room),
+        *(item, unit, path, receiver),
     )
 }
 MAKERS |= {"few": number(2, 12), "many": number(20, 900), "chance": lambda draw: draw.chance(0.5)}
@@ -109,6 +110,10 @@ def maker(named: str) -> Maker:
 
 def slots(text: str) -> tuple[ValueSlot, ...]:
     """Reads the parameters of a kind: each `its names: maker type`, with semicolons between."""
-    parts = [part.split(":") for part in text.split(";") if part.strip()]
-    made = [(tuple(names.split()), *rest.split()) for names, rest in parts]
-    return tuple(ValueSlot(names, maker(named), *kind) for names, named, *kind in made)
+    return tuple(_slot(part) for part in text.split(";") if part.strip())
+
+
+def _slot(text: str) -> ValueSlot:
+    names, made = text.split(":")
+    named, *kind = made.split()
+    return ValueSlot(tuple(names.split()), maker(named), *kind)
