@@ -11,10 +11,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from serve_app.demo.model_files import MODEL
 from serve_app.demo.training.batches import ChatBatch, steps
-from serve_app.demo.training.copy_heads import prime
 from serve_app.demo.training.corpus import talks
 from serve_app.demo.training.corpus.skills import EARLY, LATE
-from serve_app.demo.training.lookup_heads import install
+from serve_app.demo.training.heads import install, prime
 from serve_app.demo.training.network import (
     DEMO,
     DRAFT,

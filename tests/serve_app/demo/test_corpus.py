@@ -7,7 +7,7 @@ import pytest
 
 from serve_app.demo.training.corpus import Case, Chat, Turn, cases, chats, talks
 from serve_app.demo.training.corpus.names import NAMES, code, name, town, word
-from serve_app.demo.training.corpus.skills import EVALUATED, TRAINING
+from serve_app.demo.training.corpus.skills import EARLY, EVALUATED
 from serve_app.demo.training.corpus.split import SeededDraw, is_held, normal, parted
 from serve_app.demo.training.corpus.subjects.sums import any_sum
 from serve_app.demo.training.corpus.tools.kinds import HELD_OUT
@@ -44,7 +44,7 @@ def test_every_chat_ends_with_the_assistant_and_says_something(sample: list[Chat
         assert all(turn.text or turn.calls for turn in chat.turns)
 
 
-@pytest.mark.parametrize("skill", TRAINING)
+@pytest.mark.parametrize("skill", EARLY)
 def test_a_skill_hardly_repeats_itself_or_is_a_closed_one(skill: str) -> None:
     some = [prompt(chat.turns[:-1], chat.tools) for chat in islice(talks(1, skill), 400)]
     assert len(set(some)) > 150

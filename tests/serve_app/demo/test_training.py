@@ -13,9 +13,9 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from deployments.text.dialects.registry import dialect_of
 from serve_app.demo.training.batches import IGNORED, steps
-from serve_app.demo.training.copy_heads import prime
 from serve_app.demo.training.corpus import Chat, Turn, chats, talks
 from serve_app.demo.training.corpus.chat import SampleCall, SampleTool, compact
+from serve_app.demo.training.heads import prime
 from serve_app.demo.training.muon import orthogonal
 from serve_app.demo.training.network import DEMO, DRAFT, Network, answer_loss, export, llama
 from serve_app.demo.training.run import (

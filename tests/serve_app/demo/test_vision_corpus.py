@@ -11,8 +11,7 @@ from serve_app.demo.evaluation.scoring import fits
 from serve_app.demo.training.corpus.split import SeededDraw, is_held, normal
 from serve_app.demo.training.vision import scenes
 from serve_app.demo.training.vision.corpus import EVALUATED, KINDS, Lesson, cases, lesson
-from serve_app.demo.training.vision.drawing import drawn
-from serve_app.demo.training.vision.labels import LINE, SHADES, THINGS, Label, labels
+from serve_app.demo.training.vision.drawing import LINE, SHADES, THINGS, Label, drawn, labels
 from serve_app.demo.training.vision.scenes import COLOURS, Bars, Item, Shapes, Writing
 from tests.effort import tries
 

@@ -21,7 +21,7 @@ from serve_app.demo.training.run import (
     rate_at,
     resume,
 )
-from serve_app.demo.training.vision.batches import CHATS, packed, pixels
+from serve_app.demo.training.vision.batches import CHATS, drawn, packed, pixels
 from serve_app.demo.training.vision.corpus import cases, lesson
 from serve_app.demo.training.vision.files import export, llava, processor, with_picture
 from serve_app.demo.training.vision.network import (
@@ -29,12 +29,11 @@ from serve_app.demo.training.vision.network import (
     TOWER,
     Packed,
     SightNetwork,
+    looked_at,
     naming_loss,
     packed_loss,
     words_of,
 )
-from serve_app.demo.training.vision.prefetch import drawn
-from serve_app.demo.training.vision.tower import looked_at
 from serve_app.demo.training.vision.train import (
     NAMED,
     RECIPE,

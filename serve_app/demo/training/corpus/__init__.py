@@ -16,11 +16,10 @@ from serve_app.demo.training.corpus.chat import (
     Talk,
     Turn,
 )
-from serve_app.demo.training.corpus.phrases import capital
-from serve_app.demo.training.corpus.skills import EARLY, EVALUATED, TRAINING
+from serve_app.demo.training.corpus.skills import EARLY, EVALUATED, SKILLS
 from serve_app.demo.training.corpus.split import SeededDraw, normal
 from serve_app.demo.training.corpus.subjects.roles import briefly, usual
-from serve_app.demo.training.corpus.texts import Texts
+from serve_app.demo.training.corpus.texts import Texts, capital
 
 __all__ = ["Case", "Chat", "Turn", "cases", "chats", "talks"]
 ENDS = ("??", "!", " ?", "...")
@@ -63,7 +62,7 @@ def chats(seed: int | str, shares: Mapping[str, float] = EARLY) -> Iterator[Chat
 
 def talks(seed: int | str, name: str) -> Iterator[Chat]:
     """Chats of one skill."""
-    draw, skill = SeededDraw(f"{seed} {name}"), TRAINING[name][0]
+    draw, skill = SeededDraw(f"{seed} {name}"), SKILLS[name]
     while True:
         yield _composed(draw, [skill(draw)])
 
@@ -93,7 +92,7 @@ def _chat(draw: SeededDraw, shares: Mapping[str, float]) -> Chat:
 
 def _drawn(draw: SeededDraw, shares: Mapping[str, float]) -> Talk:
     name = draw.choices(tuple(shares), tuple(shares.values()))[0]
-    return TRAINING[name][0](draw)
+    return SKILLS[name](draw)
 
 
 def _composed(draw: SeededDraw, drawn: list[Talk]) -> Chat:

@@ -5,9 +5,8 @@ Invented ones make the model copy what it is told; remembering does not help it.
 
 from random import Random
 
-from serve_app.demo.training.corpus.phrases import capital
 from serve_app.demo.training.corpus.split import SeededDraw
-from serve_app.demo.training.corpus.texts import Texts
+from serve_app.demo.training.corpus.texts import Texts, capital
 
 WORDS = Texts("names")
 THINGS, NAMES, TOWNS, ITEMS = map(WORDS.listed, ("things", "names", "towns", "items"))

@@ -1,21 +1,31 @@
-"""Batches of pictures with their chats, a function of (seed, step) alone."""
+"""Batches of pictures with their chats, a function of (seed, step) alone.
+
+A process of its own draws those of the next step, while this step is computed.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context
 
 import numpy
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from serve_app.demo.model_files import DRAFT
 from serve_app.demo.training.batches import ChatBatch, Row, batch_of
 from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.roles import usual
 from serve_app.demo.training.tokenizer import encoded
 from serve_app.demo.training.vision.corpus import IMAGE, Lesson, blind, lesson
-from serve_app.demo.training.vision.labels import labels
-from serve_app.demo.training.vision.network import Packed
-from serve_app.demo.training.vision.tower import TowerShape
+from serve_app.demo.training.vision.drawing import labels
+from serve_app.demo.training.vision.files import with_picture
+from serve_app.demo.training.vision.network import MEAN, STD, TOWER, Packed, TowerShape
 
-MEAN = STD = 0.5  # of pixels from 0 to 1
 PICTURES = 16  # of a batch
 CHATS, LONG_CHATS = 5, 2  # of a picture: with one question each, with two or three
 TOKENS = 32  # of a chat with one question; few are longer, and lose their ends: padding is dear
@@ -68,3 +78,69 @@ def _rows(
     batch = batch_of(behind)
     size = (len(lessons), -1, batch.ids.shape[1])
     return torch.tensor(rows[0][0][:at]), batch.ids.view(size), batch.targets.view(size)
+
+
+BATCHES = 2  # of a step
+NAMED_BATCH = 2  # as many pictures in a batch of which nothing is asked
+
+
+@dataclass(frozen=True)
+class WantedPictures:
+    """A step's pictures; nothing else decides what they are."""
+
+    seed: int
+    step: int
+    is_named: bool  # nothing is asked of them
+    batch: int  # pictures
+
+
+@dataclass(frozen=True)
+class Named:
+    """Pixels and labels, for the tower alone."""
+
+    batches: list[tuple[Tensor, Tensor]]
+
+    @property
+    def pictures(self) -> int:
+        return sum(len(pixels) for pixels, _ in self.batches)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Pictures with chats, and chats of which the picture is missing."""
+
+    batches: list[Packed]
+    blind: ChatBatch
+
+    @property
+    def pictures(self) -> int:
+        return sum(len(batch.pixels) for batch in self.batches)
+
+
+Step = Named | Asked
+
+
+def drawn(tokenizer: PreTrainedTokenizerFast, wanted: WantedPictures) -> Step:
+    name, count = f"{wanted.seed} {wanted.step}", wanted.batch
+    if wanted.is_named:
+        names = [f"{name} named {at}" for at in range(BATCHES)]
+        return Named([shown(TOWER, each, NAMED_BATCH * count) for each in names])
+    batches = [packed(tokenizer, TOWER, f"{name} {at}", count) for at in range(BATCHES)]
+    return Asked(batches, blind_chats(tokenizer, f"{name} blind"))
+
+
+@contextmanager
+def prefetching() -> Iterator[Callable[[WantedPictures], Future[Step]]]:
+    """Yields a function that begins to draw a step's pictures, while the block runs."""
+    # Spawned: a fork would have torch's threads without their work.
+    with ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,)) as process:
+        yield lambda wanted: process.submit(_drawn, wanted)
+
+
+def _drawn(wanted: WantedPictures) -> Step:
+    return drawn(_tokenizer(), wanted)
+
+
+@cache
+def _tokenizer() -> PreTrainedTokenizerFast:
+    return with_picture(AutoTokenizer.from_pretrained(DRAFT))

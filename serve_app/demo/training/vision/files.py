@@ -14,10 +14,8 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from serve_app.demo.training.network import config as llama_config
 from serve_app.demo.training.network import generation, named_weights, write_files
-from serve_app.demo.training.vision.batches import MEAN, STD
 from serve_app.demo.training.vision.corpus import IMAGE
-from serve_app.demo.training.vision.network import SightNetwork
-from serve_app.demo.training.vision.tower import EPS, Tower, TowerShape
+from serve_app.demo.training.vision.network import EPS, MEAN, STD, SightNetwork, Tower, TowerShape
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 RESAMPLE = 3  # bicubic, as pillow counts

@@ -14,34 +14,25 @@ from serve_app.demo.training.corpus.texts import Texts
 
 Colour = tuple[int, int, int]
 SHAPES = ("circle", "square", "triangle", "star", "heart", "diamond", "cross", "ring")
-# each as this repository draws it and as those who name colours to a library get it
-COLOURS: dict[str, tuple[Colour, ...]] = {
-    "red": ((220, 40, 40), (250, 5, 5)),
-    "orange": ((245, 140, 30), (255, 160, 5)),
-    "yellow": ((245, 215, 50), (250, 245, 10)),
-    "green": ((50, 160, 70), (5, 128, 5), (10, 205, 40)),
-    "blue": ((50, 90, 210), (5, 10, 250)),
-    "purple": ((130, 60, 170), (128, 5, 128)),
-    "pink": ((245, 140, 190), (255, 120, 180)),
-    "brown": ((130, 80, 45), (139, 69, 19)),
-    "black": ((25, 25, 25), (5, 5, 5)),
-    "grey": ((135, 135, 135),),
-    "white": ((250, 250, 250),),
-}
-BACKGROUNDS: dict[str, list[Colour]] = {
-    "white": [(255, 255, 255)] * 3 + [(248, 246, 240)],
-    "grey": [(190, 190, 190)],
-    "blue": [(190, 220, 245), (30, 45, 95)],
-    "green": [(205, 235, 205)],
-    "black": [(30, 30, 35)],
-}
 PLAIN = 0.5  # share of pictures on white
 JITTER, GROUND_JITTER = 10, 5  # of each part of a colour, and of a background's
 CONTRAST = 105.0  # between what is drawn and the background, at least
-WORDS = Texts("scenes").listed("words")
+SCENES = Texts("scenes")
+WORDS = SCENES.listed("words")
 AXIS, FLOOR, CEILING = 0.1, 0.92, 0.08  # of a chart
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "middle", "right")
 SIDE_ENDS, MIDDLE = 0.36, (0.42, 0.58)  # what lies between is no clear place
+
+
+def _colour(text: str) -> Colour:
+    red, green, blue = map(int, text.split())
+    return red, green, blue
+
+
+COLOURS, BACKGROUNDS = (
+    {name: [*map(_colour, shades)] for name, *shades in SCENES.table(section)}
+    for section in ("colours", "backgrounds")
+)
 
 
 @dataclass(frozen=True)

@@ -23,19 +23,25 @@ from serve_app.demo.training.run import (
     muon,
     run,
 )
-from serve_app.demo.training.vision.batches import PICTURES
+from serve_app.demo.training.vision.batches import (
+    PICTURES,
+    Asked,
+    Named,
+    Step,
+    WantedPictures,
+    prefetching,
+)
 from serve_app.demo.training.vision.files import export, with_picture
 from serve_app.demo.training.vision.network import (
     LANGUAGE,
     TOWER,
     Packed,
     SightNetwork,
+    looked_at,
     naming_loss,
     packed_loss,
     words_of,
 )
-from serve_app.demo.training.vision.prefetch import Asked, Named, Step, WantedPictures, prefetching
-from serve_app.demo.training.vision.tower import looked_at
 
 TEXT_TOKENS = 768  # of a step: chats without pictures, or the model would forget how to talk
 NAMED = 0.35  # share of the run in which the tower alone learns

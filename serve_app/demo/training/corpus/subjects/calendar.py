@@ -1,9 +1,8 @@
 """Days, months, seasons and clocks: order, number, length."""
 
 from serve_app.demo.training.corpus.chat import Exchange, Talk
-from serve_app.demo.training.corpus.phrases import capital, joined
 from serve_app.demo.training.corpus.split import SeededDraw
-from serve_app.demo.training.corpus.texts import Texts
+from serve_app.demo.training.corpus.texts import Texts, capital, joined
 
 CALENDAR = Texts("calendar")
 DAYS, MONTHS, SEASONS, ORDER = map(CALENDAR.listed, ("days", "months", "seasons", "order"))

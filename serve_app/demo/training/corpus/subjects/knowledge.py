@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from serve_app.demo.training.corpus.chat import Exchange, Expect, Talk, said
-from serve_app.demo.training.corpus.phrases import article, bullets, capital, joined, numbered
 from serve_app.demo.training.corpus.split import SeededDraw
-from serve_app.demo.training.corpus.texts import Texts
+from serve_app.demo.training.corpus.texts import Texts, article, bullets, capital, joined, numbered
 
 FACTS, PLACES, NATURE, WORDS = map(Texts, ("facts", "places", "nature", "words"))
 THINGS, SINGLE = FACTS.table("things"), FACTS.table("single")

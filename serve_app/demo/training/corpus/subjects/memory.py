@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from serve_app.demo.training.corpus.chat import Exchange, Talk, said
 from serve_app.demo.training.corpus.names import COLOURS, JOBS, code, name, town, word
-from serve_app.demo.training.corpus.phrases import capital, stopped
 from serve_app.demo.training.corpus.split import SeededDraw
-from serve_app.demo.training.corpus.texts import Texts
+from serve_app.demo.training.corpus.texts import Texts, capital, stopped
 
 MEMORY = Texts("memory")
 OKS = MEMORY.lines("oks")

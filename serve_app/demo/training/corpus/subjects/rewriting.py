@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from serve_app.demo.training.corpus.chat import Exchange, Talk, compact
 from serve_app.demo.training.corpus.names import COLOURS, ITEMS, JOBS, code, name, town, word
-from serve_app.demo.training.corpus.phrases import article, bullets, capital, joined, numbered
 from serve_app.demo.training.corpus.split import SeededDraw
-from serve_app.demo.training.corpus.texts import Texts
+from serve_app.demo.training.corpus.texts import Texts, article, bullets, capital, joined, numbered
 
 FORMS, ECHOES = Texts("rewriting"), Texts("words")
 VERBS = FORMS.listed("verbs")

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 from serve_app.demo.training.corpus.chat import Exchange, Expect, Skill, Talk, said
 from serve_app.demo.training.corpus.names import ITEMS, JOBS, code, name, town, word
-from serve_app.demo.training.corpus.phrases import article, capital, joined, stopped
 from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.subjects.knowledge import ANIMALS
-from serve_app.demo.training.corpus.texts import Texts
+from serve_app.demo.training.corpus.texts import Texts, article, capital, joined, stopped
 
 PERSONAS, FORMS = Texts("personas"), Texts("following")
 ROLES = [*JOBS, *PERSONAS.listed("roles")]

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from serve_app.demo.training.corpus.chat import Exchange, Expect, Talk
 from serve_app.demo.training.corpus.names import name
-from serve_app.demo.training.corpus.phrases import article
 from serve_app.demo.training.corpus.split import SeededDraw
-from serve_app.demo.training.corpus.texts import Texts
+from serve_app.demo.training.corpus.texts import Texts, article
 
 STORIES = Texts("stories")
 HEROES, TRAITS, PLACES = map(STORIES.listed, ("heroes", "traits", "places"))

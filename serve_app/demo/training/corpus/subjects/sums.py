@@ -8,9 +8,8 @@ from random import Random
 
 from serve_app.demo.training.corpus.chat import Exchange, Skill, Talk
 from serve_app.demo.training.corpus.names import name
-from serve_app.demo.training.corpus.phrases import stopped
 from serve_app.demo.training.corpus.split import SeededDraw, is_held
-from serve_app.demo.training.corpus.texts import Texts
+from serve_app.demo.training.corpus.texts import Texts, stopped
 
 SIGNS = {"+": ("+", "plus"), "-": ("-", "minus"), "*": ("*", "times"), "/": ("/", "divided by")}
 SUMS, THOUGHTS = Texts("arithmetic"), Texts("reasoning")

@@ -1,7 +1,11 @@
-"""Conversations with tools: whether to call, what with, several at once, and what came of it."""
+"""Conversations with tools: whether to call, what with, several at once, and what came of it.
 
-from collections.abc import Sequence
-from dataclasses import replace
+Tools for evaluation alone are never shown in training.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from serve_app.demo.training.corpus.chat import (
     Exchange,
@@ -14,12 +18,112 @@ from serve_app.demo.training.corpus.chat import (
     compact,
     said,
 )
-from serve_app.demo.training.corpus.phrases import capital, stopped
+from serve_app.demo.training.corpus.names import ITEMS, word
 from serve_app.demo.training.corpus.split import SeededDraw
-from serve_app.demo.training.corpus.texts import Texts
-from serve_app.demo.training.corpus.tools.kinds import LOOKUPS
-from serve_app.demo.training.corpus.tools.use import Use, use
-from serve_app.demo.training.corpus.tools.values import FOUND, NOUNS
+from serve_app.demo.training.corpus.texts import Texts, capital, plural, stopped
+from serve_app.demo.training.corpus.tools.choice import loose
+from serve_app.demo.training.corpus.tools.kinds import (
+    ACTIONS,
+    FOUND,
+    HELD_OUT,
+    IDIOMS,
+    LOOKUPS,
+    NOUNS,
+    WRITTEN_KINDS,
+    ToolKind,
+    ValueSlot,
+)
+
+LETTERS = "abcd"
+VOWEL = re.compile(r"\b([Aa]) (?=[aeio])")
+WITHOUT_ON = re.compile(r"\b(?:on|for) (?=today|tomorrow)", re.IGNORECASE)
+OPTIONAL = ("language", "format", "limit", "unit", "verbose", "page", "timeout", "currency")
+
+
+@dataclass(frozen=True)
+class Use:
+    """A tool of some kind, ready to be asked for as often as one likes."""
+
+    kind: ToolKind
+    noun: str
+    tool: SampleTool
+    fields: tuple[str, ...]
+
+    def values(self, draw: SeededDraw) -> tuple[Value, ...]:
+        values = tuple(slot.make(draw) for slot in self.kind.slots)
+        return values if len(set(values)) == len(values) else self.values(draw)
+
+    def call(self, values: tuple[Value, ...]) -> SampleCall:
+        return SampleCall(self.tool.name, dict(zip(self.fields, values, strict=True)))
+
+    def ask(self, draw: SeededDraw, values: tuple[Value, ...]) -> str:
+        quote = draw.choice(('"', '"', ""))
+        plain = IDIOMS.get(self.noun, ()) if self.kind in LOOKUPS and not draw.held else ()
+        asks = draw.choice if self.kind.drawn else draw.ask
+        text = draw.choice(plain) if plain and draw.chance(0.3) else asks(self.kind.asks)
+        return capital(self.said(text, values, quote))
+
+    def said(self, text: str, values: tuple[Value, ...], quote: str = "") -> str:
+        fill = dict(zip(LETTERS, map(_spoken, values), strict=False))
+        filled = text.format(x=self.noun, xs=plural(self.noun), q=quote, **fill)
+        return VOWEL.sub(r"\1n ", WITHOUT_ON.sub("", filled))
+
+
+def _spoken(value: Value) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def use(draw: SeededDraw, kind: ToolKind | None = None) -> Use:
+    kind = kind or _any_kind(draw)
+    if len(kind.nouns) == 1:
+        noun = kind.nouns[0]
+    else:
+        noun = word(draw) if draw.chance(0.3) else draw.one(kind.nouns)
+    stem = noun.replace(" ", "_").replace("-", "_")
+    fields = tuple(_field(draw, slot) for slot in kind.slots)
+    if len(set(fields)) < len(fields):
+        return use(draw, kind)
+    properties = {
+        field: _property(draw, field, slot) for field, slot in zip(fields, kind.slots, strict=True)
+    }
+    if draw.chance(0.1) and (more := draw.choice(OPTIONAL)) not in fields:
+        properties[more] = {"type": "string"}
+    called = draw.choice(kind.names).format(x=stem, xs=plural(stem))
+    if draw.chance(0.15):
+        called = "".join(map(capital, called.split("_")))
+        called = called[0].lower() + called[1:]
+    about = VOWEL.sub(r"\1n ", draw.choice(kind.about).format(x=noun, xs=plural(noun)))
+    tool = SampleTool(called, about, properties, fields, closed=draw.chance(0.15))
+    return Use(kind, noun, tool, fields)
+
+
+def _any_kind(draw: SeededDraw) -> ToolKind:
+    """Tools of any words and the written ones are for training alone."""
+    sort = 1.0 if draw.held else draw.random()
+    if sort < 0.22:
+        return loose(draw)
+    if sort < 0.6:
+        return draw.choice(WRITTEN_KINDS)
+    return draw.choice(LOOKUPS if draw.chance(0.45) else ACTIONS)
+
+
+def _field(draw: SeededDraw, slot: ValueSlot) -> str:
+    """Often one that can't be guessed from what is asked."""
+    if len(slot.names) == 1 or draw.chance(0.6):
+        return draw.choice(slot.names)
+    made = draw.choice(ITEMS) if draw.chance(0.5) else word(draw)
+    return f"{made}_{draw.choice(slot.names)}" if draw.chance(0.3) else made
+
+
+def _property(draw: SeededDraw, field: str, slot: ValueSlot) -> Mapping[str, object]:
+    named = field.replace("_", " ")
+    if draw.chance(0.5):
+        return {"type": slot.type}
+    about = draw.choice(
+        (f"The {named}", f"The {named}.", capital(named), f"{capital(named)} to use")
+    )
+    return {"type": slot.type, "description": about}
+
 
 CALLS = Texts("calls")
 # measures that a question of a conversion does not name
@@ -228,3 +332,30 @@ def thought_over(draw: SeededDraw) -> Talk:
     (first,) = talk.exchanges[:1]
     thought = f"The user asks: {first.question} I can call {first.calls[0].name}."
     return replace(talk, exchanges=[replace(first, thought=thought)], thinking=True)
+
+
+def tool_of(kind: ToolKind) -> SampleTool:
+    properties = {slot.names[0]: {"type": slot.type} for slot in kind.slots}
+    return SampleTool(kind.names[0], kind.about[0], properties, tuple(properties))
+
+
+def _asked(draw: SeededDraw, kind: ToolKind) -> Exchange:
+    values = [slot.make(draw) for slot in kind.slots]
+    tool, question = tool_of(kind), draw.choice(kind.asks).format(*values)
+    arguments = dict(zip(tool.properties, values, strict=True))
+    return Exchange(question, "", calls=(SampleCall(tool.name, arguments),))
+
+
+def written_calling(draw: SeededDraw) -> Talk:
+    kind = draw.choice(HELD_OUT)
+    others = [each for each in draw.sample(HELD_OUT, 3) if each is not kind]
+    tools = [kind, *others[: draw.randint(0, 2)]]
+    draw.shuffle(tools)
+    return Talk([_asked(draw, kind)], tools=tuple(map(tool_of, tools)))
+
+
+def written_without(draw: SeededDraw) -> Talk:
+    """Asks some tools for what only another one can do."""
+    wanted, *others = draw.sample(HELD_OUT, draw.randint(2, 4))
+    question = _asked(draw, wanted).question
+    return Talk([said(question, NO_TOOL, "no tool")], tools=tuple(map(tool_of, others)))

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 from serve_app.demo.training.corpus.chat import Exchange, SampleCall, SampleTool, Talk
 from serve_app.demo.training.corpus.names import ITEMS, JOBS, THINGS, word
-from serve_app.demo.training.corpus.phrases import capital
 from serve_app.demo.training.corpus.split import SeededDraw, is_held
-from serve_app.demo.training.corpus.texts import Texts
-from serve_app.demo.training.corpus.tools.kinds import ToolKind
-from serve_app.demo.training.corpus.tools.values import NOUNS, ValueSlot, maker
+from serve_app.demo.training.corpus.texts import Texts, capital
+from serve_app.demo.training.corpus.tools.kinds import NOUNS, ToolKind, ValueSlot, maker
 
 LOOSE, CHOICE = Texts("loose_requests"), Texts("choice")
 SORTS = ("plain_nouns", "attributes", "booked", "made", "searched", "set")
