@@ -221,13 +221,7 @@ def install(
 
 
 def _find_owner(
-    head: Head,
-    seen: Seen,
-    channels: Channels,
-    reads: Tensor,
-    constant: Tensor,
-    name: int,
-    end: int,
+    head: Head, seen: Seen, channels: Channels, reads: Tensor, constant: Tensor, name: int, end: int
 ) -> None:
     """Words of a definition look back for its name. `name` is the token before a name."""
     head.look(head.still[-1], NAMED * constant, seen.indicator(seen.before == name))

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,12 +67,7 @@ class Network(nn.Module):
     def __init__(self, shape: NetworkShape, seed: int) -> None:
         super().__init__()
         self.shape = shape
-        made = torch.Generator().manual_seed(seed)
-        deep = 0.02 / (2 * shape.layers) ** 0.5
-
-        def matrix(rows: int, columns: int, scale: float = 0.02) -> nn.Parameter:
-            return nn.Parameter(scale * torch.randn(rows, columns, generator=made))
-
+        matrix, deep = first_weights(seed), 0.02 / (2 * shape.layers) ** 0.5
         heads, kv_heads = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         every = range(shape.layers)
         self.embed = matrix(shape.vocabulary, shape.hidden)
@@ -118,6 +113,16 @@ class Network(nn.Module):
         return torch.split(rows, [shape.heads, shape.kv_heads, shape.kv_heads])
 
 
+def first_weights(seed: int) -> Callable[..., nn.Parameter]:
+    """Returns a maker of random matrices: of so many rows, columns, and a scale."""
+    made = torch.Generator().manual_seed(seed)
+
+    def matrix(rows: int, columns: int, scale: float = 0.02) -> nn.Parameter:
+        return nn.Parameter(scale * torch.randn(rows, columns, generator=made))
+
+    return matrix
+
+
 def answer_loss(network: Network, ids: Tensor, targets: Tensor) -> Tensor:
     """The sum of cross entropies over the targets that count, whose logits alone are computed."""
     counted = targets != IGNORED
@@ -159,16 +164,22 @@ def states(network: Network, ids: Tensor) -> list[Tensor]:
 
 def _embedded(network: Network, ids: Tensor) -> tuple[Tensor, Attend]:
     """[rows, tokens, hidden], and the attention of whole rows."""
-    heads, kv_heads, dim = network.shape.heads, network.shape.kv_heads, network.shape.head_dim
-    cos, sin = angles(torch.arange(ids.shape[1], device=ids.device), dim)
+    cos, sin = angles(torch.arange(ids.shape[1], device=ids.device), network.shape.head_dim)
 
     def attend(projected: Tensor) -> Tensor:
-        parts = projected.view(*ids.shape, -1, dim)
-        both, value = torch.split(parts, [heads + kv_heads, kv_heads], 2)
-        query, key = torch.split(rotate(both, cos, sin), [heads, kv_heads], 2)
-        return causal_attention(query, key, value)
+        return causal_attention(*turned(network.shape, projected, cos, sin))
 
     return functional.embedding(ids, light(network.embed)), attend
+
+
+def turned(
+    shape: NetworkShape, projected: Tensor, cos: Tensor, sin: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, [..., heads, dim], of which the first two know their positions."""
+    parts = projected.unflatten(-1, (-1, shape.head_dim))
+    both, value = torch.split(parts, [shape.heads + shape.kv_heads, shape.kv_heads], -2)
+    query, key = torch.split(rotate(both, cos, sin), [shape.heads, shape.kv_heads], -2)
+    return query, key, value
 
 
 def through(
@@ -222,12 +233,13 @@ def llama(network: Network, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausa
     return model
 
 
-def named_weights(network: Network) -> dict[str, Tensor]:
+def named_weights(network: Network, layers: Sequence[int] = ()) -> dict[str, Tensor]:
+    """Views of the weights, by their names in a Llama of these layers; else of all."""
     norms = network.norms.detach()
     named = {"model.embed_tokens.weight": network.embed.detach(), "model.norm.weight": norms[-1]}
     shape = network.shape
     heads, kv_heads = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    for at in range(shape.layers):
+    for number, at in enumerate(layers or range(shape.layers)):
         query, key, value = torch.split(network.qkv[at].detach(), [heads, kv_heads, kv_heads])
         gate, up = network.gate_up[at].detach().chunk(2)
         parts = {
@@ -241,7 +253,7 @@ def named_weights(network: Network) -> dict[str, Tensor]:
             "mlp.up_proj": up,
             "mlp.down_proj": network.down[at].detach(),
         }
-        named |= {f"model.layers.{at}.{part}.weight": weight for part, weight in parts.items()}
+        named |= {f"model.layers.{number}.{part}.weight": weight for part, weight in parts.items()}
     return named
 
 

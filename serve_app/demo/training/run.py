@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -48,9 +48,9 @@ class Length:
     steps: int
     seconds: float
 
-    def share(self, step: int, seconds: float) -> float:
+    def share(self, state: "TrainingState[N]") -> float:
         """How much of the run is over, 0 to 1."""
-        return min(1.0, max(step / self.steps, seconds / self.seconds))
+        return min(1.0, max(state.step / self.steps, state.seconds / self.seconds))
 
 
 @dataclass
@@ -81,14 +81,11 @@ class TrainingLesson:
     is_early: bool = False
 
 
-Lessons = AbstractContextManager[Callable[[float], TrainingLesson]]  # by the share of the run
-
-
 @dataclass(frozen=True)
 class Recipe(Generic[N]):
     """What the training of a model has of its own."""
 
-    lessons: Callable[[TrainingState[N], Length, int], Lessons]  # of a state and a seed
+    lessons: Callable[[TrainingState[N], Length, int], Generator[TrainingLesson]]  # by a seed
     export: Callable[[N, PreTrainedTokenizerFast, Path], None]
     unit: str  # of what is seen
     unkept: str = ""  # a weight that no file keeps
@@ -127,9 +124,7 @@ def muon(
     return Muon(groups, lr=matrices[0][1], weight_decay=DECAY, dtype=precision(device))
 
 
-def adam(
-    weights: Sequence[tuple[Sequence[nn.Parameter], float, float]],
-) -> torch.optim.Optimizer:
+def adam(weights: Sequence[tuple[Sequence[nn.Parameter], float, float]]) -> torch.optim.Optimizer:
     """Returns AdamW for groups of weights, each with its decay and its peak rate."""
     groups = [
         {"params": [*alike], "weight_decay": decay, "peak": rate} for alike, decay, rate in weights
@@ -179,15 +174,15 @@ def train(
     console, bar = Console(stderr=True), (BarColumn(), TextColumn(columns), TimeRemainingColumn())
     # A part a thread: most operations are too small to be worth parting among threads.
     with (
-        recipe.lessons(state, length, seed) as lesson_at,
+        closing(recipe.lessons(state, length, seed)) as lessons,
         Progress(*bar, console=console) as progress,
         ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as workers,
     ):
         task = progress.add_task("train", total=1.0, loss="", speed="")
-        saved = state.seconds
-        while (share := length.share(state.step, state.seconds)) < 1.0:
-            started = time.perf_counter()
-            learn(state, lesson_at(share), rate_at(share, state.step), workers)
+        saved, started = state.seconds, time.perf_counter()
+        for lesson in lessons:
+            share = length.share(state)
+            learn(state, lesson, rate_at(share, state.step), workers)
             state.seconds += time.perf_counter() - started
             speed = f"{state.seen / state.seconds:,.1f} {recipe.unit}/s"
             shown = f"step {state.step:,}  loss {state.loss:.4f}"
@@ -196,6 +191,7 @@ def train(
                 checkpoint(recipe, state, out)
                 saved = state.seconds
                 console.log(f"{shown}, {speed}")
+            started = time.perf_counter()
 
 
 def checkpoint(recipe: Recipe[N], state: TrainingState[N], out: Path) -> None:

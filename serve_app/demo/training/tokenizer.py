@@ -24,14 +24,7 @@ END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 ANSWER = f"{START}assistant\n"
 THOUGHT = "<think>\n"
 # Not special, so that decoding keeps them in the text.
-TAGS = (
-    "<think>",
-    "</think>",
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-)
+TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 NAME, TOOLS_END = '{"name": "', "\n</tools>"  # before a tool's name; behind all definitions
 # What is around every definition and every call: a token each, or tools would be mostly that.
 SKELETON = (

@@ -1,7 +1,6 @@
 """Trains the demo model from nothing: `python -m serve_app.demo.training.train`."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,14 +13,7 @@ from serve_app.demo.training.batches import ChatBatch, steps
 from serve_app.demo.training.corpus import talks
 from serve_app.demo.training.corpus.skills import EARLY, LATE
 from serve_app.demo.training.heads import install, prime
-from serve_app.demo.training.network import (
-    DEMO,
-    DRAFT,
-    Network,
-    NetworkShape,
-    answer_loss,
-    export,
-)
+from serve_app.demo.training.network import DEMO, DRAFT, Network, NetworkShape, answer_loss, export
 from serve_app.demo.training.run import (
     DECAY,
     Length,
@@ -40,7 +32,7 @@ TOKENS_A_BATCH = 2048
 FIRST_BATCHES, LATER_BATCHES, LATER = 2, 4, 0.35  # of a step; from which share of the run on
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 # At first few layers learn as much from a token, in less time. The other layers begin with
-# `lookup_heads`, which training would lose again without some text at first that needs only them.
+# the heads of `install`, which training would lose again without text that needs only them.
 GROWN, CHOSEN = 0.3, 0.35  # shares of the run: from the first on all layers, to the second CHOICES
 CHOICES = {"choices": 1.0}
 HALF = 0.5  # from which share of the run on skills are drawn as LATE says
@@ -95,23 +87,15 @@ def grow(state: TrainingState[Network], seed: int) -> None:
     install(state.network, texts, begun, *end)
 
 
-@contextmanager
-def lessons(
-    state: TrainingState[Network], length: Length, seed: int
-) -> Iterator[Callable[[float], TrainingLesson]]:
+def lessons(state: TrainingState[Network], length: Length, seed: int) -> Generator[TrainingLesson]:
     reading: tuple[int, Mapping[str, float]] = 0, {}
-    source: Iterator[list[ChatBatch]] = iter(())
-
-    def lesson(share: float) -> TrainingLesson:
-        nonlocal reading, source
+    while (share := length.share(state)) < 1.0:
         if reading != reading_at(share):
             reading = reading_at(share)
             source = steps(state.tokenizer, seed, state.step, TOKENS_A_BATCH, *reading)
         if share >= GROWN and len(state.network.used) < state.network.shape.layers:
             grow(state, seed)
-        return lesson_of(state.network, next(source))
-
-    yield lesson
+        yield lesson_of(state.network, next(source))
 
 
 RECIPE = Recipe(lessons, export, "tokens")

@@ -242,7 +242,7 @@ def test_a_run_that_is_resumed_is_the_run_that_was_not_interrupted(
     learn(again, lesson_of(again.network, source[2]), 0.5)
     assert again.losses == whole.losses
     assert again.network.embed.equal(whole.network.embed)
-    assert Length(4, 1e9).share(again.step, again.seconds) == 0.75
+    assert Length(4, 1e9).share(again) == 0.75
     finish(RECIPE, again, 0, tmp_path / "model", "abc")
     made = {file.name for file in (tmp_path / "model").iterdir()}
     assert {"model.safetensors", "tokenizer.json", "training.json", "config.json"} <= made

@@ -83,8 +83,8 @@ def loss_of(network: SightNetwork, batch: Packed) -> torch.Tensor:
 
 def learned(state: TrainingState[SightNetwork], share: float) -> None:
     """One step later, with few pictures."""
-    lessons = SightLessons(state, 0, batch=2)
-    lesson = lessons.lesson(drawn(state.tokenizer, lessons.wanted(share)), share)
+    pictures = drawn(state.tokenizer, 0, state.step, is_asked=share >= NAMED, count=2)
+    lesson = SightLessons(state, 0).lesson(pictures, share)
     learn(state, lesson, rate_at(share, state.step))
 
 

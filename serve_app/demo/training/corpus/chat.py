@@ -93,11 +93,7 @@ class SampleTool:
             parameters["required"] = list(self.required)
         if self.closed:
             parameters["additionalProperties"] = False
-        function = {
-            "name": self.name,
-            "description": self.description,
-            "parameters": parameters,
-        }
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
 
 

@@ -30,6 +30,8 @@ PICTURES = 16  # of a batch
 CHATS, LONG_CHATS = 5, 2  # of a picture: with one question each, with two or three
 TOKENS = 32  # of a chat with one question; few are longer, and lose their ends: padding is dear
 LONG = 0.2  # share of batches with long chats
+BATCHES = 2  # of a step
+NAMED_BATCH = 2  # as many pictures in a batch of which nothing is asked
 BLIND = 4  # chats without a picture, of a step
 
 
@@ -52,9 +54,11 @@ def packed(
     return Packed(*_seen(shape, lessons), begin, ids[..., kept], targets[..., kept])
 
 
-def shown(shape: TowerShape, seed: str, count: int) -> tuple[Tensor, Tensor]:
-    """Pixels and labels of pictures of which nothing is asked."""
-    return _seen(shape, [lesson(f"{seed} {at}", 0) for at in range(count)])
+def shown(shape: TowerShape, seed: str, count: int) -> Packed:
+    """Pictures of which nothing is asked."""
+    nothing = torch.empty(0, dtype=torch.long)
+    lessons = [lesson(f"{seed} {at}", 0) for at in range(count)]
+    return Packed(*_seen(shape, lessons), nothing, nothing, nothing)
 
 
 def blind_chats(tokenizer: PreTrainedTokenizerFast, seed: str) -> ChatBatch:
@@ -80,65 +84,40 @@ def _rows(
     return torch.tensor(rows[0][0][:at]), batch.ids.view(size), batch.targets.view(size)
 
 
-BATCHES = 2  # of a step
-NAMED_BATCH = 2  # as many pictures in a batch of which nothing is asked
-
-
 @dataclass(frozen=True)
-class WantedPictures:
-    """A step's pictures; nothing else decides what they are."""
-
-    seed: int
-    step: int
-    is_named: bool  # nothing is asked of them
-    batch: int  # pictures
-
-
-@dataclass(frozen=True)
-class Named:
-    """Pixels and labels, for the tower alone."""
-
-    batches: list[tuple[Tensor, Tensor]]
-
-    @property
-    def pictures(self) -> int:
-        return sum(len(pixels) for pixels, _ in self.batches)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Pictures with chats, and chats of which the picture is missing."""
+class PictureStep:
+    """Pictures of a step with their chats, and chats of which the picture is missing."""
 
     batches: list[Packed]
-    blind: ChatBatch
+    blind: ChatBatch | None  # None where nothing is asked: such pictures are for the tower alone
 
     @property
     def pictures(self) -> int:
         return sum(len(batch.pixels) for batch in self.batches)
 
 
-Step = Named | Asked
-
-
-def drawn(tokenizer: PreTrainedTokenizerFast, wanted: WantedPictures) -> Step:
-    name, count = f"{wanted.seed} {wanted.step}", wanted.batch
-    if wanted.is_named:
+def drawn(
+    tokenizer: PreTrainedTokenizerFast, seed: int, step: int, is_asked: bool, count: int = PICTURES
+) -> PictureStep:
+    """Draws a step's pictures, so many for each batch; nothing else decides what they are."""
+    name = f"{seed} {step}"
+    if not is_asked:
         names = [f"{name} named {at}" for at in range(BATCHES)]
-        return Named([shown(TOWER, each, NAMED_BATCH * count) for each in names])
+        return PictureStep([shown(TOWER, each, NAMED_BATCH * count) for each in names], None)
     batches = [packed(tokenizer, TOWER, f"{name} {at}", count) for at in range(BATCHES)]
-    return Asked(batches, blind_chats(tokenizer, f"{name} blind"))
+    return PictureStep(batches, blind_chats(tokenizer, f"{name} blind"))
 
 
 @contextmanager
-def prefetching() -> Iterator[Callable[[WantedPictures], Future[Step]]]:
+def prefetching(seed: int) -> Iterator[Callable[[int, bool], Future[PictureStep]]]:
     """Yields a function that begins to draw a step's pictures, while the block runs."""
     # Spawned: a fork would have torch's threads without their work.
     with ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,)) as process:
-        yield lambda wanted: process.submit(_drawn, wanted)
+        yield lambda step, is_asked: process.submit(_drawn, seed, step, is_asked)
 
 
-def _drawn(wanted: WantedPictures) -> Step:
-    return drawn(_tokenizer(), wanted)
+def _drawn(seed: int, step: int, is_asked: bool) -> PictureStep:
+    return drawn(_tokenizer(), seed, step, is_asked)
 
 
 @cache

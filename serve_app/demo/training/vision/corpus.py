@@ -208,13 +208,7 @@ FEW: Askers = [
 ]
 MANY: Askers = [(count, 6), (is_there, 1), (describe, 2)]
 WRITING: Askers = [(colour_of_writing, 1), (describe_writing, 1), GROUND]
-BARS: Askers = [
-    (extreme, 4),
-    (bar_at, 2),
-    (count_bars, 2),
-    (taller, 2),
-    (describe_bars, 1),
-]
+BARS: Askers = [(extreme, 4), (bar_at, 2), (count_bars, 2), (taller, 2), (describe_bars, 1)]
 
 
 def _few(draw: SeededDraw) -> Scene:

@@ -17,26 +17,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from serve_app.demo.training.vision.scenes import (
-    AXIS,
-    BACKGROUNDS,
-    CEILING,
-    COLOURS,
-    COLUMNS,
-    FLOOR,
-    GROUND_JITTER,
-    JITTER,
-    ROWS,
-    SHAPES,
-    WORDS,
-    Bars,
-    Colour,
-    Item,
-    Scene,
-    Shapes,
-    Writing,
-    third,
-)
+from serve_app.demo.training.vision import scenes
+from serve_app.demo.training.vision.scenes import Bars, Colour, Item, Scene, Shapes, Writing
 
 SIDE = 192  # of a drawn picture; the model looks at a smaller one, which smooths the edges
 Points = list[tuple[float, float]]
@@ -46,7 +28,7 @@ INK = (70, 70, 70)  # of axes
 def drawn(scene: Scene, seed: int | str, side: int = SIDE) -> Image.Image:
     """A square picture; the seed decides shades."""
     shade = Random(f"{seed} shades")
-    ground = _near(shade, shade.choice(BACKGROUNDS[scene.background]), GROUND_JITTER)
+    ground = _near(shade, shade.choice(scenes.BACKGROUNDS[scene.background]), scenes.GROUND_JITTER)
     picture = Image.new("RGB", (side, side), ground)
     match scene:
         case Shapes():
@@ -60,7 +42,7 @@ def drawn(scene: Scene, seed: int | str, side: int = SIDE) -> Image.Image:
 
 
 def _of(shade: Random, name: str) -> Colour:
-    return _near(shade, shade.choice(COLOURS[name]), JITTER)
+    return _near(shade, shade.choice(scenes.COLOURS[name]), scenes.JITTER)
 
 
 def _near(shade: Random, colour: Colour, jitter: int) -> Colour:
@@ -101,10 +83,7 @@ def _star() -> Points:
 def _heart() -> Points:
     angles = [2 * pi * at / 40 for at in range(40)]
     return [
-        (
-            sin(t) ** 3,
-            -(13 * cos(t) - 5 * cos(2 * t) - 2 * cos(3 * t) - cos(4 * t)) / 16 - 0.08,
-        )
+        (sin(t) ** 3, -(13 * cos(t) - 5 * cos(2 * t) - 2 * cos(3 * t) - cos(4 * t)) / 16 - 0.08)
         for t in angles
     ]
 
@@ -149,7 +128,7 @@ def letter_spans(scene: Writing) -> list[tuple[float, float]]:
 
 
 def _bars(pen: ImageDraw.ImageDraw, scene: Bars, shade: Random, side: int) -> None:
-    left, bottom, top = AXIS * side, FLOOR * side, CEILING * side
+    left, bottom, top = scenes.AXIS * side, scenes.FLOOR * side, scenes.CEILING * side
     thin = max(1, side // 96)
     if scene.has_lines:
         for line in range(1, 5):
@@ -164,12 +143,13 @@ def _bars(pen: ImageDraw.ImageDraw, scene: Bars, shade: Random, side: int) -> No
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 BAR = "bar"
 # nothing is the first of all
-THINGS = {name: at for at, name in enumerate((*SHAPES, *LETTERS, BAR), 1)}
-SHADES = {name: at for at, name in enumerate(COLOURS, 1)}
+THINGS = {name: at for at, name in enumerate((*scenes.SHAPES, *LETTERS, BAR), 1)}
+SHADES = {name: at for at, name in enumerate(scenes.COLOURS, 1)}
 ROW_NUMBERS, COLUMN_NUMBERS = (
-    {"": 0, **{name: at for at, name in enumerate(names, 1)}} for names in (ROWS, COLUMNS)
+    {"": 0, **{name: at for at, name in enumerate(names, 1)}}
+    for names in (scenes.ROWS, scenes.COLUMNS)
 )
-MOST = max(map(len, WORDS))  # things in a picture
+MOST = max(map(len, scenes.WORDS))  # things in a picture
 Box = tuple[float, float, float, float]  # left, top, right, bottom, as shares of the side
 
 
@@ -198,7 +178,7 @@ class Label(NamedTuple):
 
 
 # What a word of the language model stands for.
-WORDED: tuple[Sequence[str], ...] = (tuple(THINGS), tuple(SHADES), ROWS, COLUMNS)
+WORDED: tuple[Sequence[str], ...] = (tuple(THINGS), tuple(SHADES), scenes.ROWS, scenes.COLUMNS)
 # of the other labels, with the one for none
 CLASSES = (MOST + 1,) * 4 + (len(LETTERS) + 1,) * MOST
 LINE = Label._fields.index("first")
@@ -217,8 +197,8 @@ def labels(scene: Scene, grid: int) -> Tensor:
         label = Label(
             thing=THINGS[thing],
             colour=SHADES[colour],
-            row=ROW_NUMBERS[third((top + bottom) / 2, ROWS)],
-            column=COLUMN_NUMBERS[third((left + right) / 2, COLUMNS)],
+            row=ROW_NUMBERS[scenes.third((top + bottom) / 2, scenes.ROWS)],
+            column=COLUMN_NUMBERS[scenes.third((left + right) / 2, scenes.COLUMNS)],
             order=0 if isinstance(scene, Shapes) else at,
             alike=numbers[thing],
             coloured=shades[colour],

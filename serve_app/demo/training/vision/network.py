@@ -16,15 +16,18 @@ from torch.nn import functional
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from serve_app.demo.training.batches import IGNORED
-from serve_app.demo.training.fused_ops import causal_attention, rms_norm, rotate, total_loss
+from serve_app.demo.training.fused_ops import causal_attention, rms_norm, total_loss
 from serve_app.demo.training.network import (
     EPS,
     Attend,
     Network,
     NetworkShape,
     angles,
+    first_weights,
     light,
+    named_weights,
     through,
+    turned,
 )
 from serve_app.demo.training.tokenizer import VOCABULARY
 from serve_app.demo.training.vision.drawing import CLASSES, WORDED
@@ -57,11 +60,7 @@ class Tower(nn.Module):
     def __init__(self, shape: TowerShape, language: int, seed: int) -> None:
         super().__init__()
         self.shape = shape
-        made = torch.Generator().manual_seed(seed)
-        deep = 0.02 / (2 * shape.layers) ** 0.5
-
-        def matrix(rows: int, columns: int, scale: float = 0.02) -> nn.Parameter:
-            return nn.Parameter(scale * torch.randn(rows, columns, generator=made))
+        matrix, deep = first_weights(seed), 0.02 / (2 * shape.layers) ** 0.5
 
         def zeros(*size: int) -> nn.Parameter:
             return nn.Parameter(torch.zeros(size))
@@ -186,18 +185,9 @@ class SightNetwork(nn.Module):
     @torch.no_grad()
     def take(self, draft: LlamaForCausalLM) -> None:
         """The draft's weights; the layers that it has not add nothing at first."""
-        network = self.language
-        network.embed[: draft.config.vocab_size] = draft.model.embed_tokens.weight
-        network.norms[-1] = draft.model.norm.weight
-        for layer, given in zip(DRAFT_LAYERS, draft.model.layers, strict=True):
-            attention, mlp = given.self_attn, given.mlp
-            queries = (attention.q_proj, attention.k_proj, attention.v_proj)
-            network.qkv[layer].copy_(torch.cat([part.weight for part in queries]))
-            network.out[layer].copy_(attention.o_proj.weight)
-            network.gate_up[layer].copy_(torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)))
-            network.down[layer].copy_(mlp.down_proj.weight)
-            network.norms[2 * layer] = given.input_layernorm.weight
-            network.norms[2 * layer + 1] = given.post_attention_layernorm.weight
+        network, given = self.language, draft.state_dict()
+        for name, weight in named_weights(network, DRAFT_LAYERS).items():
+            weight[: len(given[name])].copy_(given[name])
         for layer in set(range(network.shape.layers)) - set(DRAFT_LAYERS):
             network.out[layer].zero_()
             network.down[layer].zero_()
@@ -277,11 +267,8 @@ class _Layout:
         cos, sin = angles(positions, self.shape.head_dim)
         return lambda projected: self._attended(projected, cos, sin)
 
-    def _attended(self, parts: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        heads, kv_heads = self.shape.heads, self.shape.kv_heads
-        parts = parts.view(len(parts), -1, self.shape.head_dim)
-        both, value = torch.split(parts, [heads + kv_heads, kv_heads], 1)
-        query, key = torch.split(rotate(both, cos, sin), [heads, kv_heads], 1)
+    def _attended(self, projected: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        query, key, value = turned(self.shape, projected, cos, sin)
         border = self.pictures * self.shared
         before = [
             part[:border].view(self.pictures, self.shared, -1, self.shape.head_dim)

@@ -1,7 +1,6 @@
 """Trains the demo that sees: first the tower, on what stands where, then all, on questions."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
 from functools import partial
 
 import torch
@@ -23,14 +22,7 @@ from serve_app.demo.training.run import (
     muon,
     run,
 )
-from serve_app.demo.training.vision.batches import (
-    PICTURES,
-    Asked,
-    Named,
-    Step,
-    WantedPictures,
-    prefetching,
-)
+from serve_app.demo.training.vision.batches import PictureStep, prefetching
 from serve_app.demo.training.vision.files import export, with_picture
 from serve_app.demo.training.vision.network import (
     LANGUAGE,
@@ -77,24 +69,28 @@ def begin(seed: int) -> TrainingState[SightNetwork]:
     return TrainingState(network, tokenizer, optimizers_of(network))
 
 
-def naming_lesson(network: SightNetwork, words: list[Tensor], pictures: Named) -> TrainingLesson:
+def naming_lesson(network: SightNetwork, words: list[Tensor], drawn: PictureStep) -> TrainingLesson:
     """A lesson of the tower alone. `words`: as `words_of`"""
 
-    def part(pixels: Tensor, labels: Tensor) -> Tensor:
-        seen = looked_at(network.tower, pixels)
-        return naming_loss(network, seen, labels, words) / len(pictures.batches)
+    def part(batch: Packed) -> Tensor:
+        seen = looked_at(network.tower, batch.pixels)
+        return naming_loss(network, seen, batch.labels, words) / len(drawn.batches)
 
-    parts = [partial(part, *batch) for batch in pictures.batches]
-    return TrainingLesson(parts, pictures.pictures, is_early=True)
+    parts = [partial(part, batch) for batch in drawn.batches]
+    return TrainingLesson(parts, drawn.pictures, is_early=True)
 
 
 def asking_lesson(
-    network: SightNetwork, words: list[Tensor], asked: Asked, share: float, talk: ChatBatch
+    network: SightNetwork,
+    words: list[Tensor],
+    drawn: PictureStep,
+    share: float,
+    talks: Sequence[ChatBatch],
 ) -> TrainingLesson:
     """A lesson of all: answers about pictures, their patches, and chats without pictures."""
-    batches = asked.batches
+    batches = drawn.batches
     counted = sum(batch.counted for batch in batches)
-    said_tokens = talk.counted + asked.blind.counted
+    said_tokens = sum(talk.counted for talk in talks)
     weight = NAMING * (1 - share) / len(batches)
 
     def answered(batch: Packed) -> Tensor:
@@ -105,45 +101,36 @@ def asking_lesson(
     def said(batch: ChatBatch) -> Tensor:
         return TALKING * answer_loss(network.language, batch.ids, batch.targets) / said_tokens
 
-    parts = [*(partial(answered, batch) for batch in batches)]
-    parts += [partial(said, talk), partial(said, asked.blind)]
-    return TrainingLesson(parts, asked.pictures, shown=len(batches))
+    parts = [*(partial(answered, each) for each in batches), *(partial(said, t) for t in talks)]
+    return TrainingLesson(parts, drawn.pictures, shown=len(batches))
 
 
 class SightLessons:
     """The lessons of a state, each from the pictures that were drawn for it."""
 
-    def __init__(self, state: TrainingState[SightNetwork], seed: int, batch: int = PICTURES):
-        self.state, self.seed, self.batch = state, seed, batch
-        self.words = words_of(state.tokenizer)
+    def __init__(self, state: TrainingState[SightNetwork], seed: int):
+        self.network, self.words = state.network, words_of(state.tokenizer)
         talks = steps(state.tokenizer, seed, len(state.losses), TEXT_TOKENS, 1, LATE)
         self.talks = (batch for batches in talks for batch in batches)
 
-    def wanted(self, share: float, ahead: int = 0) -> WantedPictures:
-        return WantedPictures(self.seed, self.state.step + ahead, share < NAMED, self.batch)
-
-    def lesson(self, drawn: Step, share: float) -> TrainingLesson:
+    def lesson(self, drawn: PictureStep, share: float) -> TrainingLesson:
         """A lesson of whichever part of the run its pictures are for."""
-        if isinstance(drawn, Named):
-            return naming_lesson(self.state.network, self.words, drawn)
-        return asking_lesson(self.state.network, self.words, drawn, share, next(self.talks))
+        if drawn.blind is None:
+            return naming_lesson(self.network, self.words, drawn)
+        talks = (next(self.talks), drawn.blind)
+        return asking_lesson(self.network, self.words, drawn, share, talks)
 
 
-@contextmanager
 def lessons(
     state: TrainingState[SightNetwork], length: Length, seed: int
-) -> Iterator[Callable[[float], TrainingLesson]]:
+) -> Generator[TrainingLesson]:
     made = SightLessons(state, seed)
-    with prefetching() as draw:
-        upcoming = draw(made.wanted(length.share(state.step, state.seconds)))
-
-        def lesson(share: float) -> TrainingLesson:
-            nonlocal upcoming
+    with prefetching(seed) as draw:
+        upcoming = draw(state.step, length.share(state) >= NAMED)
+        while (share := length.share(state)) < 1.0:
             drawn = upcoming.result()
-            upcoming = draw(made.wanted(share, ahead=1))
-            return made.lesson(drawn, share)
-
-        yield lesson
+            upcoming = draw(state.step + 1, share >= NAMED)
+            yield made.lesson(drawn, share)
 
 
 RECIPE = Recipe(lessons, export, "pictures", unkept="head")

@@ -21,18 +21,9 @@ from serve_app.demo.training.corpus.chat import (
 from serve_app.demo.training.corpus.names import ITEMS, word
 from serve_app.demo.training.corpus.split import SeededDraw
 from serve_app.demo.training.corpus.texts import Texts, capital, plural, stopped
+from serve_app.demo.training.corpus.tools import kinds
 from serve_app.demo.training.corpus.tools.choice import loose
-from serve_app.demo.training.corpus.tools.kinds import (
-    ACTIONS,
-    FOUND,
-    HELD_OUT,
-    IDIOMS,
-    LOOKUPS,
-    NOUNS,
-    WRITTEN_KINDS,
-    ToolKind,
-    ValueSlot,
-)
+from serve_app.demo.training.corpus.tools.kinds import NOUNS, ToolKind, ValueSlot
 
 LETTERS = "abcd"
 VOWEL = re.compile(r"\b([Aa]) (?=[aeio])")
@@ -58,7 +49,9 @@ class Use:
 
     def ask(self, draw: SeededDraw, values: tuple[Value, ...]) -> str:
         quote = draw.choice(('"', '"', ""))
-        plain = IDIOMS.get(self.noun, ()) if self.kind in LOOKUPS and not draw.held else ()
+        plain = (
+            kinds.IDIOMS.get(self.noun, ()) if self.kind in kinds.LOOKUPS and not draw.held else ()
+        )
         asks = draw.choice if self.kind.drawn else draw.ask
         text = draw.choice(plain) if plain and draw.chance(0.3) else asks(self.kind.asks)
         return capital(self.said(text, values, quote))
@@ -103,8 +96,8 @@ def _any_kind(draw: SeededDraw) -> ToolKind:
     if sort < 0.22:
         return loose(draw)
     if sort < 0.6:
-        return draw.choice(WRITTEN_KINDS)
-    return draw.choice(LOOKUPS if draw.chance(0.45) else ACTIONS)
+        return draw.choice(kinds.WRITTEN_KINDS)
+    return draw.choice(kinds.LOOKUPS if draw.chance(0.45) else kinds.ACTIONS)
 
 
 def _field(draw: SeededDraw, slot: ValueSlot) -> str:
@@ -179,7 +172,7 @@ def result_of(
         )
         said_ = tool.said(tool.kind.done, values)
         return shown, said_, (str(_first(values)),)
-    found = draw.choice(FOUND)(draw)
+    found = draw.choice(kinds.FOUND)(draw)
     key = tool.noun.replace(" ", "_")
     shapes: tuple[object, ...] = (found, {key: found}, {"result": found}, {"ok": True, key: found})
     shape = draw.choice(shapes)
@@ -194,7 +187,7 @@ def _first(values: tuple[Value, ...]) -> Value:
 
 
 def _answer(tool: Use, values: tuple[Value, ...], found: Value) -> str:
-    if tool.kind in LOOKUPS:
+    if tool.kind in kinds.LOOKUPS:
         return f"The {tool.noun} of {values[0]} is {found}."
     return f"The result is {found}." if values else f"The {tool.noun} is {found}."
 
@@ -217,7 +210,7 @@ def _again(draw: SeededDraw, tool: Use) -> Exchange:
 def parallel(draw: SeededDraw) -> Talk:
     """Two calls in one reply."""
     if draw.chance(0.5):
-        tool = use(draw, draw.choice(LOOKUPS))
+        tool = use(draw, draw.choice(kinds.LOOKUPS))
         tools = offered(draw, [tool], draw.choice((0, 1, 1, 2)))
         return Talk([_both(draw, tool)], tools=tools)
     two = different(draw, 2)
@@ -258,7 +251,7 @@ def _refused(draw: SeededDraw, wanted: Use) -> Exchange:
 
 def missing(draw: SeededDraw) -> Talk:
     """A request that does not say what the tool needs to know."""
-    tool = use(draw, draw.choice(LOOKUPS))
+    tool = use(draw, draw.choice(kinds.LOOKUPS))
     exchanges = _incomplete(draw, tool)
     exchanges = exchanges if draw.chance(0.6) else exchanges[:1]
     return Talk(exchanges, tools=offered(draw, [tool], draw.choice((0, 1, 2))))
@@ -296,7 +289,7 @@ def _of_session(draw: SeededDraw, known: list[Use], skills: list[Skill]) -> list
         return [_refused(draw, different(draw, len(known) + 1, known)[-1])]
     if kind < 0.3 and len(known) > 1:
         return [_two(draw, *draw.sample(known, 2))]
-    if tool.kind in LOOKUPS:
+    if tool.kind in kinds.LOOKUPS:
         if kind < 0.42:
             return [_both(draw, tool)]
         if kind < 0.48:
@@ -347,8 +340,8 @@ def _asked(draw: SeededDraw, kind: ToolKind) -> Exchange:
 
 
 def written_calling(draw: SeededDraw) -> Talk:
-    kind = draw.choice(HELD_OUT)
-    others = [each for each in draw.sample(HELD_OUT, 3) if each is not kind]
+    kind = draw.choice(kinds.HELD_OUT)
+    others = [each for each in draw.sample(kinds.HELD_OUT, 3) if each is not kind]
     tools = [kind, *others[: draw.randint(0, 2)]]
     draw.shuffle(tools)
     return Talk([_asked(draw, kind)], tools=tuple(map(tool_of, tools)))
@@ -356,6 +349,6 @@ def written_calling(draw: SeededDraw) -> Talk:
 
 def written_without(draw: SeededDraw) -> Talk:
     """Asks some tools for what only another one can do."""
-    wanted, *others = draw.sample(HELD_OUT, draw.randint(2, 4))
+    wanted, *others = draw.sample(kinds.HELD_OUT, draw.randint(2, 4))
     question = _asked(draw, wanted).question
     return Talk([said(question, NO_TOOL, "no tool")], tools=tuple(map(tool_of, others)))
