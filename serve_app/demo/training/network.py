@@ -176,7 +176,7 @@ def turned(
     shape: NetworkShape, projected: Tensor, cos: Tensor, sin: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, [..., heads, dim], of which the first two know their positions."""
-    parts = projected.unflatten(-1, (-1, shape.head_dim))
+    parts = projected.view(*projected.shape[:-1], -1, shape.head_dim)
     both, value = torch.split(parts, [shape.heads + shape.kv_heads, shape.kv_heads], -2)
     query, key = torch.split(rotate(both, cos, sin), [shape.heads, shape.kv_heads], -2)
     return query, key, value

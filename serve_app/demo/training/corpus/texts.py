@@ -118,10 +118,6 @@ class Texts:
     def listed(self, section: str) -> list[str]:
         return _listed(" ".join(self.lines(section)))
 
-    def groups(self, section: str) -> dict[str, list[str]]:
-        """The rows of a table with a name and a list in each."""
-        return {name: _listed(items) for name, items in self.table(section)}
-
     def topics(self, section: str) -> list[Topic]:
         """Topics between empty lines, each with answers that have the words they should have."""
         found = [_topic(_lines(block)) for block in self._sections[section].strip().split("\n\n")]

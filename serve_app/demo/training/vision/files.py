@@ -12,10 +12,10 @@ from transformers import (
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
+from serve_app.demo.training.network import EPS, generation, named_weights, write_files
 from serve_app.demo.training.network import config as llama_config
-from serve_app.demo.training.network import generation, named_weights, write_files
 from serve_app.demo.training.vision.corpus import IMAGE
-from serve_app.demo.training.vision.network import EPS, MEAN, STD, SightNetwork, Tower, TowerShape
+from serve_app.demo.training.vision.network import MEAN, STD, SightNetwork, Tower, TowerShape
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 RESAMPLE = 3  # bicubic, as pillow counts

@@ -1,6 +1,6 @@
 """Trains the demo that sees: first the tower, on what stands where, then all, on questions."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from functools import partial
 
 import torch
@@ -69,56 +69,39 @@ def begin(seed: int) -> TrainingState[SightNetwork]:
     return TrainingState(network, tokenizer, optimizers_of(network))
 
 
-def naming_lesson(network: SightNetwork, words: list[Tensor], drawn: PictureStep) -> TrainingLesson:
-    """A lesson of the tower alone. `words`: as `words_of`"""
-
-    def part(batch: Packed) -> Tensor:
-        seen = looked_at(network.tower, batch.pixels)
-        return naming_loss(network, seen, batch.labels, words) / len(drawn.batches)
-
-    parts = [partial(part, batch) for batch in drawn.batches]
-    return TrainingLesson(parts, drawn.pictures, is_early=True)
-
-
-def asking_lesson(
-    network: SightNetwork,
-    words: list[Tensor],
-    drawn: PictureStep,
-    share: float,
-    talks: Sequence[ChatBatch],
-) -> TrainingLesson:
-    """A lesson of all: answers about pictures, their patches, and chats without pictures."""
-    batches = drawn.batches
-    counted = sum(batch.counted for batch in batches)
-    said_tokens = sum(talk.counted for talk in talks)
-    weight = NAMING * (1 - share) / len(batches)
-
-    def answered(batch: Packed) -> Tensor:
-        seen = looked_at(network.tower, batch.pixels)
-        answers = packed_loss(network, seen, batch) / counted
-        return answers + weight * naming_loss(network, seen, batch.labels, words)
-
-    def said(batch: ChatBatch) -> Tensor:
-        return TALKING * answer_loss(network.language, batch.ids, batch.targets) / said_tokens
-
-    parts = [*(partial(answered, each) for each in batches), *(partial(said, t) for t in talks)]
-    return TrainingLesson(parts, drawn.pictures, shown=len(batches))
-
-
 class SightLessons:
     """The lessons of a state, each from the pictures that were drawn for it."""
 
-    def __init__(self, state: TrainingState[SightNetwork], seed: int):
+    def __init__(self, state: TrainingState[SightNetwork], seed: int) -> None:
         self.network, self.words = state.network, words_of(state.tokenizer)
         talks = steps(state.tokenizer, seed, len(state.losses), TEXT_TOKENS, 1, LATE)
         self.talks = (batch for batches in talks for batch in batches)
 
     def lesson(self, drawn: PictureStep, share: float) -> TrainingLesson:
-        """A lesson of whichever part of the run its pictures are for."""
-        if drawn.blind is None:
-            return naming_lesson(self.network, self.words, drawn)
-        talks = (next(self.talks), drawn.blind)
-        return asking_lesson(self.network, self.words, drawn, share, talks)
+        """A lesson of the tower alone; later of answers, patches and chats without pictures."""
+        each, blind = len(drawn.batches), drawn.blind
+        if blind is None:
+            parts = [partial(self._named, batch, 1 / each) for batch in drawn.batches]
+            return TrainingLesson(parts, drawn.pictures, is_early=True)
+        talks = (next(self.talks), blind)
+        counted = sum(batch.counted for batch in drawn.batches)
+        said_tokens = sum(talk.counted for talk in talks)
+        weight = NAMING * (1 - share) / each
+        parts = [partial(self._answered, batch, counted, weight) for batch in drawn.batches]
+        parts += [partial(self._said, talk, said_tokens) for talk in talks]
+        return TrainingLesson(parts, drawn.pictures, shown=each)
+
+    def _named(self, batch: Packed, weight: float) -> Tensor:
+        seen = looked_at(self.network.tower, batch.pixels)
+        return weight * naming_loss(self.network, seen, batch.labels, self.words)
+
+    def _answered(self, batch: Packed, counted: int, weight: float) -> Tensor:
+        seen = looked_at(self.network.tower, batch.pixels)
+        answers = packed_loss(self.network, seen, batch) / counted
+        return answers + weight * naming_loss(self.network, seen, batch.labels, self.words)
+
+    def _said(self, batch: ChatBatch, counted: int) -> Tensor:
+        return TALKING * answer_loss(self.network.language, batch.ids, batch.targets) / counted
 
 
 def lessons(

@@ -16,7 +16,7 @@ COLOURS = sorted({colour for _, colour in COLOURED})
 LEGS = {"0": "no", "2": "two", "4": "four", "6": "six", "8": "eight"}
 OPPOSITES = WORDS.table("opposites")
 FIRSTS, SECONDS = {first for first, _ in OPPOSITES}, [second for _, second in OPPOSITES]
-GROUPS = WORDS.groups("groups")
+GROUPS = {name: items.split(", ") for name, items in WORDS.table("groups")}
 COUNTS = {"two": 2, "three": 3, "3": 3, "four": 4, "4": 4, "five": 5, "5": 5, "2": 2}
 
 

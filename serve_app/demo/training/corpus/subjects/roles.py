@@ -86,19 +86,22 @@ def _style(draw: SeededDraw) -> tuple[str, Callable[[Exchange], Exchange]]:
     kind = draw.choice(("last", "first", "called", "brief", "upper", "upper"))
 
     def shape(asked: Exchange) -> Exchange:
-        answer = {
-            "last": f"{asked.answer} {mark}!",
-            "first": f"{mark}! {asked.answer}",
-            "called": f"{mark}: {asked.answer}",
-            "brief": capital(asked.short),
-            "upper": asked.answer.upper(),
-        }[kind]
-        says = {"last": (answer.rstrip("!"),), "first": (mark, asked.answer)}
-        says["called"] = says["first"]
-        expect = Expect(says=says[kind]) if kind in says else Expect(exactly=answer)
+        if kind in ("last", "first", "called"):
+            answer, expect = _marked(asked.answer, kind, mark)
+        else:
+            answer = capital(asked.short) if kind == "brief" else asked.answer.upper()
+            expect = Expect(exactly=answer)
         return Exchange(asked.question, answer, expect)
 
     return PERSONAS.ask(draw, kind, w=mark, q=quote), shape
+
+
+def _marked(answer: str, kind: str, mark: str) -> tuple[str, Expect]:
+    """An answer with a mark at its end or before it, and what a right one has."""
+    if kind == "last":
+        return f"{answer} {mark}!", Expect(says=(f"{answer} {mark}",))
+    sign = "!" if kind == "first" else ":"
+    return f"{mark}{sign} {answer}", Expect(says=(mark, answer))
 
 
 def briefly(draw: SeededDraw, asked: Exchange) -> Exchange:
@@ -127,9 +130,8 @@ def _framed(draw: SeededDraw, asked: Exchange) -> Exchange:
     mark = capital(word(draw)) if draw.chance(0.5) else draw.choice(MARKS)
     section = "finish" if last else "begin"
     question = FORMS.ask(draw, section, q=stopped(asked.question), q2=quote, w=mark)
-    answer = f"{asked.answer} {mark}!" if last else f"{mark}! {asked.answer}"
-    says = (f"{asked.answer} {mark}",) if last else (mark, asked.answer)
-    return replace(asked, question=question, answer=answer, expect=Expect(says=says), short="")
+    answer, expect = _marked(asked.answer, "last" if last else "first", mark)
+    return replace(asked, question=question, answer=answer, expect=expect, short="")
 
 
 def following(draw: SeededDraw) -> Talk:
