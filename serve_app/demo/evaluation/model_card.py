@@ -34,11 +34,11 @@ that a fresh Manta answers at once, with nothing to download. It is no model to 
 | Final loss | {loss:.4f} nats a token of the assistant, on fresh text, last 100 steps |
 | Optimizer | Muon for the layers' matrices, AdamW for the rest, warm-up and cosine |
 | Layers | {first} in the first {grown:.0%} of the run, then {layers} with heads that find \
-tools (`serve_app/demo/training/lookup_heads.py`) and, until {chosen:.0%}, \
+tools (`serve_app/demo/training/heads.py`) and, until {chosen:.0%}, \
 nothing but choices of tools |
 | Skills | calls of tools are most of the text until {half:.0%}, and half of it from then on |
 | First weights | random, but for two layers of heads that copy \
-(`serve_app/demo/training/copy_heads.py`) |
+(`serve_app/demo/training/heads.py`) |
 | Context | trained up to 1,024 tokens |
 | Sampling | temperature 0.3, top-p 0.9, where a request does not say |
 

@@ -83,7 +83,7 @@ class TrainingLesson:
 
 @dataclass(frozen=True)
 class Recipe(Generic[N]):
-    """What the training of a model has of its own."""
+    """The part of a training that is one model's own."""
 
     lessons: Callable[[TrainingState[N], Length, int], Generator[TrainingLesson]]  # by a seed
     export: Callable[[N, PreTrainedTokenizerFast, Path], None]
