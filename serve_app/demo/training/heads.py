@@ -28,6 +28,15 @@ FAST, SLOW = 0.1, 0.003  # radians a token: rotary pairs that tell positions, an
 SHARPNESS = 6.0  # of attention by position: how far, in logits, the next position is behind
 GAIN = 2.1  # of queries and keys by content: about ten in logits for the same token
 PREVIOUS_SCALE, COPY_SCALE = 0.05, 0.1  # what the heads add is about as large as an embedding
+# Those of the heads that look up:
+CODE = 48  # dimensions of a code that tells tokens apart
+NEAR, NEARBY = (0.005, 0.01), (0.015, 0.035)  # those for the latest of 200 tokens, of 50
+# Weights in the attention logits.
+NAMED, LATEST, NO_MORE = 60.0, 80.0, 80.0
+SAME, NOT_ITSELF = 48.0, 16.0
+FOUND, AFTER, RECENT, NO_MARKS, RARE = 16.0, 20.0, 2.0, 16.0, 6.0
+LOUDNESS, SAID = 0.15, 0.3  # sizes of what the heads add, relative to the states
+RIDGE = 1e-3
 
 
 @torch.no_grad()
@@ -89,16 +98,6 @@ def _look_for(
     copied = _basis(dim, network.shape.hidden, made)
     value[kv_head] = copied
     network.out[network.used[1]][:, head * dim : (head + 1) * dim] = COPY_SCALE * copied.T
-
-
-CODE = 48  # dimensions of a code that tells tokens apart
-NEAR, NEARBY = (0.005, 0.01), (0.015, 0.035)  # those for the latest of 200 tokens, of 50
-# Weights in the attention logits.
-NAMED, LATEST, NO_MORE = 60.0, 80.0, 80.0
-SAME, NOT_ITSELF = 48.0, 16.0
-FOUND, AFTER, RECENT, NO_MARKS, RARE = 16.0, 20.0, 2.0, 16.0, 6.0
-LOUDNESS, SAID = 0.15, 0.3  # sizes of what the heads add, relative to the states
-RIDGE = 1e-3
 
 
 @dataclass(frozen=True)

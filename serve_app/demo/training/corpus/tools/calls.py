@@ -29,6 +29,11 @@ LETTERS = "abcd"
 VOWEL = re.compile(r"\b([Aa]) (?=[aeio])")
 WITHOUT_ON = re.compile(r"\b(?:on|for) (?=today|tomorrow)", re.IGNORECASE)
 OPTIONAL = ("language", "format", "limit", "unit", "verbose", "page", "timeout", "currency")
+CALLS = Texts("calls")
+# measures that a question of a conversion does not name
+GENERIC = frozenset(NOUNS.listed("measures"))
+FAILURES = ("not found", "no connection", "access denied", "timed out", "unknown name", "try later")
+NO_TOOL = "I am sorry, I have no tool for that."
 
 
 @dataclass(frozen=True)
@@ -116,13 +121,6 @@ def _property(draw: SeededDraw, field: str, slot: ValueSlot) -> Mapping[str, obj
         (f"The {named}", f"The {named}.", capital(named), f"{capital(named)} to use")
     )
     return {"type": slot.type, "description": about}
-
-
-CALLS = Texts("calls")
-# measures that a question of a conversion does not name
-GENERIC = frozenset(NOUNS.listed("measures"))
-FAILURES = ("not found", "no connection", "access denied", "timed out", "unknown name", "try later")
-NO_TOOL = "I am sorry, I have no tool for that."
 
 
 def offered(draw: SeededDraw, ours: list[Use], more: int) -> tuple[SampleTool, ...]:

@@ -16,6 +16,11 @@ from serve_app.demo.training.corpus.texts import Texts, capital
 Maker = Callable[[SeededDraw], Value]
 NOUNS = Texts("nouns")
 ROOMS, UNITS = NOUNS.listed("rooms"), NOUNS.listed("units")
+KINDS, CATALOG = Texts("kinds"), Texts("catalog")
+# how people ask for something without its name
+IDIOMS = {
+    noun: tuple(ask.strip() for ask in asks.split(";")) for noun, asks in NOUNS.table("idioms")
+}
 
 
 @dataclass(frozen=True)
@@ -120,13 +125,6 @@ def _slot(text: str) -> ValueSlot:
     names, made = text.split(":")
     named, *kind = made.split()
     return ValueSlot(tuple(names.split()), maker(named), *kind)
-
-
-KINDS, CATALOG = Texts("kinds"), Texts("catalog")
-# how people ask for something without its name
-IDIOMS = {
-    noun: tuple(ask.strip() for ask in asks.split(";")) for noun, asks in NOUNS.table("idioms")
-}
 
 
 @dataclass(frozen=True)
