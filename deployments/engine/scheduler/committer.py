@@ -80,10 +80,10 @@ class Committer:
     def finish(self, task: Task, event: TokenEvent) -> None:
         """Ends a running task and frees its pages."""
         self._deferred.pop(task, None)
+        self._outbox.post(task, event)  # first: it counts even where the accounts are broken
         self._running.end(task)
         for need in self._needs:
             need.leave(task, is_preempted=False)
-        self._outbox.post(task, event)
 
     def forget(self, task: Task) -> None:
         """Forgets a task that has ended while it waited, after it was preempted."""
