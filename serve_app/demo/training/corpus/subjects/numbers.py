@@ -52,7 +52,8 @@ def _words(draw: SeededDraw) -> list[str]:
     if draw.chance(0.4):
         return draw.some(NAMES, draw.randint(3, 4))
     if draw.chance(0.5):
-        return sorted({word(draw) for _ in range(4)}, key=lambda each: draw.random())
+        words = dict.fromkeys(word(draw) for _ in range(4))  # a set's order is of its process
+        return sorted(words, key=lambda each: draw.random())
     return draw.sample(ITEMS, draw.randint(3, 5))
 
 
