@@ -12,6 +12,7 @@ from deployments.engine.forward.cuda_graphs import ALONE
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import make_forward
 from deployments.engine.forward.fusing import fuse
+from deployments.engine.forward.linear import pack_linears
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.loading.checks import check_supported
@@ -83,6 +84,8 @@ def build_cache(
         for model, way in paged:
             replace_attention(model, way, shape.max_tokens)
             fuse(model)
+        if loaded.speech is not None:
+            pack_linears(loaded.speech)
     return KVCache(shape, dtype=loaded.dtype, device=loaded.device)
 
 

@@ -338,7 +338,7 @@ def _page_shape(
 ) -> CacheShape:
     """The shape with `n_pages` 0 and the whole context as `max_tokens`."""
     how, layout = execution.by_rows, execution.layout + draft
-    max_tokens = _context_length(model, execution, limits)
+    max_tokens = _context_length(model, execution, limits, layout)
     n_bytes = state_bytes(model) if how is None else how.state_bytes
     return CacheShape(
         layout=within(layout, max_tokens),
@@ -362,7 +362,9 @@ def _max_checkpoints(limits: EngineLimits, n_bytes: int) -> int:
     return n if limits.cache_ram_mib < 0 else min(n, limits.cache_ram_mib * MIB // n_bytes)
 
 
-def _context_length(model: PreTrainedModel, execution: Execution, limits: EngineLimits) -> int:
+def _context_length(
+    model: PreTrainedModel, execution: Execution, limits: EngineLimits, layout: Layout
+) -> int:
     """The tokens of the longest sequence.
 
     Raises UnsupportedModelError if the config has no limit, ValueError for a setting beyond it.
@@ -372,7 +374,7 @@ def _context_length(model: PreTrainedModel, execution: Execution, limits: Engine
     if longest is None:
         if limits.context_length:
             return limits.context_length
-        if {*execution.layout} == {NOTHING}:  # nothing in it grows with the context
+        if {*layout} == {NOTHING}:  # nothing in it grows with the context
             return STATES_CONTEXT
         raise UnsupportedModelError(
             f"{config.model_type} does not say how long its context is: set context_length"

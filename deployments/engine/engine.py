@@ -104,7 +104,7 @@ class InferenceEngine:
             tokenizer,
             dialect,
             sampling,
-            fingerprint(loaded.model),
+            fingerprint(loaded.model, beside=loaded.parts_beside()),
             speech_rules(loaded, tokenizer),
         )
         self._tokenizer = TextTokenizer(self.card)

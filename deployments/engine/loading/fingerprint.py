@@ -4,12 +4,12 @@ The fingerprint samples each tensor. It covers the files of an adapter, not the 
 those may differ in their last bits between processors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b, file_digest
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.adapter_files import CONFIG_FILE, WEIGHTS_FILE
@@ -24,6 +24,7 @@ def fingerprint(
     adapters: Sequence[tuple[str, float]] = (),
     quantization: Quantization = "none",
     kv_dtype: str = "auto",
+    beside: Iterable[nn.Module] = (),
 ) -> str:
     """The fingerprint in hexadecimal digits, two for each of DIGEST_BYTES.
 
@@ -31,13 +32,15 @@ def fingerprint(
     adapters: folder and scale of each LoRA adapter that will be merged.
     quantization: what its linear layers will become.
     kv_dtype: the type in which its keys and values will be stored.
+    beside: further modules with weights.
 
     Raises OSError if a file of an adapter can't be read.
     """
     digest = blake2b(model.config.to_json_string().encode(), digest_size=DIGEST_BYTES)
-    for name, weight in model.state_dict().items():
-        digest.update(repr((name, weight.shape, weight.dtype)).encode())
-        digest.update(_sample(weight))
+    for module in (model, *beside):
+        for name, weight in module.state_dict().items():
+            digest.update(repr((name, weight.shape, weight.dtype)).encode())
+            digest.update(_sample(weight))
     for folder, scale in adapters:
         digest.update(repr(scale).encode())
         for name in (CONFIG_FILE, WEIGHTS_FILE):

@@ -87,6 +87,10 @@ class LoadedModel:
     def parts(self) -> Iterator[nn.Module]:
         """All that has weights."""
         yield self.model
+        yield from self.parts_beside()
+
+    def parts_beside(self) -> Iterator[nn.Module]:
+        """All that has weights beside `model`."""
         if self.outputs.dense is not None:
             yield self.outputs.dense
         if self.media is not None:

@@ -45,7 +45,7 @@ def split_speech(loaded: LoadedModel) -> LoadedModel:
     own._attn_implementation = "sdpa"  # whatever the decoder's becomes
     for layer in whole.model.encoder.layers:
         _share_config(layer, own)
-    return replace(loaded, model=decoder.eval(), speech=whole.model.encoder)
+    return replace(loaded, model=decoder.eval(), speech=whole.model.encoder.eval())
 
 
 def _share_config(module: nn.Module, config: PretrainedConfig) -> None:

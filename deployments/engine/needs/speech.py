@@ -51,7 +51,7 @@ class SpeechNeed(Need):
 
     def prepare(self, task: Task) -> Callable[[], None]:
         def read_sound() -> None:
-            task.parts[self] = self.sound_of(task.request)
+            task.parts[SpeechNeed] = self.sound_of(task.request)
 
         return read_sound
 
@@ -72,7 +72,7 @@ class SpeechNeed(Need):
 
     def inputs(self, batch: Batch, step: StepInputs) -> StepInputs:
         """Encodes what is not encoded yet. The engine tries a model without a sound."""
-        if not all(self in task.parts for task in batch.tasks):
+        if not all(SpeechNeed in task.parts for task in batch.tasks):
             return step
         key_values = [self._key_values(self._sound(task)) for task in batch.tasks]
         aligned = {
@@ -90,7 +90,7 @@ class SpeechNeed(Need):
         self._kept.clear()
 
     def _sound(self, task: Task) -> _Sound:
-        sound: _Sound = task.parts[self]
+        sound: _Sound = task.parts[SpeechNeed]
         return sound
 
     def _n_states(self, sound: _Sound) -> int:

@@ -6,7 +6,7 @@ is whole again, and the same on all ranks.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,8 @@ def load_shard(
     dtype = dtype or default_dtype(ranks.device)
     loaded = load_model(path, dtype=dtype, adapters=adapters, on_weights_read=on_weights_read)
     shard(loaded.model, ranks)
-    return loaded.to(ranks.device)
+    loaded.model.to(ranks.device)
+    return replace(loaded, media=None)  # which ranks have no use for
 
 
 def check_shardable(config: PretrainedConfig, world_size: int) -> None:

@@ -51,7 +51,7 @@ class Task:
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     sampling_state: SamplingState = field(default_factory=SamplingState)
     pooled: Pooled | None = None  # of a pooling task: its answer is vectors
-    parts: dict[object, Any] = field(default_factory=dict)  # of the needs that prepared it
+    parts: dict[type, Any] = field(default_factory=dict)  # by the needs that prepared it
 
     @property
     def sampling(self) -> SamplingParams:

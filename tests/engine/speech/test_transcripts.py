@@ -21,6 +21,7 @@ from deployments.engine.core import EngineCore
 from deployments.engine.engine import InferenceEngine
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.cross_attention import extractor_of
+from deployments.engine.forward.linear import PackedLinear, is_packable
 from deployments.engine.limits import ON_CPU
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.speech import split_speech
@@ -175,3 +176,15 @@ def test_a_model_that_is_kept_serves_one_engine_after_the_other() -> None:
             said_by_each.append(said(engine, [request_of(engine, noise(seed)) for seed in SEEDS]))
     assert said_by_each[0] == said_by_each[1]
     assert len(kept.model.model.decoder._forward_pre_hooks) == 1
+
+
+@pytest.mark.skipif(
+    not is_packable(torch.nn.Linear(16, 16, dtype=torch.bfloat16)),
+    reason="no fast product of bfloat16 here",
+)
+def test_the_encoder_is_packed_as_the_decoder_is() -> None:
+    model = split_speech(LoadedModel(tiny_whisper().to(torch.bfloat16)))
+    assert model.speech is not None
+    EngineCore(model, frozenset(), ON_CPU).shutdown()
+    for part in (model.model, model.speech):
+        assert any(isinstance(module, PackedLinear) for module in part.modules())
