@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 from pydantic import JsonValue
+from sqlalchemy import QueuePool
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -56,6 +57,15 @@ class Api:
             await asyncio.sleep(0)
             answer = await self.add(*messages)
         return answer
+
+    async def until_idle(self) -> None:
+        """Returns when no connection to the database is in use."""
+        pool = self.opener.store.database.engine.pool
+        assert isinstance(pool, QueuePool)
+        is_used = True
+        while is_used:
+            await asyncio.sleep(0.01)
+            is_used = pool.checkedout() > 0
 
     async def until_waiting(self, n_waiting: int, owner: str = "") -> None:
         """Waits until so many requests wait for changes."""

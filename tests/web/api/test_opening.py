@@ -48,6 +48,7 @@ def test_a_database_that_goes_away_leaves_who_asks_known_and_comes_back(tmp_path
         async with served(f"sqlite:///{there}/store.db") as api:
             await api.add_chat()
             there.rename(away)
+            await asyncio.wait_for(api.until_idle(), 60)  # what the first sweep uses is not closed
             await api.opener.store.database.close()  # its connections, which have the file open
             said = (await api.get("/me")).json()
             assert (said["owner"], said["store"], said["used_bytes"]) == ("", "server", None)
