@@ -63,7 +63,7 @@ class Batch:
         return [
             row
             for row, (task, start, n, n_known) in enumerate(columns)
-            if start + n >= n_known < task.n_limit
+            if start + n >= n_known and n_known < task.n_limit
             for _ in range(1 + task.n_drafted)
         ]
 
