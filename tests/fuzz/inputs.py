@@ -14,7 +14,7 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as hypothesis_seed
 
-from tests.engine.tasks.test_schemas import schemas
+from tests.engine.needs.test_schemas import schemas
 from tests.media.files import DOCUMENTS, IMAGES, SOUNDS, image, pdf, sound, wav
 
 DEMO = Path(__file__).resolve().parents[2] / "serve_app" / "demo" / "vision"

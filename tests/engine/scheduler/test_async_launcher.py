@@ -30,7 +30,7 @@ from tests.engine.drive import (
     request,
     roomy,
 )
-from tests.engine.tasks.test_slow_grammar import CONSTRAINED, FREE, deferred_masks
+from tests.engine.needs.test_slow_grammar import CONSTRAINED, FREE, deferred_masks
 from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
 from tests.engine.test_laws_layers import needs_states
 

@@ -17,7 +17,7 @@ from deployments.engine.tasks.grammar_matcher import GrammarMatcher
 from deployments.text.grammar import matcher
 from deployments.text.grammar.grammar import from_lark, from_regex
 from tests.engine.drive import PATIENCE_S, Engine, Record, engine, random_ids, request, roomy
-from tests.engine.tasks.test_grammar import check, requests, undisturbed
+from tests.engine.needs.test_grammar import check, requests, undisturbed
 
 AMBIGUOUS = from_lark('start: e\ne: e e | "a" | "b" | " " | e "x" e | e e e', "grammar")
 WORDS = SamplingParams(temperature=2.5, seed=11)
