@@ -1,6 +1,6 @@
 """Puts an engine together: a cache as large as the limits say, and a scheduler over a model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -23,6 +23,7 @@ from deployments.engine.loading.loader import replace_attention
 from deployments.engine.media.encoder import MediaEncoder
 from deployments.engine.needs.adapter_loader import AdapterLoader
 from deployments.engine.needs.adapters import AdapterNeed
+from deployments.engine.needs.grammar.grammar_need import GrammarNeed
 from deployments.engine.needs.media import MediaNeed
 from deployments.engine.needs.need import Need
 from deployments.engine.needs.speech import SpeechNeed
@@ -34,7 +35,7 @@ from deployments.engine.parallel.follower import (
 )
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.runner import Runner
-from deployments.engine.sampling.constraints import GrammarStrategy
+from deployments.engine.sampling.constraints import ConstraintStrategy
 from deployments.engine.sampling.sampler import default_pipeline
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.draft_policy import DraftPolicy
@@ -112,7 +113,7 @@ def build_scheduler(
     forward = make_forward(*parts)
     if ranks is not None:
         forward = SharedForward(forward, storage, ranks)
-    pipeline, outputs = default_pipeline(GrammarStrategy()), loaded.outputs_by(execution)
+    pipeline, outputs = default_pipeline(ConstraintStrategy()), loaded.outputs_by(execution)
     runner = Runner(forward, cache, pipeline, threads, outputs, needs)
     is_async = _is_async(limits, loaded.device)
     drafter: Drafter | None = None
@@ -137,9 +138,13 @@ def list_needs(
     limits: EngineLimits,
     ranks: Ranks | None,
     cache: KVCache,
+    tokenizer_json: Callable[[], str] | None,
+    eos_token_ids: frozenset[int],
 ) -> Sequence[Need]:
     """Lists what tasks of this engine may wait for, and nothing that none of them can have."""
     needs: list[Need] = []
+    if not loaded.is_encoder:
+        needs.append(GrammarNeed(tokenizer_json, loaded.vocab_size, eos_token_ids))
     if cache.states is not None:
         needs.append(StateNeed(cache, limits.checkpoint_min_step))
     if adapters is not None:

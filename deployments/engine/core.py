@@ -28,7 +28,6 @@ from deployments.engine.outputs.validation import find_invalid_output, pooled_of
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.stats import EngineStats
-from deployments.engine.tasks.grammar_matcher import GrammarCompiler
 from deployments.engine.tasks.mailbox import LoopMailbox, Mailbox, ThreadMailbox
 from deployments.engine.tasks.task import Task, make_task
 from deployments.engine.threads import one_thread
@@ -71,7 +70,10 @@ class EngineCore:
             self.execution = find_execution(loaded, ranks)
             self.cache = build_cache(loaded, self.execution, limits, ranks, checked)
             adapters = adapter_slots(loaded, self.execution, limits, ranks)
-            self._needs = list_needs(loaded, adapters, limits, ranks, self.cache)
+            # Tokenizers may name ends that the model has no logits for.
+            ends = frozenset(id for id in eos_token_ids if id < loaded.vocab_size)
+            tokens = tokenizer_json, ends
+            self._needs = list_needs(loaded, adapters, limits, ranks, self.cache, *tokens)
             self._admission = Admission(limits.max_waiting)
             self._scheduler = build_scheduler(
                 loaded,
@@ -85,15 +87,13 @@ class EngineCore:
                 adapters,
                 self._needs,
             )
+        self.eos_token_ids = ends
         self._sound_bytes = 0 if loaded.speech is None else max_sound_bytes(loaded.model)
         self.context_length = self.cache.shape.max_tokens
         self.outputs = loaded.outputs_by(self.execution)
         self.vocab_size = loaded.vocab_size
-        # Tokenizers may name ends that the model has no logits for.
-        self.eos_token_ids = frozenset(id for id in eos_token_ids if id < self.vocab_size)
         self._encoder = usable_encoder(loaded, ranks)
         self.media = None if self._encoder is None else self._encoder.rules
-        self._grammars = GrammarCompiler(tokenizer_json, self.vocab_size, self.eos_token_ids)
         self._streamed: set[Task] = set()
         # Admitted, and not with the scheduler yet; set for those that were aborted.
         self._opening: dict[Task, threading.Event] = {}
@@ -115,8 +115,6 @@ class EngineCore:
             # What another replica has begun was accepted there: accepted work finishes.
             (self._admission.enter if request.produced_ids else self._admission.admit)(task)
             with self._started_after(task):
-                if request.grammar:
-                    await self._open_grammar_async(task)
                 if work := self._preparations(task):
                     await asyncio.to_thread(_do_all, work)
         except Refused as refused:
@@ -194,17 +192,14 @@ class EngineCore:
         self._scheduler.stop()
         if self._ranks is not None:
             self._ranks.stop()
-        self._grammars.stop()
 
     def _submit(self, request: GenerationRequest, mailbox: Mailbox) -> str:
-        """The id of the new task, by which it alone can be aborted. Compiles its grammar."""
+        """The id of the new task, by which it alone can be aborted."""
         task_id = self._new_id(request)
         try:
             task = self._accept(task_id, request, mailbox)
             self._admission.enter(task)
             with self._started_after(task):
-                if request.grammar:
-                    self._open_grammar(task)
                 _do_all(self._preparations(task))
         except Refused as refused:
             mailbox.put(TokenEvent(finish_reason=FinishReason.ERROR, error=refused.error))
@@ -249,17 +244,6 @@ class EngineCore:
     def _preparations(self, task: Task) -> list[Callable[[], None]]:
         """The work on other threads that the needs of a task ask for."""
         return [work for need in self._needs if (work := need.prepare(task)) is not None]
-
-    def _open_grammar(self, task: Task) -> None:
-        if task.end_token() is None:
-            task.grammar = self._grammars.open(task.request, task.end_token_ids)
-
-    async def _open_grammar_async(self, task: Task) -> None:
-        # What is compiled already shall not wait for a thread behind what is not.
-        if self._grammars.is_compiled(task.request):
-            self._open_grammar(task)
-        else:
-            await asyncio.to_thread(self._open_grammar, task)
 
     @contextmanager
     def _started_after(self, task: Task) -> Iterator[None]:

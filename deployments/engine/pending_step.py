@@ -69,11 +69,11 @@ class PendingStep:
 
 def _is_accepted(before: Sequence[Sample], task: Task) -> bool:
     """Whether a sample counts: the samples `before` it in its row are the tokens drafted there, and
-    none of them begins a grammar."""
+    with none of them a constraint begins."""
     n = len(before)
     if n == 0:
         return True
     drafted = task.tokens[task.n_tokens : task.n_tokens + n]
     if before[-1].token_id != drafted[-1]:
         return False
-    return task.grammar is None or not task.grammar.begins_in(drafted.tolist())
+    return not task.constraint.begins_in(drafted.tolist())

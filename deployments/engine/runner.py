@@ -31,7 +31,6 @@ from deployments.engine.tasks import batch_columns as columns
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.mailbox import NullMailbox
 from deployments.engine.tasks.pooled import Pooled
-from deployments.engine.tasks.step_masks import begin_row_masks, find_late_rows
 from deployments.engine.tasks.task import Task, make_task
 from kv.arrays import IntArray
 from kv.cache import KVCache
@@ -117,7 +116,7 @@ class Runner:
         the step's `result` only.
         """
         sampled_rows, n_scored = batch.sampled_rows(), batch.n_scored()
-        begin_row_masks(batch, sampled_rows)
+        self._begin_sampling(batch, sampled_rows)
         n_ahead = columns.n_drafted_before(sampled_rows)
         output_of = output_rows(batch, sampled_rows)
         step = self._inputs(batch, sampled_rows, n_ahead, n_scored, output_of=output_of)
@@ -130,7 +129,7 @@ class Runner:
             weights = NO_WEIGHTS if states is None else states.weights
             outputs = self._reader.launch(output_of, logits[n_before:], hidden, weights)
         sampled_logits = logits[: len(sampled_rows)].float()
-        late_rows = find_late_rows(batch, sampled_rows)
+        late_rows = self._late_rows(batch, sampled_rows)
         rows, samples = self._sample(sampled_logits, batch, sampled_rows, n_ahead, late_rows)
         return PendingStep(batch, rows, samples, logprobs, late_rows, outputs=outputs)
 
@@ -148,7 +147,7 @@ class Runner:
         n_unknown = batch.n_unknown()
         n_ahead = np.array([n_unknown[row] for row in rows], dtype=np.int64)
         known, unknown = (n_ahead == 0).nonzero()[0], n_ahead.nonzero()[0]
-        begin_row_masks(batch, [rows[i] for i in known])
+        self._begin_sampling(batch, [rows[i] for i in known])
         newest_ids = self._samples_of(step, [tasks[i] for i in unknown])
         inputs = self._inputs(batch, rows, np.zeros_like(n_ahead), {}, newest_ids)
         logits = self._forward.logits(inputs).float()
@@ -186,12 +185,12 @@ class Runner:
             or tasks[row].n_computed != step.n_computed[row]
         }
         if logits is None:
-            bound = [row for row in step.sampled_rows if tasks[row].active_grammar is not None]
+            bound = [row for row in step.sampled_rows if tasks[row].constraint.is_masking]
             return replace(step, stale_rows=frozenset(stale.union(bound).intersection(alive)))
         live = {*alive} - stale
         going_on = [row for row in step.sampled_rows if row in live]
-        begin_row_masks(step.batch, going_on)
-        late = find_late_rows(step.batch, going_on)
+        self._begin_sampling(step.batch, going_on)
+        late = self._late_rows(step.batch, going_on)
         left_out = frozenset({*step.sampled_rows} - {*going_on}) | late
         n_ahead = np.zeros(len(step.sampled_rows), dtype=np.int64)
         rows, samples = self._sample(logits, step.batch, step.sampled_rows, n_ahead, left_out)
@@ -203,6 +202,15 @@ class Runner:
             late_rows=late,
             stale_rows=frozenset(stale),
         )
+
+    def _begin_sampling(self, batch: Batch, rows: Sequence[int]) -> None:
+        for need in self._needs:
+            need.begin_sampling(batch, rows)
+
+    def _late_rows(self, batch: Batch, rows: Sequence[int]) -> frozenset[int]:
+        """Rows to be sampled for which it is not known yet which tokens may follow."""
+        late = [need.late_rows(batch, rows) for need in self._needs]
+        return frozenset[int]().union(*late)
 
     def _sample(
         self,

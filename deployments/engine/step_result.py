@@ -18,7 +18,7 @@ class StepResult:
     # Rows whose last token is to be computed again: what may follow it was not known in time.
     late_rows: frozenset[int] = frozenset()
     # Rows that were launched ahead in vain and are to be computed again: the token before them was
-    # refused, or grammars were not ready for it or for what follows it.
+    # refused, or a constraint was not ready for it or for what follows it.
     stale_rows: frozenset[int] = frozenset()
     pooled: Mapping[int, PooledChunk] = field(default_factory=dict)  # by row, of vectors
 

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 
 from deployments.contract.grammar_triggers import GrammarTriggers
 from deployments.contract.requests import GenerationRequest
-from deployments.engine.tasks.grammar_matcher import GrammarCompiler
-from deployments.engine.tasks.step_masks import begin_masks
+from deployments.engine.needs.grammar.compiler import GrammarCompiler
+from deployments.engine.needs.grammar.grammar_need import begin_masks
 from tests.text.cards import byte_level, token_id
 
 
@@ -52,7 +52,8 @@ class Asked(Protocol):
 @cache
 def compiler(tokenizer: Tokenizer) -> GrammarCompiler:
     ends = frozenset({token_id(tokenizer, "<|im_end|>")})
-    return GrammarCompiler(lambda: tokenizer.to_str(), tokenizer.get_vocab_size(), ends)
+    n = tokenizer.get_vocab_size()
+    return GrammarCompiler(lambda: tokenizer.to_str(), n, ends, wake=lambda: None)
 
 
 class ConstrainedReply:
@@ -73,7 +74,7 @@ class ConstrainedReply:
         if not self.grammar.is_masking:
             return self._all
         begin_masks({self.grammar: ()})
-        mask = np.unpackbits(self.grammar.mask().view(np.uint8), bitorder="little")
+        mask = np.unpackbits(self.grammar.mask(0).view(np.uint8), bitorder="little")
         return [token for token in np.flatnonzero(mask).tolist() if token in self._all]
 
     def can_end(self) -> bool:

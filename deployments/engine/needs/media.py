@@ -25,9 +25,9 @@ from deployments.engine.media.encoder import STEPS_AHEAD, EncoderCache, MediaEnc
 from deployments.engine.media.encoders import Bidirectional, Inputs
 from deployments.engine.needs.grid_positions import GridPositions, grid_positions
 from deployments.engine.needs.media_vectors import MediaVectors, unbroken_spans
-from deployments.engine.needs.need import Failure, Need
+from deployments.engine.needs.need import Failure, RowNeed
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
-from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.batch import Ahead, Batch, start_of
 from deployments.engine.tasks.endings import FAILED, OUT_OF_MEMORY
 from deployments.engine.tasks.task import Task
 from deployments.media.images import UnreadableError
@@ -66,7 +66,7 @@ class _TaskMedia:
         return self.n_readable < sys.maxsize or bool(self.vectors)
 
 
-class MediaNeed(Need):
+class MediaNeed(RowNeed):
     def __init__(self, encoder: MediaEncoder, max_ids: int, cache_bytes: int) -> None:
         """`max_ids` are encoded between two steps."""
         self._encoder = encoder
@@ -123,9 +123,12 @@ class MediaNeed(Need):
         """Whether decoded media are left for the next step."""
         return self._is_behind
 
-    def is_ready(self, task: Task, start: int) -> bool:
-        own = self._tasks.get(task)
-        return own is None or start < own.n_readable
+    def choose(self, tasks: Sequence[Task], ahead: Ahead) -> Sequence[Task]:
+        def is_ready(task: Task) -> bool:
+            own = self._tasks.get(task)
+            return own is None or start_of(task, ahead) < own.n_readable
+
+        return [task for task in tasks if is_ready(task)] if self._tasks else tasks
 
     def most(self, task: Task, start: int, n: int) -> int:
         own = self._tasks.get(task)

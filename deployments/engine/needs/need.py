@@ -1,7 +1,8 @@
 """The seam for what a task must have before it runs, or before its next row.
 
-The scheduler and the runner have a list of needs, which is empty for an engine of plain text. They
-know none of them by name.
+The scheduler and the runner have a list of needs, and know none of them by name. Which of these a
+task has is for each need to say: they are asked once a step, and not for each row, but for those
+that say where rows end.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 
 from deployments.contract.events import TokenEvent
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.batch import Ahead, Batch
 from deployments.engine.tasks.task import Task
 
 Failure = tuple[Task, TokenEvent]  # a task that can't go on, and the event that ends it
@@ -73,35 +74,23 @@ class Need:
         """Whether `advance` has left work that it could go on with."""
         return False
 
-    def is_ready(self, task: Task, start: int) -> bool:
-        """Whether the next step may have a row of a running task that begins behind `start` tokens.
-        Where it may not, the need wakes the scheduler once it may."""
-        return True
-
-    def choose(self, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Returns those of some ready tasks that the next step may have rows of together."""
+    def choose(self, tasks: Sequence[Task], ahead: Ahead) -> Sequence[Task]:
+        """Returns those of some running tasks that the next step may have rows of. `ahead` is the
+        progress of the step before it, where that is not done. A need wakes the scheduler once
+        another one may."""
         return tasks
-
-    def most(self, task: Task, start: int, n: int) -> int:
-        """How many of the `n` tokens behind `start` a row may compute."""
-        return n
-
-    def uncut(self, task: Task, start: int, n: int, most: int) -> int:
-        """How many of these `n` tokens a row may compute, or somewhat more, so that nothing is cut
-        that has to be computed at once; `most` are possible."""
-        return n
 
     def inputs(self, batch: Batch, step: StepInputs) -> StepInputs:
         """The inputs of a step, with what the model needs beside tokens and pages."""
         return step
 
-    def commit(self, task: Task) -> None:
-        """More tokens of a task are computed."""
+    def begin_sampling(self, batch: Batch, rows: Sequence[int]) -> None:
+        """Begins on other threads what it takes to sample behind these rows. The model computes
+        meanwhile."""
 
-    def resumable(self, task: Task, start: int) -> Sequence[int] | None:
-        """Numbers of tokens behind which another task can go on, once this one has computed the
-        row that begins behind `start` tokens. None: behind each full page."""
-        return None
+    def late_rows(self, batch: Batch, rows: Sequence[int]) -> frozenset[int]:
+        """Those of these rows for which that is not done. Their last tokens are computed again."""
+        return frozenset()
 
     # Afterwards
 
@@ -114,3 +103,24 @@ class Need:
 
     def close(self) -> None:
         """Ends what goes on elsewhere. Waits for no thread."""
+
+
+class RowNeed(Need):
+    """A need that says where rows end, or what is kept behind them. It is asked for each row."""
+
+    def most(self, task: Task, start: int, n: int) -> int:
+        """How many of the `n` tokens behind `start` a row may compute."""
+        return n
+
+    def uncut(self, task: Task, start: int, n: int, most: int) -> int:
+        """How many of these `n` tokens a row may compute, or somewhat more, so that nothing is cut
+        that has to be computed at once; `most` are possible."""
+        return n
+
+    def resumable(self, task: Task, start: int) -> Sequence[int] | None:
+        """Numbers of tokens behind which another task can go on, once this one has computed the
+        row that begins behind `start` tokens. None: behind each full page."""
+        return None
+
+    def commit(self, task: Task) -> None:
+        """More tokens of a task are computed."""

@@ -24,7 +24,7 @@ from deployments.engine.forward.cross_attention import (
 )
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.needs.need import Need
-from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.batch import Ahead, Batch
 from deployments.engine.tasks.task import Task
 
 
@@ -63,7 +63,7 @@ class SpeechNeed(Need):
         features = None if digest in self._kept else self._features(samples)
         return _Sound(digest, samples, features)
 
-    def choose(self, tasks: Sequence[Task]) -> Sequence[Task]:
+    def choose(self, tasks: Sequence[Task], ahead: Ahead) -> Sequence[Task]:
         """Leaves out tasks whose sounds are not encoded yet, but for the first of these: encoding
         takes as long as a large chunk of a prompt does."""
         is_new = {task: self._sound(task).key_values is None for task in tasks}

@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.needs.need import Need
+from deployments.engine.needs.need import RowNeed
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
 
-class StateNeed(Need):
+class StateNeed(RowNeed):
     """The checkpoints of a task are behind the prompt's last page that another prompt may share,
     before messages, where others with the same beginning went on differently, and every so many
     tokens."""

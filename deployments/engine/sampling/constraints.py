@@ -1,5 +1,5 @@
-"""Bans all tokens but those that may come next: by a grammar, at the end of a thought whose budget
-is spent, and by the form of a transcript.
+"""Bans all tokens but those that may come next: by a constraint, at the end of a thought whose
+budget is spent, and by the form of a transcript.
 """
 
 from functools import lru_cache
@@ -13,28 +13,24 @@ from deployments.contract.requests import SamplingParams
 from deployments.contract.speech_rules import TranscriptParams
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BANNED, BaseSamplingStrategy
-from deployments.engine.tasks.grammar_drafts import Bitmask
+from deployments.engine.tasks.constraint import Bitmask
 from deployments.engine.tasks.task import Task
 from deployments.engine.tasks.thinking_tracker import ThinkingTracker
 from deployments.engine.transfer import to_device
 
 
-class GrammarStrategy(BaseSamplingStrategy):
-    """Bans every token that a row's grammar does not allow next.
+class ConstraintStrategy(BaseSamplingStrategy):
+    """Bans every token that a row's constraint does not allow next.
 
     It collects the masks, whose computation began before the forward pass.
     """
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
-        grammars = {
-            row: active
-            for row in rows.selected
-            if (active := rows.tasks[row].active_grammar) is not None
-        }
-        if grammars:
-            index = to_device(np.array([*grammars], dtype=np.int64), logits.device)
+        masked = [row for row in rows.selected if rows.tasks[row].constraint.is_masking]
+        if masked:
+            index = to_device(np.array(masked, dtype=np.int64), logits.device)
             masks = np.stack(
-                [grammar.mask(rows.n_drafted_before(row)) for row, grammar in grammars.items()]
+                [rows.tasks[row].constraint.mask(rows.n_drafted_before(row)) for row in masked]
             )
             logits[index] = logits[index].masked_fill_(~_allowed(masks, logits), BANNED)
 
@@ -51,7 +47,7 @@ def _allowed(masks: Bitmask, logits: Tensor) -> Tensor:
 class ThinkingStrategy(BaseSamplingStrategy):
     """Ends thinking whose budget is spent, or that a client has ended.
 
-    It bans every token but the next one of the end mark, whatever was banned. Only a grammar can
+    It bans every token but the next one of the end mark, whatever was banned. Only a constraint can
     put that off, as long as it does not allow the mark.
     """
 
@@ -60,8 +56,7 @@ class ThinkingStrategy(BaseSamplingStrategy):
         for row in [row for row in rows.selected if tasks[row].request.thinking is not None]:
             task, n_drafted = tasks[row], rows.n_drafted_before(row)
             forced = _forced(task, n_drafted)
-            grammar = None if rows.is_guess else task.active_grammar
-            if forced is not None and (grammar is None or grammar.allows(forced, n_drafted)):
+            if forced is not None and (rows.is_guess or task.constraint.allows(forced, n_drafted)):
                 logits[row] = BANNED
                 logits[row, forced] = 0
 

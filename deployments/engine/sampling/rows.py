@@ -102,7 +102,7 @@ class SamplingRows:
         `n_ahead` [rows] is the number of tokens between the last known one and the one to sample;
         None stands for 0 in all rows. `newest_ids` [rows] int64 on the device are these tokens
         where the host does not know them, one in a row at most; -1 in the other rows. `is_guess`:
-        grammars say what may follow only later.
+        constraints say what may follow only later.
         """
         self.n_ahead = n_ahead
         self.is_guess = is_guess
@@ -218,7 +218,7 @@ def can_sample_ahead(task: Task) -> bool:
     """Whether the task's next token can be sampled while the device alone knows the token in front
     of it."""
     return (
-        task.active_grammar is None
+        not task.constraint.is_masking
         and task.request.thinking is None
         and non_default_fields(task) <= DEVICE_FIELDS
     )
@@ -226,9 +226,8 @@ def can_sample_ahead(task: Task) -> bool:
 
 def can_draft(task: Task) -> bool:
     """Whether tokens can be sampled behind drafted ones of the task."""
-    grammar = task.active_grammar
     return (
-        (grammar is None or grammar.can_look_ahead)
+        task.constraint.can_look_ahead
         and not task.n_unscored
         and non_default_fields(task) <= DRAFTED_FIELDS
     )

@@ -164,7 +164,7 @@ class SamplingPipeline(BaseSamplingStrategy):
 
     def guess(self, logits: Tensor, tasks: Sequence[Task], n_ahead: NDArray[np.int64]) -> Tensor:
         """The tokens [tasks] that `launch` would sample from these logits, by the same random
-        numbers, where grammars don't mask them."""
+        numbers, where constraints don't mask them."""
         rows = SamplingRows(tasks, logits.device, self._previous, n_ahead, is_guess=True)
         self._previous = rows.without_tasks()
         self.apply(logits, rows)
@@ -178,7 +178,7 @@ BANNING_NOTHING = ("temperature", "seed", "logprobs", "sampled_logprobs")
 def _may_ban(rows: SamplingRows) -> bool:
     """Whether strategies may ban tokens. They could hide logits that are not finite."""
     return rows.has_non_default_except(*BANNING_NOTHING) or any(
-        task.request.min_tokens or task.request.thinking or task.active_grammar
+        task.request.min_tokens or task.request.thinking or task.constraint.is_masking
         for task in rows.tasks
     )
 

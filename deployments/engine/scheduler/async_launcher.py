@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Sequence
 
-from deployments.engine.needs.need import Need
 from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.pending_step import PendingStep
 from deployments.engine.runner import Runner
@@ -24,16 +23,14 @@ class AsyncLauncher:
         runner: Runner,
         planner: StepPlanner,
         recovery: Recovery,
-        can_go_on: Callable[[Task], bool],
-        needs: Sequence[Need],
+        choose: Callable[[Sequence[Task], Ahead], Sequence[Task]],
         is_async: bool,
     ) -> None:
-        """`can_go_on` is as `Committer.can_go_on`, for tasks that no step in progress has."""
+        """`choose` is as of `Need`, of all needs."""
         self._runner = runner
         self._planner = planner
         self._recovery = recovery
-        self._can_go_on = can_go_on
-        self._needs = needs
+        self._choose = choose
         self._is_async = is_async
         self.pending: PendingStep | None = None
 
@@ -62,7 +59,7 @@ class AsyncLauncher:
         if any(task.n_unscored or task.pooled is not None for task in running):
             return None
         ahead = step.progress()
-        tasks = [task for task in running if self._is_next(task, ahead)]
+        tasks = self._choose([task for task in running if _goes_on(task, ahead)], ahead)
         batch = self._planner.plan_next(tasks, self._recovery.budget, ahead)
         if not batch.tasks:
             return None
@@ -76,17 +73,12 @@ class AsyncLauncher:
             self._planner.give_back(batch)
             return None
 
-    def _is_next(self, task: Task, ahead: Ahead) -> bool:
-        """Whether the next step may have a row of the task. A grammar that is slow has to read what
-        is sampled before."""
-        progress = ahead.get(task)
-        if progress is None:
-            return self._can_go_on(task)
-        if not progress.n_sampled:
-            start = task.n_computed + progress.n_computed
-            is_last = task.n_tokens - start == 1
-            can_go_on = start < task.n_tokens and (task.is_ready or not is_last)
-            return can_go_on and all(need.is_ready(task, start) for need in self._needs)
-        grammar = task.grammar
-        is_deferred = grammar is not None and (grammar.is_slow or grammar.is_busy)
-        return task.n_tokens + progress.n_sampled < task.n_limit and not is_deferred
+
+def _goes_on(task: Task, ahead: Ahead) -> bool:
+    """Whether something is left to compute for a task behind the step in progress."""
+    progress = ahead.get(task)
+    if progress is None:
+        return True
+    if progress.n_sampled:
+        return task.n_tokens + progress.n_sampled < task.n_limit
+    return task.n_computed + progress.n_computed < task.n_tokens

@@ -4,11 +4,11 @@ A step's tokens belong to their tasks from here on, and its full pages can be fo
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from deployments.contract.errors import ErrorKind
 from deployments.contract.events import TokenEvent, TokenLogprob
-from deployments.engine.needs.need import Need
+from deployments.engine.needs.need import Need, RowNeed
 from deployments.engine.sampling.sampler import Sample
 from deployments.engine.scheduler.events import Outbox, token_event, vector_events
 from deployments.engine.scheduler.running_tasks import RunningTasks
@@ -39,9 +39,10 @@ class Committer:
         self._has_states = cache.shape.has_states  # behind all tokens of a row alone
         self._running = running
         self._needs = needs
+        self._row_needs = [need for need in needs if isinstance(need, RowNeed)]
         self._outbox = outbox
         self._stats = stats
-        self._deferred: dict[Task, Sample] = {}  # that the tasks' grammars have to read first
+        self._deferred: dict[Task, Sample] = {}  # that the tasks' constraints have to read first
 
     def commit(self, batch: Batch, result: StepResult) -> None:
         """Takes in the result of a batch, row by row."""
@@ -67,15 +68,19 @@ class Committer:
             else:
                 self._finish_not_finite(task)
 
-    def can_go_on(self, task: Task) -> bool:
-        """Whether the next step can have a row of a running task. Appends what was sampled for it,
-        where its grammar has read that meanwhile. May end the task."""
-        if task.grammar is None:
-            return True
-        if task in self._deferred:
-            return not task.grammar.is_busy and self._append_deferred(task)
-        is_prepared = task.grammar.prepare()
-        return is_prepared or task.n_uncomputed > 1
+    @property
+    def deferred(self) -> Set[Task]:
+        """Tasks for which a token was sampled that is not appended yet: no step has a row of
+        them."""
+        return self._deferred.keys()
+
+    def append_deferred(self) -> None:
+        """Appends what was sampled for running tasks where their constraints have read it. May end
+        some of them."""
+        if self._deferred:
+            for task in self._running:
+                if task in self._deferred and task.constraint.is_read:
+                    self._append_deferred(task)
 
     def finish(self, task: Task, event: TokenEvent) -> None:
         """Ends a running task and frees its pages."""
@@ -123,7 +128,7 @@ class Committer:
         task.n_computed += n
         if self._has_windows:
             self._cache.free_out_of_window(task.id, task.n_computed)
-        for need in self._needs:
+        for need in self._row_needs:
             need.commit(task)
         task.last_step = self._stats.steps
         task.prompt_logprobs.extend(prompt_logprobs)
@@ -136,7 +141,7 @@ class Committer:
         n_drafted, task.n_drafted = task.n_drafted, 0
         n_before = task.n_tokens
         for sample in samples:
-            # What no token is left for, or what a grammar reads for long, is for the next step.
+            # What no token is left for, or what a constraint reads for long, is for the next step.
             if task.has_ended or task in self._deferred or sample.token_id is None:
                 break
             if task.refuses(sample.token_id):
@@ -154,24 +159,21 @@ class Committer:
 
     def _append(self, task: Task, sample: Sample | None) -> None:
         """Appends what was sampled behind the last known token, if anything was, and posts it; or
-        ends the task. A grammar that is slow has to read the token first."""
-        grammar, token_id = task.grammar, None if sample is None else sample.token_id
+        ends the task. A constraint that is slow has to read the token first."""
+        token_id = None if sample is None else sample.token_id
         if sample is None or token_id is None or token_id in task.end_token_ids:
             self._append_now(task, sample)
-        elif grammar is not None and grammar.is_slow:
-            grammar.begin_advance(token_id)
+        elif task.constraint.defers(token_id):
             self._deferred[task] = sample
         else:
             self._append_now(task, sample)
 
-    def _append_deferred(self, task: Task) -> bool:
-        """Whether the task goes on."""
+    def _append_deferred(self, task: Task) -> None:
         try:
             self._append_now(task, self._deferred.pop(task))
-        except Exception:  # whatever its grammar raised is this task's alone, as in a step
-            log.exception("a grammar failed, of %s", task.request.request_id)
+        except Exception:  # whatever its constraint raised is this task's alone, as in a step
+            log.exception("a constraint failed, of %s", task.request.request_id)
             self.finish(task, FAILED)
-        return not task.has_ended and self.can_go_on(task)
 
     def _append_now(self, task: Task, sample: Sample | None) -> None:
         prompt_logprobs = self._count_prompt(task) if task.has_no_sample else None

@@ -38,7 +38,7 @@ class Drafter(Protocol):
 
 
 class NgramDrafter:
-    """Drafts what followed the same tokens before, and what a grammar leaves no choice about.
+    """Drafts what followed the same tokens before, and what a constraint leaves no choice about.
     Saxena, Prompt Lookup Decoding, 2023"""
 
     def __init__(self, max_per_task: int, max_step_tokens: int) -> None:
@@ -57,9 +57,7 @@ class NgramDrafter:
         room = min(self._max_step_tokens, budget) - n_other - len(decodes)
         for task, n_max in shares(decodes, room, self._max_per_task):
             task.drafts = task.drafts or Drafts()
-            drafted = task.drafts.propose(
-                task.tokens, task.n_tokens, n_max, task.active_grammar, task.end_token_ids
-            )
+            drafted = task.drafts.propose(task.tokens, task.n_tokens, n_max, task.constraint)
             write(task, drafted)
 
     def observe(self, n_tokens: int, n_drafted: int, n_prompt: int, seconds: float) -> None:

@@ -28,8 +28,8 @@ READ_PART = 8  # of what may be read in a step, where others wait for it
 
 
 class ModelDrafter:
-    """Implements `Drafter`. What grammars leave no choice about is drafted where the model drafts
-    nothing, too."""
+    """Implements `Drafter`. What constraints leave no choice about is drafted where the model
+    drafts nothing, too."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ModelDrafter:
         the draft model gives less. `max_step_tokens`: of a step with drafts. `max_read_tokens`:
         that the draft model reads before it says something, in one step. `groups` are those of the
         draft model's layers. `is_async`: a step without drafts is launched ahead, which is worth
-        more than what grammars force."""
+        more than what constraints force."""
         self._ngrams = NgramDrafter(max_per_task, max_step_tokens)
         self._is_async = is_async
         self._runner = runner
@@ -81,7 +81,7 @@ class ModelDrafter:
             room = min(self._max_step_tokens, budget) - n_other - n_rows
             self._try_to_draft(decodes, room)
             self._seconds = time.perf_counter() - start
-        left = [task for task in decodes if task.active_grammar and not task.n_drafted]
+        left = [task for task in decodes if task.constraint.is_masking and not task.n_drafted]
         n_beside = n_rows - len(left) + sum(task.n_drafted for task in decodes)
         self._ngrams.draft(left, n_other + n_beside, budget)
 
@@ -166,9 +166,7 @@ class ModelDrafter:
     def _take(self, task: Task, guess: "GuessedTokens", n_max: int) -> None:
         n_max = min(n_max, task.n_limit - task.n_tokens - 1)
         assert task.drafts is not None
-        drafted = task.drafts.take_guess(
-            guess.token_ids, task.n_tokens, n_max, task.active_grammar, task.end_token_ids
-        )
+        drafted = task.drafts.take_guess(guess.token_ids, task.n_tokens, n_max, task.constraint)
         task.n_in_draft = task.n_tokens + min(guess.n_computed, task.drafts.n_guessed)
         if len(drafted) >= self._min_per_task:
             write(task, drafted)

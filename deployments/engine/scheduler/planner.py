@@ -5,15 +5,14 @@ Decodes come first and are cheap to plan; prompts share the tokens that they lea
 
 from collections.abc import Callable, Mapping, Sequence
 
-from deployments.engine.needs.need import Need
+from deployments.engine.needs.need import RowNeed
 from deployments.engine.scheduler.drafter import Drafter
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
-from deployments.engine.tasks.batch import NOTHING_AHEAD, Ahead, Batch
+from deployments.engine.tasks.batch import NO_ROWS, NOTHING_AHEAD, Ahead, Batch, start_of
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
 Share = tuple[Task, int]  # a task, and how many of the tokens that are left it may have
-NOTHING = Batch((), ())
 
 
 class _OutOfPagesError(Exception):
@@ -28,7 +27,7 @@ class Planner:
         cache: KVCache,
         pacer: PrefillPacer,
         preempt_last: Callable[[], Task],
-        needs: Sequence[Need] = (),
+        needs: Sequence[RowNeed] = (),
         drafter: Drafter | None = None,
     ) -> None:
         self._parts = _Parts(cache, pacer, needs)
@@ -53,13 +52,13 @@ class Planner:
         It has no rows where one would be drafted for, or another one preempted.
         """
         if self._drafter is not None and self._drafter.can_draft(len(tasks)):
-            return NOTHING
+            return NO_ROWS
         plan = _Plan(self._parts, budget, _preempt_none, ahead)
         try:
             plan.add_rows(tasks)
         except _OutOfPagesError:
             self.give_back(Batch([*plan.rows], [*plan.rows.values()], ahead))
-            return NOTHING
+            return NO_ROWS
         return Batch([*plan.rows], [*plan.rows.values()], ahead)
 
     def give_back(self, batch: Batch) -> None:
@@ -85,7 +84,7 @@ def _preempt_none() -> Task:
 class _Parts:
     """The rules and figures that all plans go by."""
 
-    def __init__(self, cache: KVCache, pacer: PrefillPacer, needs: Sequence[Need]) -> None:
+    def __init__(self, cache: KVCache, pacer: PrefillPacer, needs: Sequence[RowNeed]) -> None:
         self.cache, self.pacer, self.needs = cache, pacer, needs
         self.page_size = cache.shape.page_size
         self.max_tokens = cache.shape.max_new_tokens or cache.shape.max_tokens  # of a step
@@ -110,8 +109,6 @@ class _Plan:
 
     def add_rows(self, tasks: Sequence[Task]) -> None:
         """Plans decodes, then prompts. Raises what `preempt_last` raises."""
-        for need in self._parts.needs:
-            tasks = need.choose(tasks)
         self._add_decodes(tasks)
         if len(self.rows) < len(tasks):
             self._add_prompts(tasks)
@@ -119,9 +116,7 @@ class _Plan:
             self.rows = self._in_table_order([*self.rows])
 
     def _start(self, task: Task) -> int:
-        """Tokens of a task that are computed before its row."""
-        progress = self._ahead.get(task)
-        return task.n_computed if progress is None else task.n_computed + progress.n_computed
+        return start_of(task, self._ahead)
 
     def _n_left(self, task: Task) -> int:
         """Tokens of a task that are known, or sampled by then, and not computed."""

@@ -7,7 +7,7 @@ of decoders, beside all others.
 from collections.abc import Sequence
 from typing import Protocol
 
-from deployments.engine.tasks.batch import Ahead, Batch
+from deployments.engine.tasks.batch import NO_ROWS, Ahead, Batch
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
@@ -41,7 +41,7 @@ class PoolingPlanner:
         return Batch(chosen, [task.n_tokens for task in chosen])
 
     def plan_next(self, tasks: Sequence[Task], budget: int, ahead: Ahead) -> Batch:
-        return Batch((), ())  # nothing follows a prompt
+        return NO_ROWS  # nothing follows a prompt
 
     def give_back(self, batch: Batch) -> None:
         """Nothing is planned ahead."""

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from deployments.contract.events import THINKING_OVER, TokenEvent
-from deployments.engine.needs.need import Need
+from deployments.engine.needs.need import Need, RowNeed
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.parallel.ranks import RanksLostError
 from deployments.engine.runner import Runner
@@ -36,7 +36,7 @@ from deployments.engine.scheduler.throughput import Throughput
 from deployments.engine.scheduler.waiting_room import WaitingRoom
 from deployments.engine.stats import EngineStats, count_tokens
 from deployments.engine.step_result import StepResult
-from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.batch import NO_ROWS, NOTHING_AHEAD, Ahead, Batch
 from deployments.engine.tasks.endings import ABORTED, FAILED, OUT_OF_MEMORY, STOPPED
 from deployments.engine.tasks.mailbox import deliver
 from deployments.engine.tasks.task import Task
@@ -83,7 +83,8 @@ class InferenceScheduler:
         self._pacer = PrefillPacer(target_itl_s, min_prompt_tokens)
         self._planner: StepPlanner = PoolingPlanner(cache)
         if not runner.computes_whole_prompts:
-            self._planner = Planner(cache, self._pacer, self._preempt_last, needs, drafter)
+            row_needs = [need for need in needs if isinstance(need, RowNeed)]
+            self._planner = Planner(cache, self._pacer, self._preempt_last, row_needs, drafter)
         self._inbox = Inbox()
         self._needs = needs
         for need in needs:
@@ -96,11 +97,11 @@ class InferenceScheduler:
         self._prompt_speed, self._decode_speed = Throughput(), Throughput()
         self._committer = Committer(cache, self._running, self._outbox, self._stats, needs)
         self._launcher = AsyncLauncher(
-            runner, self._planner, self._recovery, self._can_go_on, needs, is_async
+            runner, self._planner, self._recovery, self._choose, is_async
         )
         self._stopping = False
         self._is_slot_owed = False  # by a task of the step in progress to one that waits
-        self._must_wait = False  # for a grammar: no running task can go on
+        self._must_wait = False  # for a need: no running task can go on
         self._busy_since: float | None = None
         started: Future[None] = Future()
         self._thread = threading.Thread(
@@ -184,6 +185,7 @@ class InferenceScheduler:
         self._refill()
         with self._busy():
             self._advance_needs()
+            self._committer.append_deferred()
             pending = self._launcher.pending
             batch = self._plan() if pending is None else pending.batch
             if batch.tasks:
@@ -276,32 +278,25 @@ class InferenceScheduler:
         self._stats.preemptions += 1
 
     def _plan(self) -> Batch:
-        ready = [task for task in self._running if self._can_go_on(task)]
+        ready = self._choose([*self._running], NOTHING_AHEAD)
         is_behind = any(need.is_behind for need in self._needs)
         self._must_wait = bool(self._running) and not ready and not is_behind
         if not ready:
-            self._wake_when_ready()
-            return Batch((), ())
+            return NO_ROWS
         return self._planner.plan(self._recovery.choose(ready), self._recovery.budget)
 
-    def _can_go_on(self, task: Task) -> bool:
-        """Whether the next step can have a row of a running task that no step in progress has."""
-        if not self._committer.can_go_on(task):
-            return False
-        return not self._needs or self._has_what_it_needs(task)
-
-    def _has_what_it_needs(self, task: Task) -> bool:
-        return all(need.is_ready(task, task.n_computed) for need in self._needs)
+    def _choose(self, tasks: Sequence[Task], ahead: Ahead) -> Sequence[Task]:
+        """Returns those of some running tasks that the next step may have rows of."""
+        if deferred := self._committer.deferred:
+            tasks = [task for task in tasks if task not in deferred]
+        for need in self._needs:
+            tasks = need.choose(tasks, ahead)
+        return tasks
 
     def _advance_needs(self) -> None:
         for need in self._needs:
             for task, event in need.advance(self._running):
                 self._committer.finish(task, event)
-
-    def _wake_when_ready(self) -> None:
-        for task in self._running:
-            if task.grammar is not None and self._has_what_it_needs(task):  # else a need wakes
-                task.grammar.when_free(self._inbox.wake)
 
     def _step(self, batch: Batch) -> None:
         """Runs a batch, or waits for it where it was launched already, and commits its result."""

@@ -19,6 +19,12 @@ Ahead = Mapping[Task, Progress]
 NOTHING_AHEAD: Ahead = {}
 
 
+def start_of(task: Task, ahead: Ahead) -> int:
+    """Tokens of a task that are computed before its next row."""
+    progress = ahead.get(task)
+    return task.n_computed if progress is None else task.n_computed + progress.n_computed
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Row i computes the next `new_len[i]` uncomputed tokens of `tasks[i]`, drafted ones included.
@@ -87,3 +93,6 @@ class Batch:
             for row, n in known.items()
         }
         return {row: n for row, n in n_new.items() if n > 0}
+
+
+NO_ROWS = Batch((), ())

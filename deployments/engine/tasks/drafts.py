@@ -1,14 +1,14 @@
-"""The drafts of one sequence: what it said before or what a draft model says, then what its grammar
-leaves it to say.
+"""The drafts of one sequence: what it said before or what a draft model says, then what its
+constraint leaves it to say.
 
-A guess that the grammar forbids is dropped, with all behind it. Text that must come next may be
+A guess that can't follow is dropped, with all behind it. Text that must come next may be
 spelled in other tokens by the model, so such a draft is a guess as well.
 """
 
-from collections.abc import Set
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from deployments.engine.tasks.grammar_matcher import GrammarMatcher
+from deployments.engine.tasks.constraint import Constraint
 from deployments.engine.tasks.ngram_drafts import NgramIndex, Trust
 from kv.arrays import IntArray
 
@@ -42,36 +42,31 @@ class Acceptance:
 class Drafts:
     ngrams: NgramIndex = field(default_factory=NgramIndex)
     of_model: Acceptance = field(default_factory=Acceptance)
-    forced: Trust = field(default_factory=Trust)  # in tokens that a grammar leaves
+    forced: Trust = field(default_factory=Trust)  # in tokens that a constraint leaves
     n_guessed: int = 0  # of the last draft's tokens; the others are forced
     is_of_model: bool = False  # who guessed them
 
     def propose(
-        self, tokens: IntArray, n: int, n_max: int, grammar: GrammarMatcher | None, ends: Set[int]
-    ) -> list[int]:
+        self, tokens: IntArray, n: int, n_max: int, constraint: Constraint
+    ) -> Sequence[int]:
         """Up to `n_max` tokens that may follow the first `n` of `tokens`, by its n-grams."""
         guess: list[int] = self.ngrams.propose(tokens, n, n_max).tolist()
         self.is_of_model = False
-        return self._completed(guess, n, n_max, grammar, ends)
+        return self._completed(guess, n, n_max, constraint)
 
     def take_guess(
-        self, guess: list[int], n: int, n_max: int, grammar: GrammarMatcher | None, ends: Set[int]
-    ) -> list[int]:
+        self, guess: Sequence[int], n: int, n_max: int, constraint: Constraint
+    ) -> Sequence[int]:
         """The same of a draft model's guess."""
         self.is_of_model = True
-        return self._completed(guess, n, n_max, grammar, ends)
+        return self._completed(guess, n, n_max, constraint)
 
     def _completed(
-        self, guess: list[int], n: int, n_max: int, grammar: GrammarMatcher | None, ends: Set[int]
-    ) -> list[int]:
-        """A guess as far as a grammar allows it, and what it forces behind that. A grammar's draft
-        holds none of the tokens that would end the sequence."""
-        self.n_guessed = len(guess)
-        if grammar is None:
-            return guess
-        guess = _before_any(ends, guess)
-        drafted, self.n_guessed = grammar.draft(guess, n_max, self.forced.limit(n, n_max))
-        return _before_any(ends, drafted)
+        self, guess: Sequence[int], n: int, n_max: int, constraint: Constraint
+    ) -> Sequence[int]:
+        n_forced = self.forced.limit(n, n_max)
+        drafted, self.n_guessed = constraint.draft(guess, n_max, n_forced)
+        return drafted
 
     def learn(self, n_drafted: int, n_right: int, n: int) -> None:
         """The first `n_right` of the tokens drafted last were sampled; `n` tokens are known now."""
@@ -82,8 +77,3 @@ class Drafts:
             self.ngrams.learn(n_guessed, min(n_right, n_guessed), n)
         if n_drafted > n_guessed and n_right >= n_guessed:
             self.forced.learn(n_drafted - n_guessed, n_right - n_guessed, n)
-
-
-def _before_any(ends: Set[int], token_ids: list[int]) -> list[int]:
-    n = next((i for i, token_id in enumerate(token_ids) if token_id in ends), len(token_ids))
-    return token_ids[:n]

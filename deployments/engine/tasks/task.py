@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
 from deployments.contract.requests import GenerationRequest, SamplingParams
+from deployments.engine.tasks.constraint import ANY_TOKEN, Constraint
 from deployments.engine.tasks.drafts import Drafts
-from deployments.engine.tasks.grammar_matcher import GrammarMatcher
 from deployments.engine.tasks.mailbox import Mailbox
 from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.sampling_state import SamplingState
@@ -32,7 +32,7 @@ class Task:
     n_tokens: int  # known tokens: prompt and output
     n_limit: int  # known tokens at which it ends
     newest: int  # the last known token
-    grammar: GrammarMatcher | None = None
+    constraint: Constraint = ANY_TOKEN
     is_stalled: bool = False
     has_ended: bool = False
     arrival: int = 0  # a number that grows from task to task
@@ -123,33 +123,23 @@ class Task:
         """Makes a sampled token the last known one."""
         self.tokens[self.n_tokens] = self.newest = token_id
         self.n_tokens += 1
-        if self.grammar is not None and token_id not in self.end_token_ids:
-            self.grammar.advance(token_id)
+        if token_id not in self.end_token_ids:
+            self.constraint.advance(token_id)
         self.sampling_state.commit()
-
-    @property
-    def active_grammar(self) -> GrammarMatcher | None:
-        """The grammar that masks the next token. None: it may be any."""
-        grammar = self.grammar
-        return grammar if grammar is not None and grammar.is_masking else None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether no other thread works on its grammar."""
-        return self.grammar is None or not self.grammar.is_busy
 
     def refuses(self, token_id: int | None) -> bool:
         """Whether a sampled token can't follow after all, and another one is to be sampled."""
-        if self.grammar is None or token_id is None or token_id in self.end_token_ids:
+        if token_id is None or token_id in self.end_token_ids:
             return False
-        return self.grammar.refuses(token_id)
+        return self.constraint.refuses(token_id)
 
     @property
     def failure(self) -> str:
         """Why nothing can follow although the output is not whole."""
-        if self.grammar is not None:
-            return self.grammar.failure
-        return "every token is banned" if self.is_stalled else ""
+        constraint = self.constraint
+        if self.is_stalled and not (constraint.failure or constraint.is_over):
+            return "every token is banned"
+        return constraint.failure
 
     def rewind(self) -> None:
         """Undoes the step in progress."""
@@ -159,8 +149,7 @@ class Task:
     def stall(self) -> None:
         """No token was left to sample."""
         self.is_stalled = True
-        if self.grammar is not None:
-            self.grammar.stop()
+        self.constraint.stall()
 
     def end_token(self) -> int | None:
         """The token that has ended the output, if one did."""
@@ -178,7 +167,7 @@ class Task:
         """Whether the output has ended the sequence."""
         if self.end_token() is not None:
             return FinishReason.STOP
-        if self.grammar is not None and self.grammar.is_over:
+        if self.constraint.is_over:
             return FinishReason.STOP
         if self.n_tokens < self.n_limit:
             return None

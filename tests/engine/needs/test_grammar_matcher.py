@@ -5,7 +5,7 @@ import queue
 import sys
 import threading
 from collections.abc import AsyncIterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import llguidance
@@ -15,7 +15,8 @@ from tokenizers import Tokenizer, models
 from deployments.contract.errors import ErrorKind
 from deployments.contract.events import FinishReason
 from deployments.contract.requests import SamplingParams
-from deployments.engine.tasks import grammar_matcher as matching
+from deployments.engine.needs.grammar import compiler as compiling
+from deployments.engine.needs.grammar.compiler import GrammarCompiler
 from deployments.text.grammar.grammar import from_choice, from_lark, from_regex
 from tests.engine.drive import (
     PATIENCE_S,
@@ -200,7 +201,7 @@ def test_an_engine_that_stops_while_a_grammar_compiles_ends_its_request() -> Non
 def test_the_bytes_of_grammars_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grammars in use count, those that were used give way, and the same text counts once."""
     grammars = [from_regex(f"[a-f]{{{n}}}", "regex") for n in (10, 11, 12)]
-    monkeypatch.setattr(matching, "MAX_ALIVE_BYTES", 2 * len(grammars[0]))
+    monkeypatch.setattr(compiling, "MAX_ALIVE_BYTES", 2 * len(grammars[0]))
 
     first, second, third = (
         request("r", PROMPTS[0], WORDS, max_tokens=60, grammar=grammar) for grammar in grammars
@@ -227,25 +228,24 @@ def test_a_fault_that_passes_is_not_taken_for_the_grammars(monkeypatch: pytest.M
         assert say(running, grammar).finish_reason is FinishReason.STOP
 
 
-def test_who_waits_for_a_grammar_is_called_once_it_has_read_a_token_and_not_before() -> None:
-    compiler = matching.GrammarCompiler(ascii_tokenizer, VOCAB, frozenset({VOCAB - 1}))
-    grammar = compiler.open(
-        request("r", PROMPTS[0], grammar=from_regex("a+", "regex")), frozenset()
-    )
-    free, called = threading.Event(), queue.SimpleQueue[None]()
-    masked: Future[None] = Future()
-    masked.set_result(None)  # of the mask by which the token was sampled
-    grammar.begin_mask(masked)
+def test_the_scheduler_is_woken_once_a_grammar_has_read_a_token_and_not_before() -> None:
+    free, woken = threading.Event(), queue.SimpleQueue[None]()
+    ends = frozenset({VOCAB - 1})
+    compiler = GrammarCompiler(ascii_tokenizer, VOCAB, ends, wake=lambda: woken.put(None))
+    asked = request("r", PROMPTS[0], grammar=from_regex("a+", "regex"))
+    grammar = compiler.open(asked, frozenset())
+    assert not grammar.defers(ord("a"))  # it is read at once
+    grammar.note_slow()
 
     def wait() -> None:
         free.wait(PATIENCE_S)
 
     grammar.worker.begin_long(wait, 0.0)
-    grammar.begin_advance(ord("a"))
-    grammar.when_free(lambda: called.put(None))
-    assert called.empty()
+    assert grammar.defers(ord("a"))
+    assert woken.empty()
+    assert not grammar.is_read
     free.set()
-    called.get(timeout=PATIENCE_S)
-    grammar.when_free(lambda: called.put(None))
-    assert called.get(block=False) is None
+    for _ in range(2):  # the job before it, and its own
+        woken.get(timeout=PATIENCE_S)
+    assert grammar.is_read
     compiler.stop()

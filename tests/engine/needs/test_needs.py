@@ -1,7 +1,7 @@
 """A need is all that a feature is to the engine: it waits, and brings inputs, and no more."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,7 +10,7 @@ from deployments.contract.events import FinishReason
 from deployments.engine import core
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.needs.need import Need
-from deployments.engine.tasks.batch import Batch
+from deployments.engine.tasks.batch import Ahead, Batch
 from deployments.engine.tasks.task import Task
 from tests.engine.drive import Record, engine, random_ids, request, roomy
 from tests.models import VOCAB
@@ -33,8 +33,8 @@ class Permission(Need):
         self._is_permitted = True
         self._wake()
 
-    def is_ready(self, task: Task, start: int) -> bool:
-        return self._is_permitted or task.request.request_id != HELD
+    def choose(self, tasks: Sequence[Task], ahead: Ahead) -> Sequence[Task]:
+        return [task for task in tasks if self._is_permitted or task.request.request_id != HELD]
 
     def inputs(self, batch: Batch, step: StepInputs) -> StepInputs:
         held = [task.request.request_id == HELD for task in batch.tasks]

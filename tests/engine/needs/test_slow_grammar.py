@@ -11,9 +11,10 @@ import pytest
 from deployments.contract.errors import ErrorKind
 from deployments.contract.events import FinishReason
 from deployments.contract.requests import SamplingParams
-from deployments.engine.tasks import grammar_matcher as matching
-from deployments.engine.tasks import step_masks
-from deployments.engine.tasks.grammar_matcher import GrammarMatcher
+from deployments.engine.needs.grammar import grammar_need
+from deployments.engine.needs.grammar import matcher as matching
+from deployments.engine.needs.grammar.grammar_need import GrammarNeed
+from deployments.engine.needs.grammar.matcher import GrammarMatcher
 from deployments.text.grammar import matcher
 from deployments.text.grammar.grammar import from_lark, from_regex
 from tests.engine.drive import PATIENCE_S, Engine, Record, engine, random_ids, request, roomy
@@ -28,7 +29,7 @@ def masks_that_wait(monkeypatch: pytest.MonkeyPatch, is_known: bool) -> Iterator
     """Every mask is computed between two steps: as it took long before, or as it is late."""
     with monkeypatch.context() as changed:
         changed.setattr(matching, "SLOW_MASK_S", -1.0 if is_known else 1e9)
-        changed.setattr(step_masks, "MASK_GRACE_S", 0.0)
+        changed.setattr(grammar_need, "MASK_GRACE_S", 0.0)
         yield
 
 
@@ -84,8 +85,9 @@ def test_a_mask_that_fails_costs_nobody_anything(
 @contextmanager
 def deferred_masks(running: Engine) -> Iterator[None]:
     """No mask that takes long is computed meanwhile."""
-    assert running.core._grammars._tools is not None
-    worker = running.core._grammars._tools[1]
+    (need,) = (need for need in running.core._needs if isinstance(need, GrammarNeed))
+    assert need.compiler._tools is not None
+    worker = need.compiler._tools[1]
     begun, free = threading.Event(), threading.Event()
 
     def wait() -> None:

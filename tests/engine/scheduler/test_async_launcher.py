@@ -15,9 +15,9 @@ from deployments.contract.requests import (
     SamplingParams,
     ThinkingBudget,
 )
+from deployments.engine.needs.grammar import grammar_need
+from deployments.engine.needs.grammar import matcher as matching
 from deployments.engine.pending_step import PendingStep
-from deployments.engine.tasks import grammar_matcher as matching
-from deployments.engine.tasks import step_masks
 from deployments.engine.tasks.batch import Batch
 from deployments.text.grammar.grammar import from_regex
 from tests.engine.drive import (
@@ -45,7 +45,7 @@ THINKING = ThinkingBudget(tokens=9, start_ids=(3,), end_ids=(7, 8, 9), open=True
 @pytest.fixture(autouse=True)
 def _no_mask_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind one that is, as on a busy machine, the next step is launched in its turn."""
-    monkeypatch.setattr(step_masks, "MASK_GRACE_S", PATIENCE_S)
+    monkeypatch.setattr(grammar_need, "MASK_GRACE_S", PATIENCE_S)
 
 
 @every_sampling

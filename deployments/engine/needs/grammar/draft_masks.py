@@ -5,12 +5,11 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+from deployments.engine.tasks.constraint import Bitmask
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
-
-Bitmask = NDArray[np.uint32]  # [vocab / 32] of one sequence, or [sequences, vocab / 32]
 
 
 def compute_mask(matcher: "LLMatcher", mask: Bitmask, banned: Sequence[int]) -> None:

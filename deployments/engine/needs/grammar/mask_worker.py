@@ -23,10 +23,12 @@ NO_GRAMMAR = "start: undefined"
 class MaskWorker:
     """Runs jobs on threads of its own until `stop`."""
 
-    def __init__(self, tokenizer: "LLTokenizer") -> None:
+    def __init__(self, tokenizer: "LLTokenizer", wake: Job) -> None:
+        """`wake` is called, on any thread, after each job that may have taken long."""
         from llguidance import LLExecutor, LLMatcher
 
         self.n_words = -(-tokenizer.vocab_size // 32)  # of a mask
+        self._wake = wake
         self._n_threads = min(MAX_THREADS, os.cpu_count() or 1)
         self._threads = ThreadPoolExecutor(self._n_threads, "masks")
         self._numbers = itertools.count()
@@ -60,10 +62,9 @@ class MaskWorker:
         )
 
     def stop(self) -> None:
-        """Ends the threads. Jobs that have not begun are left."""
+        """Ends the threads, once they have done what they are at. Waits for none."""
         self._long.put((-1.0, next(self._numbers), lambda: None, None))
-        self._long_thread.join()
-        self._threads.shutdown()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _run_long(self) -> None:
         # Not at a lower priority: it would keep Python's lock while others have its core.
@@ -72,6 +73,7 @@ class MaskWorker:
             if future is None:
                 return
             _run(job, future)
+            self._wake()
 
 
 def _run_each(jobs: Iterator[tuple[Job, "Future[None]"]]) -> None:
