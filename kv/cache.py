@@ -13,6 +13,7 @@ import torch
 
 from kv.arrays import IntArray
 from kv.hit_points import HitPoints
+from kv.hit_rule import HitRule
 from kv.journal import Journal
 from kv.layout import Group, Layout, group_layers
 from kv.pool import PagePool
@@ -120,12 +121,12 @@ class KVCache:
             shape.n_pages, len(self.groups), publishes_pages=publishes, on_evict=self._page_is_gone
         )
         self.states: StateSlots | None = None
-        self._hit_points: HitPoints | None = None
+        self._hits = HitRule()
         if shape.has_states:
             slots = shape.max_tasks, shape.max_checkpoints
-            self.states = StateSlots(*slots, self.pool.journal)
+            self._hits = self.states = StateSlots(*slots, self.pool.journal)
         elif self._windows:
-            self._hit_points = HitPoints(
+            self._hits = HitPoints(
                 self.pool.journal,
                 self._longest_hit,
                 self._last_hit,
@@ -162,25 +163,7 @@ class KVCache:
     @property
     def shares_pages(self) -> bool:
         """Whether a sequence may have pages that were computed for another one."""
-        return self.states is None or self.shape.max_checkpoints > 0
-
-    @property
-    def checkpoints(self) -> StateSlots | None:
-        """The slots that keep states for prefixes; None: none are kept."""
-        return self.states if self.shape.max_checkpoints else None
-
-    def count_checkpoints(self) -> dict[str, int]:
-        """Counts the states that are kept for prefixes, their bytes, and how many were saved and
-        restored since the start."""
-        states = self.states
-        if states is None:
-            return {}
-        return {
-            "checkpoints": states.n_checkpoints,
-            "checkpoint_bytes": states.n_checkpoints * self.shape.state_bytes,
-            "checkpoints_saved": states.n_saved,
-            "checkpoints_restored": states.n_restored,
-        }
+        return not self.shape.has_states or self.shape.max_checkpoints > 0
 
     def find(self, hashes: Sequence[bytes]) -> int:
         """How many of these pages are cached in the first group, up to the first that is not."""
@@ -205,10 +188,7 @@ class KVCache:
                 self.pool.free(own)
             return False
         self.table.insert(task_id, n, pages, n * page_size)
-        if self.states is not None:
-            self.states.insert(task_id, usable[:n], n * page_size)
-        if self._hit_points is not None:
-            self._hit_points.extend(task_id, 0, usable[:n])
+        self._hits.insert(task_id, usable[:n], n * page_size)
         return True
 
     def cached_tokens(self, task_id: str) -> int:
@@ -226,16 +206,12 @@ class KVCache:
         """
         known, page_size = self.pool.prefix_cache, self.shape.page_size
         n = min(len(known.match(hashes, group)) for group in range(len(self.groups)))
-        if self.states is not None:  # a state behind them is needed, too
-            n = self.states.longest(hashes[:n])
+        n = self._hits.longest(hashes[:n])
         if n:
             pages = [self.pool.match(hashes[:n], group) for group in range(len(self.groups))]
             self.table.append(task_id, pages, cached_tokens=n * page_size)
-        n_pages = self.table.n_pages(task_id)
-        if n and self.states is not None:
-            self.states.replace(task_id, hashes[:n], n_pages * page_size)
-        if n and self._hit_points is not None:
-            self._hit_points.extend(task_id, n_pages - n, hashes[:n])
+            n_pages = self.table.n_pages(task_id)
+            self._hits.adopt(task_id, n_pages * page_size, n_pages - n, hashes[:n])
         return n
 
     def missing(self, task_id: str, n_tokens: int) -> int:
@@ -280,7 +256,7 @@ class KVCache:
     def record(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
         """Makes the task's full pages from `first_page` on findable under `hashes`, where sequences
         share pages."""
-        if not self.shares_pages:
+        if not (hashes and self.shares_pages):
             return
         for index, page_hash in enumerate(hashes, first_page):
             for group in range(len(self.groups)):
@@ -288,11 +264,8 @@ class KVCache:
                 shared = self.pool.record(page, page_hash, group)
                 if shared != page:
                     self.table.replace(task_id, index, shared, group)
-        if self.states is not None and hashes:
-            n_tokens = (first_page + len(hashes)) * self.shape.page_size
-            self.states.reach_boundary(task_id, n_tokens, first_page, hashes)
-        if self._hit_points is not None:
-            self._hit_points.extend(task_id, first_page, hashes)
+        n_tokens = (first_page + len(hashes)) * self.shape.page_size
+        self._hits.record(task_id, n_tokens, first_page, hashes)
 
     def free_out_of_window(self, task_id: str, n_tokens: int) -> None:
         """Gives back the pages that no token behind the task's `n_tokens` computed ones attends
@@ -307,18 +280,11 @@ class KVCache:
         hashes = hashes[: self.table.n_pages(task_id)]
         for group in range(len(self.groups)):
             self.pool.forget(hashes, group)
-        if self.states is not None:
-            self.states.forget_boundary(task_id)
-            self.states.drop_behind(hashes)
-        if self._hit_points is not None:
-            self._hit_points.forget(task_id, hashes)
+        self._hits.forget(task_id, hashes)
 
     def free(self, task_id: str) -> None:
         """Gives back all pages of a task. Those that were recorded stay findable until evicted."""
-        if self.states is not None:
-            self.states.remove(task_id)
-        if self._hit_points is not None:
-            self._hit_points.remove(task_id)
+        self._hits.remove(task_id)
         self.pool.free(self.table.remove(task_id))
 
     def take_uncleared(self) -> IntArray:
@@ -331,11 +297,7 @@ class KVCache:
         """Asserts that references and tables agree and no page is lost."""
         self.pool.check()
         self.table.check()
-        if self.states is not None:
-            self.states.check()
-            assert all(task_id in self.states for task_id in self.table.task_ids())
-        if self._hit_points is not None:
-            self._hit_points.check()
+        self._hits.check(self.table.task_ids())
         references = Counter(self.table.references())
         assert len(references) == self.pool.n_used, (
             "pages in use that no task holds, or the reverse"
@@ -344,10 +306,7 @@ class KVCache:
             assert self.pool.allocator.references(page) == count, f"page {page} is miscounted"
 
     def _page_is_gone(self, page_hash: bytes) -> None:
-        if self.states is not None:
-            self.states.drop(page_hash)
-        if self._hit_points is not None:
-            self._hit_points.lose(page_hash)
+        self._hits.lose(page_hash)
 
     def _longest_hit(self, hashes: Sequence[bytes]) -> int:
         """The most leading pages that all groups can serve: each has those that the next token
@@ -375,8 +334,8 @@ class KVCache:
 
     def _missing_at(self, hashes: Sequence[bytes], n: int) -> int | None:
         """None if `n` pages can be served. Else the most that may be, with what is missing now."""
-        if self.states is not None and not self.states.has_checkpoint(hashes[n - 1]):
-            return self.states.longest(hashes[:n])
+        if (longest := self._hits.longest(hashes[:n])) < n:
+            return longest
         known, page_size = self.pool.prefix_cache, self.shape.page_size
         for number, group in enumerate(self.groups):
             if group.window is None:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from kv.hit_rule import HitRule
 from kv.journal import Journal, PublishedPages
 
 
@@ -19,7 +20,7 @@ class _End:
     n: int
 
 
-class HitPoints:
+class HitPoints(HitRule):
     """The ends of tasks, and of tasks that are gone. An end that can no longer be hit moves back to
     where its sequence can be.
 
@@ -42,9 +43,19 @@ class HitPoints:
         self._ends: dict[bytes, _End] = {}  # by the hash of the last page
         self._needing: defaultdict[bytes, set[_End]] = defaultdict(set)  # by page
 
-    def extend(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
-        """The task has full pages with these hashes from `first_page` on. Behind forgotten ones
-        they are no hit."""
+    def insert(self, task_id: str, hashes: Sequence[bytes] = (), n_tokens: int = 0) -> None:
+        """Pages with these hashes can be hit while the task has them."""
+        self._extend(task_id, 0, hashes)
+
+    def adopt(self, task_id: str, n_tokens: int, first_page: int, hashes: Sequence[bytes]) -> None:
+        """Behind forgotten pages these are no hit."""
+        self._extend(task_id, first_page, hashes)
+
+    def record(self, task_id: str, n_tokens: int, first_page: int, hashes: Sequence[bytes]) -> None:
+        """Behind forgotten pages these are no hit."""
+        self._extend(task_id, first_page, hashes)
+
+    def _extend(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
         own = self._tasks.setdefault(task_id, [])
         if first_page > len(own):
             return
@@ -53,18 +64,18 @@ class HitPoints:
         self._published.add(new)
 
     def remove(self, task_id: str) -> None:
-        """The task gives back its pages."""
+        """The task's pages can be hit up to where they are cached."""
         hashes = self._tasks.pop(task_id, [])
         self._move(_End(hashes, 0), len(hashes), self._longest_hit(hashes))
 
     def lose(self, page_hash: bytes) -> None:
-        """A page with this hash is gone, of some group."""
+        """Ends that need the page move back."""
         for end in [*self._needing.get(page_hash, ())]:
             del self._ends[end.hashes[end.n - 1]]
             self._move(end, end.n, self._last_hit(end.hashes, end.n))
 
     def forget(self, task_id: str, hashes: Sequence[bytes]) -> None:
-        """Nothing can be hit any more at these pages or behind them, which the task has."""
+        """Forgets the ends there, too, and the task."""
         gone = {*hashes}
         for own in self._tasks.values():
             n = next((n for n, page in enumerate(own) if page in gone), len(own))
@@ -76,8 +87,8 @@ class HitPoints:
                 del self._ends[last]
                 self._move(end, end.n, 0)
 
-    def check(self) -> None:
-        """Asserts that what is kept can be hit, and is published."""
+    def check(self, task_ids: Iterable[str]) -> None:
+        """Asserts as well that what can be hit is published."""
         ends = {last: end.hashes[: end.n] for last, end in self._ends.items()}
         self._published.check([*self._tasks.values(), *ends.values()])
         for last, hashes in ends.items():

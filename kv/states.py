@@ -7,13 +7,14 @@ leaves behind, and costs no copy.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from kv.arrays import IntArray
+from kv.hit_rule import HitRule
 from kv.journal import Journal, PublishedPages
 
 NO_STATE = -1  # the slot that a task reads which has computed nothing yet
@@ -50,7 +51,7 @@ class _TaskStates:
     hashes: list[bytes] = field(default_factory=list)  # of its full pages
 
 
-class StateSlots:
+class StateSlots(HitRule):
     """Slots of up to `max_tasks` tasks and of up to `max_checkpoints` checkpoints, by the hash of
     the last page that they stand behind. The least recently used one goes first.
 
@@ -70,19 +71,12 @@ class StateSlots:
         self._checkpoints: OrderedDict[bytes, Checkpoint] = OrderedDict()
         self._published = PublishedPages(journal or Journal())
 
-    def __contains__(self, task_id: str) -> bool:
-        return task_id in self._tasks
-
     @property
     def n_checkpoints(self) -> int:
         return len(self._checkpoints)
 
-    def has_checkpoint(self, page_hash: bytes) -> bool:
-        """Whether a state behind the page with this hash is kept."""
-        return page_hash in self._checkpoints
-
     def longest(self, hashes: Sequence[bytes]) -> int:
-        """The most leading pages with these hashes that a state is kept behind."""
+        """The most leading ones that a state is kept behind."""
         known = self._checkpoints
         return next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in known), 0)
 
@@ -93,11 +87,11 @@ class StateSlots:
         assert task_id not in self._tasks, f"task {task_id} has a state already"
         self._tasks[task_id] = _TaskStates()
         if hashes:
-            self.replace(task_id, hashes, n_tokens)
+            self.adopt(task_id, n_tokens, 0, hashes)
 
-    def replace(self, task_id: str, hashes: Sequence[bytes], n_tokens: int) -> None:
-        """Gives a task the state of a checkpoint, behind its `n_tokens` first tokens, of which the
-        last ones fill pages with these hashes. KeyError for an unknown checkpoint."""
+    def adopt(self, task_id: str, n_tokens: int, first_page: int, hashes: Sequence[bytes]) -> None:
+        """Gives a task the state of the checkpoint behind these pages. KeyError for an unknown
+        checkpoint."""
         task = self._tasks[task_id]
         self._checkpoints.move_to_end(hashes[-1])
         slot = self._checkpoints[hashes[-1]].slot
@@ -109,8 +103,8 @@ class StateSlots:
         self.n_restored += 1
 
     def remove(self, task_id: str) -> None:
-        """Forgets a task. The state behind its last full page becomes a checkpoint. KeyError if it
-        is unknown."""
+        """The state behind its last full page becomes a checkpoint. KeyError for an unknown
+        task."""
         self.save(task_id)
         for slot in _slots(self._tasks.pop(task_id)):
             self._release(slot)
@@ -145,11 +139,8 @@ class StateSlots:
         task.states = [*kept, written]
         return read[-1].slot if read else NO_STATE, written.slot
 
-    def reach_boundary(
-        self, task_id: str, n_tokens: int, first_page: int, hashes: Sequence[bytes]
-    ) -> None:
-        """The task has computed `n_tokens`, which fill pages with these hashes from `first_page`
-        on. Its state there is kept until the next boundary, if it has one there."""
+    def record(self, task_id: str, n_tokens: int, first_page: int, hashes: Sequence[bytes]) -> None:
+        """The task's state there is kept until the next boundary, if it has one there."""
         task = self._tasks[task_id]
         task.hashes[first_page:] = hashes
         for state in task.states:
@@ -166,29 +157,27 @@ class StateSlots:
             hashes = tuple(task.hashes[: task.boundary.n_pages])
             self._save(Checkpoint(task.boundary.slot, hashes))
 
-    def forget_boundary(self, task_id: str) -> None:
-        """The state behind the task's last full page can't be trusted."""
+    def forget(self, task_id: str, hashes: Sequence[bytes]) -> None:
+        """Forgets the state behind the task's last full page, too."""
         task = self._tasks[task_id]
         if task.boundary is not None:
             self._release(task.boundary.slot)
             task.boundary = None
+        gone = {*hashes}
+        for last, checkpoint in [*self._checkpoints.items()]:
+            if not gone.isdisjoint(checkpoint.hashes):
+                self.lose(last)
 
-    def drop(self, page_hash: bytes) -> None:
-        """Forgets a checkpoint, if there is one: it can't be trusted."""
+    def lose(self, page_hash: bytes) -> None:
+        """Forgets the checkpoint behind the page, if there is one."""
         if (checkpoint := self._checkpoints.pop(page_hash, None)) is None:
             return
         self._release(checkpoint.slot)
         self._published.remove(checkpoint.hashes)
 
-    def drop_behind(self, hashes: Sequence[bytes]) -> None:
-        """Forgets all checkpoints at these pages and behind them."""
-        gone = {*hashes}
-        for last, checkpoint in [*self._checkpoints.items()]:
-            if not gone.isdisjoint(checkpoint.hashes):
-                self.drop(last)
-
-    def check(self) -> None:
-        """Asserts that each slot is free or referenced, and as often as is counted."""
+    def check(self, task_ids: Iterable[str]) -> None:
+        """Asserts as well that each slot is free or referenced, and as often as is counted."""
+        assert self._tasks.keys() == {*task_ids}
         referenced = [slot for task in self._tasks.values() for slot in _slots(task)]
         referenced += [checkpoint.slot for checkpoint in self._checkpoints.values()]
         counts = np.bincount(np.array(referenced, dtype=np.int64), minlength=len(self._references))
@@ -206,7 +195,7 @@ class StateSlots:
         if not self.max_checkpoints:
             return
         if len(self._checkpoints) == self.max_checkpoints:
-            self.drop(next(iter(self._checkpoints)))
+            self.lose(next(iter(self._checkpoints)))
         self._checkpoints[page_hash] = checkpoint
         self._references[checkpoint.slot] += 1
         self.n_saved += 1

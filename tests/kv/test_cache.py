@@ -111,7 +111,7 @@ class KVCacheMachine(RuleBasedStateMachine):
             if index >= group.first_needed(n * self.page_size) // self.page_size
         ]
         states = self.cache.states
-        is_kept = not n or states is None or states.has_checkpoint(hashes[n - 1])
+        is_kept = not n or states is None or states.longest(hashes[:n]) == n
         return [page for page in known if page is not None] if is_kept and None not in known else []
 
     @rule(data=st.data(), n=st.integers(1, MAX_NEW))
@@ -214,7 +214,7 @@ class KVCacheMachine(RuleBasedStateMachine):
         for number, _ in self.groups:
             assert not self.cache.pool.prefix_cache.match(self._recorded(task), number)
         if self.cache.states is not None:
-            assert not any(map(self.cache.states.has_checkpoint, self._recorded(task)))
+            assert not self.cache.states.longest(self._recorded(task))
 
     def _recorded(self, task: Running) -> list[bytes]:
         return task.hashes[: task.n_computed // self.page_size]

@@ -23,7 +23,7 @@ def test_a_step_reads_what_the_last_good_one_wrote(steps: list[tuple[int, int, b
             slots.remove(str(task))
             slots.insert(str(task))
             computed[task] = 0
-            slots.check()
+            slots.check(map(str, range(N_TASKS)))
             continue
         total = computed[task] + n
         [[read, write]] = slots.take([str(task)], np.array([total]), np.array([n])).tolist()
@@ -51,7 +51,7 @@ def test_behind_a_step_that_was_launched_ahead_in_vain_stands_the_last_good_stat
     def take(before: int, committed: int) -> tuple[int, int]:
         lengths = np.array([before + 1]), np.array([1]), np.array([committed])
         [[read, written]] = slots.take(["a"], *lengths).tolist()
-        slots.check()
+        slots.check(["a"])
         return read, written
 
     _, first = take(0, committed=0)
@@ -67,13 +67,13 @@ def test_checkpoints_are_bounded_and_the_least_recently_used_goes_first() -> Non
     for number in range(3):
         slots.insert(f"{number}")
         slots.take([f"{number}"], np.array([4]), np.array([4]))
-        slots.reach_boundary(f"{number}", 4, 0, [b"root", bytes([number])])
+        slots.record(f"{number}", 4, 0, [b"root", bytes([number])])
         slots.remove(f"{number}")
         if number == 1:
             slots.insert("again", [b"root", bytes([0])], 4)
             slots.remove("again")
-        slots.check()
-    assert [slots.has_checkpoint(bytes([number])) for number in range(3)] == [True, False, True]
+        slots.check([])
+    assert [slots.longest([bytes([number])]) for number in range(3)] == [1, 0, 1]
     assert (slots.n_saved, slots.n_restored) == (3, 1)
     stored, evicted = journal.drain()
     assert (sorted(stored), evicted) == (sorted(b"root" + bytes([0, 2])), b"")

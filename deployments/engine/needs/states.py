@@ -6,7 +6,7 @@ prompt end there, because a state stands behind the last token of a step.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +27,7 @@ class StateNeed(RowNeed):
         """`min_step` tokens lie between two checkpoints of a long sequence."""
         assert cache.states is not None, "its layers keep states"
         self._cache, self._states = cache, cache.states
-        self._keeps_checkpoints = cache.checkpoints is not None
+        self._keeps_checkpoints = cache.shape.max_checkpoints > 0
         self._page_size = page_size = cache.shape.page_size
         self._step = max(1, min_step // page_size) * page_size
 
@@ -67,6 +67,15 @@ class StateNeed(RowNeed):
             return
         if n in task.branches or n in self._of_prompt(task) or n % self._step == 0:
             self._states.save(task.id)
+
+    def stats(self) -> Mapping[str, int]:
+        states = self._states
+        return {
+            "checkpoints": states.n_checkpoints,
+            "checkpoint_bytes": states.n_checkpoints * self._cache.shape.state_bytes,
+            "checkpoints_saved": states.n_saved,
+            "checkpoints_restored": states.n_restored,
+        }
 
     def _next_boundary(self, task: Task, n_before: int) -> int | None:
         """The first one behind `n_before` tokens of the task, as a number of tokens. None: there is

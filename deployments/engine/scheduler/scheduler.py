@@ -157,7 +157,6 @@ class InferenceScheduler:
             cache_usage=self._cache.usage,
             prompt_throughput=self._prompt_speed.per_second(),
             generation_throughput=self._decode_speed.per_second(),
-            **self._cache.count_checkpoints(),
             **{name: n for need in self._needs for name, n in need.stats().items()},
         )
 
