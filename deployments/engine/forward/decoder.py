@@ -3,18 +3,20 @@
 The fused form has the same weights. It multiplies them in fewer and larger operations.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from inspect import signature
 from itertools import zip_longest
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.attention.hf_hook import current_step
 from deployments.engine.attention.interface import FusedStepAttention, StepAttention
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.layer import AdaptedLayer, AdaptedModules
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.cpu_recording import RecordedLayers
@@ -23,10 +25,13 @@ from deployments.engine.forward.fusing import is_fused
 from deployments.engine.forward.head import base_name
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.layer import FusedLayer, Norm
+from deployments.engine.forward.taps import NO_TAPS, Taps
 from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
 
 
-class Decoder(Protocol):
+class Compute(Protocol):
+    """Computes a step."""
+
     def __call__(
         self,
         token_ids: Tensor,
@@ -36,8 +41,16 @@ class Decoder(Protocol):
         vectors: InputVectors | None = None,
         /,
     ) -> Tensor:
-        """token_ids [tokens], positions [tokens] or [3, tokens], needed [n] -> [n, hidden]: behind
-        the last norm, the hidden states of the tokens with the indices `needed`."""
+        """token_ids [tokens], positions [tokens] or [3, tokens], needed [n]: indices of tokens."""
+        ...
+
+
+class Decoder(Compute, Protocol):
+    """Returns the hidden states of needed tokens, behind the last norm. [n, hidden]"""
+
+    def tapped(self, taps: Taps) -> AbstractContextManager[None]:
+        """Within, the taps read what is computed. Raises UnsupportedModelError for a model whose
+        layers can't be tapped."""
         ...
 
 
@@ -91,6 +104,20 @@ class PlainDecoder:
             ).last_hidden_state[0]
         return hidden.index_select(0, needed)
 
+    @contextmanager
+    def tapped(self, taps: Taps) -> Iterator[None]:
+        found = self._base._modules.get("layers")
+        layers = [*found] if isinstance(found, nn.ModuleList) else []
+        if taps.layers and not layers:
+            kind = self._base.config.model_type
+            raise UnsupportedModelError(f"the layers of {kind} can't be tapped")
+        with ExitStack() as hooks:
+            for number in taps.layers.intersection(range(len(layers))):
+                read = partial(_read, taps, number)
+                hook = layers[number].register_forward_pre_hook(read, with_kwargs=True)
+                hooks.callback(hook.remove)
+            yield
+
     def _inputs(self, token_ids: Tensor, vectors: InputVectors | None) -> dict[str, object]:
         if vectors is None:
             return {"input_ids": token_ids[None]}
@@ -122,6 +149,14 @@ class PlainDecoder:
         return self._adapted.hooked()
 
 
+def _read(
+    taps: Taps, number: int, layer: Module, inputs: Sequence[object], named: Mapping[str, object]
+) -> None:
+    hidden = inputs[0] if inputs else named["hidden_states"]
+    assert isinstance(hidden, Tensor)
+    taps.read(number, hidden[0])
+
+
 def takes_embeddings(base: Module) -> bool:
     return "inputs_embeds" in signature(base.get_per_layer_inputs).parameters
 
@@ -138,6 +173,7 @@ class FusedDecoder:
         self._norm = Norm(base.norm)
         self._adapters = adapters
         self._adapted = self._layers
+        self._taps = NO_TAPS
         if adapters is not None:
             self._adapted = RecordedLayers(
                 [AdaptedLayer(layer, family, adapters) for layer in base.layers]
@@ -154,13 +190,22 @@ class FusedDecoder:
         x = self._embed(token_ids[None])[0]  # with the batch dimension that transformers passes
         further = () if vectors is None else vectors.put(x)
         rotary = rotary_embedding(*self._rotary(x, positions.unsqueeze(-2)))
-        if vectors is not None and further:
-            x = self._run_adding(x, rotary, step, vectors.indices, further)
+        if further or self._taps.layers:
+            indices = needed if vectors is None else vectors.indices
+            x = self._run_each(x, rotary, step, indices, further)
         else:
             x = self._run_layers(x, rotary, step)
         return self._norm(x.index_select(0, needed))
 
-    def _run_adding(
+    @contextmanager
+    def tapped(self, taps: Taps) -> Iterator[None]:
+        self._taps = taps
+        try:
+            yield
+        finally:
+            self._taps = NO_TAPS
+
+    def _run_each(
         self,
         x: Tensor,
         rotary: RotaryEmbedding,
@@ -168,7 +213,10 @@ class FusedDecoder:
         indices: Tensor,
         further: Sequence[Tensor],
     ) -> Tensor:
-        for layer, vectors in zip_longest(self._layers_now().layers, further):
+        """The layers, where something is read before them or added behind the first ones."""
+        layers = zip_longest(self._layers_now().layers, further)
+        for number, (layer, vectors) in enumerate(layers):
+            self._taps.read(number, x)
             x = layer(x, rotary, step)
             if vectors is not None:
                 x.index_add_(0, indices, vectors)

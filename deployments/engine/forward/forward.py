@@ -19,13 +19,14 @@ from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.by_rows import ByRows, RowByRow
 from deployments.engine.forward.cross_attention import current_states
 from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
-from deployments.engine.forward.decoder import Decoder, decoder
+from deployments.engine.forward.decoder import Compute, decoder
 from deployments.engine.forward.encoder import Encoder, EncoderWay
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.head import head
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import RecurrentLayers
+from deployments.engine.forward.taps import Taps
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
@@ -69,8 +70,9 @@ class Forward:
 
     def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
         """Returns the logits as `logits` does, and the hidden states that the step asks for.
+        [states, taps * hidden]
 
-        The hidden states [states, hidden] are those behind the last norm.
+        Raises UnsupportedModelError where layers can't be tapped.
         """
         return self.logits(step), self._nothing
 
@@ -189,10 +191,11 @@ class DecoderForward(Forward):
         self._clear_tails(step)
         n = len(step.logit_indices)
         indices = np.concatenate([step.logit_indices, step.hidden_indices])
-        with self._adapting(step):
+        taps = Taps(step.taps.tolist(), self.tensor(step.hidden_indices))
+        with self._adapting(step), self._decode.tapped(taps):
             states = self._run(step, indices, self._decode)
         # A product with no rows takes as long as one with a few.
-        return self._head(states[:n]) if n else self._nothing, states[n:]
+        return self._head(states[:n]) if n else self._nothing, taps.joined(states[n:])
 
     def logits(self, step: StepInputs) -> Tensor:
         self._clear_tails(step)
@@ -207,7 +210,7 @@ class DecoderForward(Forward):
             return nullcontext()
         return self._adapters.running(step)
 
-    def _run(self, step: StepInputs, indices: IntArray, run: Decoder) -> Tensor:
+    def _run(self, step: StepInputs, indices: IntArray, run: Compute) -> Tensor:
         """`run` is what is computed of the step, of its tokens with these indices."""
         token_ids, positions = self._token_ids(step)
         if len(step.rotary_positions):

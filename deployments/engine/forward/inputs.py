@@ -9,11 +9,13 @@ from torch import Tensor
 
 from deployments.engine.attention.tiles import NO_SPANS
 from deployments.engine.forward.cross_attention import EncoderStates
+from deployments.engine.forward.taps import LAST_NORM
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
 from kv.view import page_slots, token_slots
 
+HEAD_ALONE = np.array([LAST_NORM], dtype=np.int64)
 NO_ADAPTERS = np.empty(0, dtype=np.int64)
 NO_SLOTS = np.empty((0, 2), dtype=np.int64)
 NO_TOKENS = np.empty(0, dtype=np.int64)
@@ -36,6 +38,8 @@ class StepInputs:
     stale_tails: IntArray
     # [states], indices in the batch of the tokens whose hidden states are needed themselves.
     hidden_indices: IntArray = field(default_factory=lambda: NO_TOKENS)
+    # [taps], the layers that read these hidden states, LAST_NORM for the head.
+    taps: IntArray = field(default_factory=lambda: HEAD_ALONE)
     # [rows], of encoders: where in the row its second text begins; 0: nowhere.
     second_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     # [rows, 2], of models whose layers keep a state: its slots to read and to write.

@@ -1,5 +1,7 @@
 """A fused model computes what the model computes that it was made of."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -16,10 +18,11 @@ from transformers import (
     Qwen2Config,
 )
 
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.decoder import FusedDecoder, PlainDecoder, decoder
 from deployments.engine.forward.forward import make_forward
 from deployments.engine.forward.fusing import fuse
-from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.inputs import HEAD_ALONE, StepInputs
 from deployments.engine.forward.linear import (
     PackedLinear,
     is_packable,
@@ -27,10 +30,11 @@ from deployments.engine.forward.linear import (
     pack_linears,
     silu_mul,
 )
+from deployments.engine.forward.taps import LAST_NORM
 from deployments.engine.kernels.cpu.features import has_native_bf16
 from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.loading.loader import default_dtype, replace_attention
-from kv.layout import alike
+from kv.layout import alike, group_layers
 from kv.storage import Storage
 from tests.models import CONFIGS, SIZES, VOCAB, tiny_model
 
@@ -89,6 +93,35 @@ def test_a_fused_model_gives_the_logits_of_the_model(kind: str) -> None:
     assert torch.allclose(logits(model), expected, atol=2e-4)
     fuse(model)  # as after a sleep
     assert torch.allclose(logits(model), expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "qwen3_moe", "gpt_oss"])
+def test_taps_are_what_the_layers_of_transformers_read(kind: str) -> None:
+    asked = step([9], [9], np.arange(5)[None])
+    taken = np.array([2, LAST_NORM, 0, 1])
+    asked = replace(asked, logit_indices=np.array([8]), hidden_indices=np.arange(3, 9), taps=taken)
+    model = tiny_model(kind)
+    model.set_attn_implementation("eager")
+    with torch.inference_mode():
+        ids = torch.from_numpy(asked.token_ids)[None]
+        expected = model(input_ids=ids, output_hidden_states=True)
+        read = [expected.hidden_states[n][0, 3:] for n in taken]
+        execution = find_decoding(model)
+        replace_attention(model, execution, 64)
+        n_groups = len(group_layers(execution.layout))
+        asked = replace(asked, page_table=np.arange(5 * n_groups).reshape(n_groups, 1, 5))
+        for is_fused in (False, True):
+            if is_fused:
+                fuse(model)
+            storage = Storage(execution.layout, 5 * n_groups, 4)
+            forward = make_forward(model, execution, storage)
+            logits, hidden = forward.compute(asked)
+            assert torch.allclose(logits, expected.logits[0, -1:], atol=2e-4)
+            assert torch.allclose(hidden, torch.cat(read, 1), atol=2e-4)
+            with pytest.raises(UnsupportedModelError, match="no layers"):
+                forward.compute(replace(asked, taps=np.array([99])))
+            only_last = replace(asked, taps=HEAD_ALONE)
+            assert torch.equal(forward.compute(only_last)[1], hidden[:, 32:64])
 
 
 @pytest.mark.parametrize(

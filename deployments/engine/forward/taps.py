@@ -1,0 +1,46 @@
+"""Hidden states from between a model's layers, for what reads more of a step than its logits."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from deployments.engine.errors import UnsupportedModelError
+
+LAST_NORM = -1  # in the place of a layer: what the head reads
+
+
+class Taps:
+    """What some layers read of some tokens, in the step in progress."""
+
+    def __init__(self, layers: Sequence[int], tokens: Tensor) -> None:
+        """layers: by number, from 0; LAST_NORM among them. tokens: [n], their indices in the
+        batch."""
+        self._layers = layers
+        self._tokens = tokens
+        self._read: dict[int, Tensor] = {}
+
+    @property
+    def layers(self) -> frozenset[int]:
+        """The layers that are tapped."""
+        return frozenset(self._layers) - {LAST_NORM}
+
+    def read(self, layer: int, hidden: Tensor) -> None:
+        """A layer is about to read these states. hidden [tokens, hidden]"""
+        if layer in self.layers:
+            self._read[layer] = hidden.index_select(0, self._tokens)
+
+    def joined(self, last: Tensor) -> Tensor:
+        """All states of a token behind each other, in the order of the layers that were asked for.
+        `last` [n, hidden] are those behind the last norm. [n, layers * hidden]
+
+        Raises UnsupportedModelError for a layer that the model does not have.
+        """
+        missing = self.layers - self._read.keys()
+        if missing:
+            raise UnsupportedModelError(f"the model has no layers {sorted(missing)} to be tapped")
+        parts = [last if n == LAST_NORM else self._read[n] for n in self._layers]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+
+NO_TAPS = Taps((), torch.empty(0, dtype=torch.int64))
