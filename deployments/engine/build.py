@@ -39,7 +39,7 @@ from deployments.engine.sampling.constraints import ConstraintStrategy
 from deployments.engine.sampling.sampler import default_pipeline
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.draft_policy import DraftPolicy
-from deployments.engine.scheduler.drafter import Drafter, NgramDrafter
+from deployments.engine.scheduler.drafter import NO_DRAFTER, Drafter, NgramDrafter
 from deployments.engine.scheduler.model_drafter import READ_PART, ModelDrafter
 from deployments.engine.scheduler.scheduler import InferenceScheduler
 from kv.cache import KVCache
@@ -116,11 +116,10 @@ def build_scheduler(
     pipeline, outputs = default_pipeline(ConstraintStrategy()), loaded.outputs_by(execution)
     runner = Runner(forward, cache, pipeline, threads, outputs, needs)
     is_async = _is_async(limits, loaded.device)
-    drafter: Drafter | None = None
     if draft is not None:
         drafter = _model_drafter(loaded, draft, cache, limits, is_async)
-    elif not outputs.is_encoder:
-        drafter = _drafter(limits, loaded.device)
+    else:
+        drafter = _drafter(limits, loaded)
     return InferenceScheduler(
         runner,
         cache,
@@ -183,10 +182,10 @@ def adapter_slots(
     return AdapterSlots(loaded.model, limits.max_loras, limits.max_lora_rank, loaded.own_name)
 
 
-def _drafter(limits: EngineLimits, device: torch.device) -> Drafter | None:
-    if not limits.draft_tokens:
-        return None
-    return NgramDrafter(limits.draft_tokens, _max_drafted_step(device))
+def _drafter(limits: EngineLimits, loaded: LoadedModel) -> Drafter:
+    if loaded.is_encoder or not limits.draft_tokens:
+        return NO_DRAFTER
+    return NgramDrafter(limits.draft_tokens, _max_drafted_step(loaded.device))
 
 
 def _model_drafter(

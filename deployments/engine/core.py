@@ -265,7 +265,7 @@ class EngineCore:
         # An earlier replica may have done it all.
         reason = task.finish_reason() if task.request.produced_ids else None
         if reason is not None:
-            task.has_ended = True
+            task.end()
             self._admission.leave(task)
             task.mailbox.put(TokenEvent(finish_reason=reason))
         else:

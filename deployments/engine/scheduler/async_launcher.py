@@ -55,8 +55,7 @@ class AsyncLauncher:
     def _launch_next(self, step: PendingStep, running: Sequence[Task]) -> PendingStep | None:
         if not (running and self._is_async and step.is_certain and self._recovery.allows_async):
             return None
-        # What is scored or pooled is known when the step's result is.
-        if any(task.n_unscored or task.pooled is not None for task in running):
+        if any(task.needs_results for task in running):
             return None
         ahead = step.progress()
         tasks = self._choose([task for task in running if _goes_on(task, ahead)], ahead)

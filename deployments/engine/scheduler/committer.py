@@ -60,7 +60,7 @@ class Committer:
                     n = 0
                 self._advance(task, n, logprobs)
                 self.report_progress(task)
-                task.drafted_tokens += task.n_drafted
+                task.drafts.n_untold += task.n_drafted
                 if samples or task.n_computed == task.n_tokens:
                     self._append(task, samples[0] if samples else None)
                 if task.n_drafted:
@@ -136,7 +136,6 @@ class Committer:
     def _append_accepted(self, task: Task, samples: Sequence[Sample]) -> None:
         """Appends what was sampled behind those of the task's drafted tokens that were right."""
         self._stats.drafted_tokens += task.n_drafted
-        assert task.drafts is not None
         task.drafts.learn(task.n_drafted, len(samples), task.n_tokens)
         n_drafted, task.n_drafted = task.n_drafted, 0
         n_before = task.n_tokens
@@ -147,7 +146,7 @@ class Committer:
             if task.refuses(sample.token_id):
                 break
             self._stats.accepted_tokens += 1
-            task.accepted_tokens += 1
+            task.drafts.n_untold_right += 1
             if not self._has_states:
                 self._advance(task, 1, ())
             self._append(task, sample)
@@ -188,13 +187,13 @@ class Committer:
         event = token_event(task, sample, prompt_logprobs)
         if event.finish_reason is None:
             self._outbox.post(task, event)
-        elif task.pooled is None:
-            self.finish(task, event)
-        else:
+        elif task.is_pooling:
             *parts, last = vector_events(task, event)
             for part in parts:
                 self._outbox.post(task, part)
             self.finish(task, last)
+        else:
+            self.finish(task, event)
 
     def _count_prompt(self, task: Task) -> tuple[TokenLogprob | None, ...] | None:
         """Counts the prompt in the statistics; returns its log-probabilities where they are asked

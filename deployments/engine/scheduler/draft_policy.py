@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deployments.engine.tasks.drafts import PRIOR_RATE
-
 Floats = NDArray[np.float64]
 
 MAX_OBSERVED, MIN_OBSERVED = 16, 3  # times of each size
@@ -21,6 +19,7 @@ FIRST_REFRESH, REFRESH = 4, 64
 MAX_AGE = 8  # steps that costs are taken for true
 MIN_GAIN = 1.05  # tokens a second with drafts, to those without
 MAX_RATE = 0.99
+PRIOR_RATE = 0.8  # how often a draft model is taken to be right where nothing is known
 # Steps without drafts after which they are tried again, and how many tokens then.
 FIRST_RETRY, LAST_RETRY, TRIED_TOKENS = 64, 8192, 2
 MEMORY = 0.95  # of the mean acceptance, in each step

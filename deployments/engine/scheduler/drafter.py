@@ -6,38 +6,37 @@ change how many steps a sequence takes, and none of its tokens.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from deployments.engine.sampling.rows import can_draft
-from deployments.engine.tasks.drafts import Drafts
 from deployments.engine.tasks.task import Task
 
 
-class Drafter(Protocol):
-    """Writes drafted tokens behind the known ones of tasks. One thread uses it."""
+class Drafter:
+    """Writes drafted tokens behind the known ones of tasks; this one drafts nothing. One thread
+    uses it."""
 
     def start(self) -> None:
         """Prepares to draft. To be called first, on that thread. Raises whatever fails."""
-        ...
 
     def can_draft(self, n_rows: int) -> bool:
         """Whether anything may be drafted in a step of so many rows."""
-        ...
+        return False
 
     def draft(self, decodes: Sequence[Task], n_other: int, budget: int) -> None:
         """Drafts for tasks of which the last known token alone is not computed.
 
         The step has `n_other` tokens of other rows, and room for `budget` tokens in all.
         """
-        ...
 
     def observe(self, n_tokens: int, n_drafted: int, n_prompt: int, seconds: float) -> None:
         """A step took so long with all that was done for it: `n_tokens` tokens, of which so many
         were drafted, and `n_prompt` tokens of prompts."""
-        ...
 
 
-class NgramDrafter:
+NO_DRAFTER = Drafter()
+
+
+class NgramDrafter(Drafter):
     """Drafts what followed the same tokens before, and what a constraint leaves no choice about.
     Saxena, Prompt Lookup Decoding, 2023"""
 
@@ -47,21 +46,13 @@ class NgramDrafter:
         self._max_per_task = max_per_task
         self._max_step_tokens = max_step_tokens
 
-    def start(self) -> None:
-        pass
-
     def can_draft(self, n_rows: int) -> bool:
         return n_rows < self._max_step_tokens
 
     def draft(self, decodes: Sequence[Task], n_other: int, budget: int) -> None:
         room = min(self._max_step_tokens, budget) - n_other - len(decodes)
         for task, n_max in shares(decodes, room, self._max_per_task):
-            task.drafts = task.drafts or Drafts()
-            drafted = task.drafts.propose(task.tokens, task.n_tokens, n_max, task.constraint)
-            write(task, drafted)
-
-    def observe(self, n_tokens: int, n_drafted: int, n_prompt: int, seconds: float) -> None:
-        pass
+            task.draft(task.drafts.propose(task.tokens, task.n_tokens, n_max, task.constraint))
 
 
 def shares(decodes: Sequence[Task], room: int, max_per_task: int) -> Iterator[tuple[Task, int]]:
@@ -74,9 +65,3 @@ def shares(decodes: Sequence[Task], room: int, max_per_task: int) -> Iterator[tu
         if n_max > 0 and can_draft(task):
             yield task, n_max
             left -= task.n_drafted
-
-
-def write(task: Task, drafted: Sequence[int]) -> None:
-    """Makes tokens the drafted ones of a task."""
-    task.tokens[task.n_tokens : task.n_tokens + len(drafted)] = drafted
-    task.n_drafted = len(drafted)

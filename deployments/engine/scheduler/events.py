@@ -35,7 +35,7 @@ def token_event(
     token may follow. Says with it how many tokens were drafted since the last event.
     """
     token_id = None if sample is None else sample.token_id
-    drafted, accepted = task.take_drafted()
+    drafted, accepted = task.drafts.take_untold()
     return TokenEvent(
         token_ids=() if token_id is None else (token_id,),
         logprobs=(sample.logprob,) if sample and sample.logprob else None,

@@ -68,7 +68,9 @@ class FairQueue:
         """Clients with tasks that have not run yet."""
         return self._by_client
 
-    def push(self, task: Task) -> None:
+    def push(self, task: Task, arrival: int) -> None:
+        """`arrival` is a number that grows from task to task."""
+        task.arrival = arrival
         own = self._by_client.setdefault(task.request.client, [])
         first = own[0][-1] if own else None
         heapq.heappush(own, (task.request.own_priority, task.arrival, task))
@@ -184,8 +186,8 @@ class WaitingQueue:
         assert task is not None, "a priority of which nothing waits"
         return task
 
-    def push(self, task: Task) -> None:
-        self._queue_of(task).push(task)
+    def push(self, task: Task, arrival: int) -> None:
+        self._queue_of(task).push(task, arrival)
 
     def put_back(self, task: Task) -> None:
         """Puts a popped task back, in front of all that it was in front of."""

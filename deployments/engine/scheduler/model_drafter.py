@@ -16,8 +16,7 @@ from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
 from deployments.engine.sampling.rows import can_draft
 from deployments.engine.scheduler.draft_policy import DraftPolicy
-from deployments.engine.scheduler.drafter import NgramDrafter, write
-from deployments.engine.tasks.drafts import PRIOR_TRIED, Acceptance, Drafts
+from deployments.engine.scheduler.drafter import Drafter, NgramDrafter
 from deployments.engine.tasks.task import Task
 from kv.cache import KVCache
 
@@ -27,9 +26,9 @@ PAUSE = 256  # drafts left out after one that failed
 READ_PART = 8  # of what may be read in a step, where others wait for it
 
 
-class ModelDrafter:
-    """Implements `Drafter`. What constraints leave no choice about is drafted where the model
-    drafts nothing, too."""
+class ModelDrafter(Drafter):
+    """Drafts by passes of a small model. What constraints leave no choice about is drafted where
+    the model drafts nothing, too."""
 
     def __init__(
         self,
@@ -104,7 +103,8 @@ class ModelDrafter:
             log.exception("drafting failed; the next %d steps go without it", PAUSE)
             self._pause = PAUSE
             for task in tasks:
-                task.n_drafted = task.n_in_draft = 0
+                task.draft(())
+                task.drafts.n_read = 0
             if is_out_of_memory(error):
                 release_memory()
 
@@ -137,9 +137,7 @@ class ModelDrafter:
             return {}
         rates = []
         for task in tasks:
-            if task.drafts is None:
-                seen = self._policy.rate * PRIOR_TRIED
-                task.drafts = Drafts(of_model=Acceptance(seen, PRIOR_TRIED))
+            task.drafts.of_model.expect(self._policy.rate)
             rates.append(task.drafts.of_model.rate)
         self._policy.observe_rates(rates)
         wanted: dict[Task, int] = {}
@@ -147,7 +145,6 @@ class ModelDrafter:
         for task, length in zip(tasks, lengths, strict=True):
             n_limit = min(task.n_limit - 1, self._runner.max_tokens)
             n = min(length, n_limit - task.n_tokens)
-            assert task.drafts is not None
             if n < max(1, self._min_per_task):
                 task.drafts.of_model.forget(self._policy.rate)
             elif self._is_worth_reading(task, n_rows, n_max):
@@ -158,18 +155,16 @@ class ModelDrafter:
         n_unread = task.n_tokens - self._read_pages.first_unread(task)
         if n_unread <= self._n_little:
             return True
-        assert task.drafts is not None
         rate = max(task.drafts.of_model.rate, self._policy.rate)
         n_said = task.n_tokens - task.n_prompt
         return self._policy.is_worth_reading(n_unread, n_said, rate, n_rows, n_max)
 
     def _take(self, task: Task, guess: "GuessedTokens", n_max: int) -> None:
         n_max = min(n_max, task.n_limit - task.n_tokens - 1)
-        assert task.drafts is not None
         drafted = task.drafts.take_guess(guess.token_ids, task.n_tokens, n_max, task.constraint)
-        task.n_in_draft = task.n_tokens + min(guess.n_computed, task.drafts.n_guessed)
+        task.drafts.n_read = task.n_tokens + min(guess.n_computed, task.drafts.n_guessed)
         if len(drafted) >= self._min_per_task:
-            write(task, drafted)
+            task.draft(drafted)
 
 
 class GuessedTokens:
@@ -207,7 +202,7 @@ class Passes:
         self.n += 1
         for task, end in ends.items():
             pages.mark(task, begins[task], end)
-            task.n_in_draft = end
+            task.drafts.n_read = end
         self.going_on = [task for task, end in ends.items() if end == task.n_tokens]
         self._logits = self._logits[: len(self.going_on)]
         self.guesses = {task: GuessedTokens(self._wanted[task]) for task in self.going_on}
@@ -253,14 +248,14 @@ class ReadPages:
     def first_unread(self, task: Task) -> int:
         """The first token of a task that the draft model has not read."""
         size = self._cache.shape.page_size
-        known = min(task.n_in_draft, task.n_computed)
+        known = min(task.drafts.n_read, task.n_computed)
         if known == 0:
             n = 0
             for n, page_hash in enumerate(task.hash_pages(size)[: task.n_computed // size], 1):
                 if self._hashes.get(self._page(task, n - 1)) != page_hash:
                     n -= 1
                     break
-            known = task.n_in_draft = n * size
+            known = task.drafts.n_read = n * size
         return max(known, *(self._cache.first_stored(task.id, group) for group in self._groups))
 
     def mark(self, task: Task, begin: int, end: int) -> None:

@@ -6,7 +6,7 @@ Decodes come first and are cheap to plan; prompts share the tokens that they lea
 from collections.abc import Callable, Mapping, Sequence
 
 from deployments.engine.needs.need import RowNeed
-from deployments.engine.scheduler.drafter import Drafter
+from deployments.engine.scheduler.drafter import NO_DRAFTER, Drafter
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.tasks.batch import NO_ROWS, NOTHING_AHEAD, Ahead, Batch, start_of
 from deployments.engine.tasks.task import Task
@@ -28,7 +28,7 @@ class Planner:
         pacer: PrefillPacer,
         preempt_last: Callable[[], Task],
         needs: Sequence[RowNeed] = (),
-        drafter: Drafter | None = None,
+        drafter: Drafter = NO_DRAFTER,
     ) -> None:
         self._parts = _Parts(cache, pacer, needs)
         self._cache = cache
@@ -42,8 +42,8 @@ class Planner:
         """
         plan = _Plan(self._parts, budget, self._preempt_last)
         plan.add_rows(tasks)
-        if self._drafter is not None and self._drafter.can_draft(len(plan.rows)):
-            self._add_drafts(self._drafter, plan.rows, budget)
+        if self._drafter.can_draft(len(plan.rows)):
+            self._add_drafts(plan.rows, budget)
         return Batch([*plan.rows], [*plan.rows.values()])
 
     def plan_next(self, tasks: Sequence[Task], budget: int, ahead: Ahead) -> Batch:
@@ -51,7 +51,7 @@ class Planner:
 
         It has no rows where one would be drafted for, or another one preempted.
         """
-        if self._drafter is not None and self._drafter.can_draft(len(tasks)):
+        if self._drafter.can_draft(len(tasks)):
             return NO_ROWS
         plan = _Plan(self._parts, budget, _preempt_none, ahead)
         try:
@@ -66,15 +66,15 @@ class Planner:
         for task, start in zip(batch.tasks, batch.starts, strict=True):
             self._cache.retract(task.id, start)
 
-    def _add_drafts(self, drafter: Drafter, rows: dict[Task, int], budget: int) -> None:
+    def _add_drafts(self, rows: dict[Task, int], budget: int) -> None:
         """Drafts may have what is left of the step and of the pages."""
         decodes = [task for task in rows if task.n_uncomputed == 1]
-        drafter.draft(decodes, sum(rows.values()) - len(decodes), budget)
+        self._drafter.draft(decodes, sum(rows.values()) - len(decodes), budget)
         for task in [task for task in decodes if task.n_drafted]:
             if self._cache.extend(task.id, task.n_tokens + task.n_drafted):
                 rows[task] += task.n_drafted
             else:
-                task.n_drafted = 0
+                task.draft(())
 
 
 def _preempt_none() -> Task:
@@ -159,19 +159,19 @@ class _Plan:
                 self._note_in_flight(in_flight, task, rows.get(task, 0))
         prompts = {task: n for task in tasks if (n := self._n_left(task)) > 1}
         left_for_pooling = left
-        if any(task.pooled is not None for task in prompts):
-            has_prompts = any(task.pooled is None for task in prompts)
+        if any(task.is_pooling for task in prompts):
+            has_prompts = not all(task.is_pooling for task in prompts)
             left_for_pooling = pacer.max_pooling_tokens(n_decodes, left, has_prompts=has_prompts)
         is_first = True
         for task, share in divide(prompts, left):
             if left <= 0:
                 break
-            room = left if task.pooled is None else min(left, left_for_pooling)
+            room = min(left, left_for_pooling) if task.is_pooling else left
             if room <= 0 or (task not in rows and self._has_to_wait(task, in_flight)):
                 continue
             before = rows.get(task, 0)
             # Pooling tasks may have less than a page in all of many steps.
-            has_pages = task.pooled is None or room >= self._page_size
+            has_pages = not task.is_pooling or room >= self._page_size
             n = self._cut(task, before + min(share, room), to_pages=has_pages and not is_first)
             if self._parts.needs:
                 most = self._parts.max_tokens - n_decodes if is_first else before + room
@@ -180,7 +180,7 @@ class _Plan:
             if n > before and self._make_room(task, n):
                 rows[task] = n
                 left -= n - before
-                left_for_pooling -= (n - before) * (task.pooled is not None)
+                left_for_pooling -= (n - before) * task.is_pooling
                 self._note_in_flight(in_flight, task, n)
                 is_first = False
 
@@ -229,7 +229,7 @@ class _Plan:
             return False
         following = task.hashes[start // page_size : (task.n_tokens - 1) // page_size]
         adopted = 0 if task in self._ahead else self._cache.adopt(task.id, following)
-        task.n_computed += adopted * page_size
+        task.skip(adopted * page_size)
         left = following[adopted:]
         # A state is behind some of them alone, and it is not known which come first.
         needed = left if self._cache.shape.has_states else left[:1]

@@ -37,14 +37,14 @@ class RunningTasks:
 
     def end(self, task: Task) -> None:
         """The task runs no more, and frees what it holds."""
-        task.has_ended = True
+        task.end()
         self._remove(task)
 
     def preempt(self, task: Task) -> None:
         """Takes a task out that is computed again later. Its full pages stay findable until
         evicted."""
         task.max_cached = min(task.max_cached, self._cache.cached_tokens(task.id))
-        task.n_computed = task.n_in_draft = 0
+        task.n_computed = task.drafts.n_read = 0
         self._remove(task)
 
     def clear(self) -> Sequence[Task]:

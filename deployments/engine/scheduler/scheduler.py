@@ -7,7 +7,6 @@ is last by that order is preempted and computed again later; none is failed for 
 client with more than its share of the running slots that another client waits for.
 """
 
-import itertools
 import logging
 import threading
 import time
@@ -24,7 +23,7 @@ from deployments.engine.runner import Runner
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.async_launcher import AsyncLauncher
 from deployments.engine.scheduler.committer import Committer
-from deployments.engine.scheduler.drafter import Drafter
+from deployments.engine.scheduler.drafter import NO_DRAFTER, Drafter
 from deployments.engine.scheduler.events import Outbox
 from deployments.engine.scheduler.inbox import Ending, EndThinking, Inbox, Signal
 from deployments.engine.scheduler.planner import Planner
@@ -59,7 +58,7 @@ class InferenceScheduler:
         admission: Admission,
         needs: Sequence[Need] = (),
         *,
-        drafter: Drafter | None = None,
+        drafter: Drafter = NO_DRAFTER,
         target_itl_s: float | None = None,
         is_async: bool = False,
     ) -> None:
@@ -89,7 +88,6 @@ class InferenceScheduler:
         self._needs = needs
         for need in needs:
             need.start(self._inbox.wake)
-        self._arrivals = itertools.count()
         self._waiting = WaitingRoom(cache, needs)
         self._running = RunningTasks(cache)
         self._outbox = Outbox()
@@ -163,8 +161,7 @@ class InferenceScheduler:
     def _serve(self, started: "Future[None]") -> None:
         try:
             self._runner.start()
-            if self._drafter is not None:
-                self._drafter.start()
+            self._drafter.start()
         except Exception as error:
             started.set_exception(error)
             return
@@ -213,7 +210,6 @@ class InferenceScheduler:
                     self._outbox.post(message.task, THINKING_OVER)
             elif isinstance(message, Task):
                 self._stats.total_requests += 1
-                message.arrival = next(self._arrivals)
                 self._waiting.push(message)
             else:
                 endings[message.name] = message.is_complete or endings.get(message.name, False)
@@ -240,7 +236,7 @@ class InferenceScheduler:
 
     def _end_waiting(self, task: Task, event: TokenEvent) -> None:
         """Ends a task that has left the queue."""
-        task.has_ended = True
+        task.end()
         self._committer.forget(task)
         for need in self._needs:
             need.leave(task, is_preempted=False)
@@ -325,8 +321,7 @@ class InferenceScheduler:
         n_decodes, n_before = sum(batch.new_len) - n_prompt, self._stats.tokens_generated
         n_drafted = sum(task.n_drafted for task in batch.tasks)
         self._committer.commit(batch, result)
-        if self._drafter is not None:
-            self._drafter.observe(n_decodes, n_drafted, n_prompt, self.stuck_for())
+        self._drafter.observe(n_decodes, n_drafted, n_prompt, self.stuck_for())
         self._pacer.observe(n_decodes, n_prompt, seconds)
         self._prompt_speed.observe(n_prompt, seconds)
         if n_decodes:  # else these are first tokens, whose time is the prompt's

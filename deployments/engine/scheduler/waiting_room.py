@@ -8,6 +8,7 @@ them run than a step can compute: each that runs has a slot and pages, and every
 it. Where both kinds wait, they have the slots in turn.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -28,6 +29,7 @@ class WaitingRoom:
         self._max_batch_tokens = cache.shape.max_new_tokens
         self._queue, self._pooling_queue = WaitingQueue(), WaitingQueue()
         self._is_pooling_turn = False
+        self._arrivals = itertools.count()
         self._blocked: BlockedHead | None = None
         self._owed_blocked: BlockedHead | None = None  # for which even a given slot was too few
 
@@ -46,7 +48,7 @@ class WaitingRoom:
         return has_queue or any(need.can_unpark for need in self._needs)
 
     def push(self, task: Task) -> None:
-        self._queue_of(task).push(task)
+        self._queue_of(task).push(task, next(self._arrivals))
 
     def put_back(self, task: Task) -> None:
         """One that was preempted."""
@@ -119,11 +121,11 @@ class WaitingRoom:
         return admitted
 
     def _queue_of(self, task: Task) -> WaitingQueue:
-        return self._queue if task.pooled is None else self._pooling_queue
+        return self._pooling_queue if task.is_pooling else self._queue
 
     def _pooling_room(self, running: Iterable[Task]) -> int:
         """Tokens of pooling tasks that may run beside these."""
-        pooling = (task for task in running if task.pooled is not None)
+        pooling = (task for task in running if task.is_pooling)
         return self._max_batch_tokens - sum(task.n_uncomputed for task in pooling)
 
     def _next(self, n_pooling_tokens: int) -> WaitingQueue | None:

@@ -12,8 +12,7 @@ from deployments.engine.tasks.constraint import Constraint
 from deployments.engine.tasks.ngram_drafts import NgramIndex, Trust
 from kv.arrays import IntArray
 
-# How often a draft model is taken to be right where nothing is known; and of how many tokens.
-PRIOR_RATE, PRIOR_TRIED = 0.8, 5.0
+PRIOR_TRIED = 5.0  # tokens that what is expected of a draft model counts as
 MEMORY = 0.9  # of what is known of how right it was, for each further draft
 RETURN = 0.02  # to the mean, for each token that nothing was drafted for
 
@@ -22,8 +21,13 @@ RETURN = 0.02  # to the mean, for each token that nothing was drafted for
 class Acceptance:
     """How often the tokens of a draft model are right, where those before them were."""
 
-    right: float = PRIOR_RATE * PRIOR_TRIED
-    tried: float = PRIOR_TRIED
+    right: float = 0.0
+    tried: float = 0.0
+
+    def expect(self, rate: float) -> None:
+        """Begins with what is known of others, if nothing is known of this one."""
+        if not self.tried:
+            self.right, self.tried = rate * PRIOR_TRIED, PRIOR_TRIED
 
     @property
     def rate(self) -> float:
@@ -45,6 +49,15 @@ class Drafts:
     forced: Trust = field(default_factory=Trust)  # in tokens that a constraint leaves
     n_guessed: int = 0  # of the last draft's tokens; the others are forced
     is_of_model: bool = False  # who guessed them
+    n_read: int = 0  # tokens whose keys and values of the draft model are in the cache
+    n_untold: int = 0  # drafted tokens that no event tells of yet
+    n_untold_right: int = 0  # of these
+
+    def take_untold(self) -> tuple[int, int]:
+        """How many tokens were drafted since the last event, and how many of them were right."""
+        untold = self.n_untold, self.n_untold_right
+        self.n_untold = self.n_untold_right = 0
+        return untold
 
     def propose(
         self, tokens: IntArray, n: int, n_max: int, constraint: Constraint

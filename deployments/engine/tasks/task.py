@@ -1,6 +1,7 @@
 """One sequence in the engine. A task belongs to the scheduler's thread and to no other."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,18 +36,15 @@ class Task:
     constraint: Constraint = ANY_TOKEN
     is_stalled: bool = False
     has_ended: bool = False
-    arrival: int = 0  # a number that grows from task to task
-    virtual_start: float = 0.0  # see `scheduler.fair_queue`
+    arrival: int = 0  # this and the next one are the fair queue's
+    virtual_start: float = 0.0
     last_step: int = 0  # the number of the last step that it had a row in
     n_computed: int = 0  # tokens whose keys and values are in the cache
     cached_tokens: int = 0  # of the prompt, when its first token was sampled
     max_cached: int = sys.maxsize  # cached tokens when it was preempted; later ones are its own
     branches: set[int] = field(default_factory=set)  # tokens behind which others may go on
     n_drafted: int = 0  # tokens that the step in progress takes for the next ones
-    drafts: Drafts | None = None
-    n_in_draft: int = 0  # tokens whose keys and values of the draft model are in the cache
-    drafted_tokens: int = 0  # not told by any event yet
-    accepted_tokens: int = 0  # of these
+    drafts: Drafts = field(default_factory=Drafts)
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)  # from the second token on
     hashes: list[bytes] = field(default_factory=list)  # of the full pages of the known tokens
     sampling_state: SamplingState = field(default_factory=SamplingState)
@@ -78,21 +76,30 @@ class Task:
         return self.n_tokens == self.n_given
 
     @property
+    def is_pooling(self) -> bool:
+        """Whether its answer is vectors."""
+        return self.pooled is not None
+
+    @property
     def order(self) -> Order:
         """The task with the lowest order runs first. A pooling task is behind what is
         streamed, and has its virtual start among its like alone.
         """
-        return self.request.priority, self.pooled is not None, self.virtual_start, self.arrival
+        return self.request.priority, self.is_pooling, self.virtual_start, self.arrival
 
     @property
     def n_unscored(self) -> int:
         """Tokens of the prompt whose log-probabilities are asked for and not known yet."""
         request = self.request
-        if (
-            request.prompt_logprobs is None or request.produced_ids
-        ):  # they came with the first token
+        # They come with the first token.
+        if request.prompt_logprobs is None or request.produced_ids:
             return 0
         return self.n_prompt - 1 - len(self.prompt_logprobs)
+
+    @property
+    def needs_results(self) -> bool:
+        """Whether what its next row is to compute is known when the last one is done."""
+        return bool(self.n_unscored) or self.is_pooling
 
     @property
     def needs_every_position(self) -> bool:
@@ -118,6 +125,22 @@ class Task:
     def names(self) -> frozenset[str]:
         """The task's id and its request's."""
         return frozenset((self.id, self.request.request_id))
+
+    def constrain(self, constraint: Constraint) -> None:
+        """Says what may follow. To be called before it runs."""
+        self.constraint = constraint
+
+    def end(self) -> None:
+        self.has_ended = True
+
+    def skip(self, n: int) -> None:
+        """Its next `n` tokens were computed for another task."""
+        self.n_computed += n
+
+    def draft(self, token_ids: Sequence[int]) -> None:
+        """Has the next step take these tokens for those that follow."""
+        self.n_drafted = len(token_ids)
+        self.tokens[self.n_tokens : self.n_tokens + self.n_drafted] = token_ids
 
     def append(self, token_id: int) -> None:
         """Makes a sampled token the last known one."""
@@ -157,12 +180,6 @@ class Task:
             return self.newest
         return None
 
-    def take_drafted(self) -> tuple[int, int]:
-        """How many tokens were drafted since the last event, and how many of them were right."""
-        taken = self.drafted_tokens, self.accepted_tokens
-        self.drafted_tokens = self.accepted_tokens = 0
-        return taken
-
     def finish_reason(self) -> FinishReason | None:
         """Whether the output has ended the sequence."""
         if self.end_token() is not None:
@@ -171,7 +188,7 @@ class Task:
             return FinishReason.STOP
         if self.n_tokens < self.n_limit:
             return None
-        return FinishReason.LENGTH if self.pooled is None else FinishReason.STOP
+        return FinishReason.STOP if self.is_pooling else FinishReason.LENGTH
 
     def usable_pages(self, page_size: int) -> list[bytes]:
         """Hashes of the pages that it need not compute if they are cached."""

@@ -39,9 +39,8 @@ class Line:
         one = replace(one, client=client, own_priority=own)
         mailbox = ThreadMailbox(0, SimpleQueue())
         task = make_task(f"{self.n}", one, mailbox, frozenset(), CONTEXT)
-        task.arrival = self.n
+        self.queue.push(task, self.n)
         self.n += 1
-        self.queue.push(task)
         return task
 
     def serve(self, n: int | None = None) -> list[Task]:

@@ -40,7 +40,6 @@ class Room:
         asked = replace(request(f"{n}", (1,) * PROMPT, priority=priority), client=client)
         pooled = Pooled(Pooling.MEAN) if is_pooling else None
         task = make_task(f"{n}", asked, ThreadMailbox(0, SimpleQueue()), frozenset(), 200, pooled)
-        task.arrival = n
         self._waiting.push(task)
         return task
 

@@ -41,7 +41,7 @@ class GrammarNeed(Need):
             return None
 
         def open_grammar() -> None:
-            task.constraint = self.compiler.open(request, task.end_token_ids)
+            task.constrain(self.compiler.open(request, task.end_token_ids))
 
         if not self.compiler.is_compiled(request):
             return open_grammar
