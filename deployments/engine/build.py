@@ -51,10 +51,6 @@ def find_execution(loaded: LoadedModel, ranks: Ranks | None = None) -> Execution
     Raises UnsupportedModelError for a model that can't be served.
     """
     check_supported(loaded.model.config)
-    if ranks is not None and loaded.is_encoder:
-        raise UnsupportedModelError("ranks can't share an encoder")
-    if ranks is not None and loaded.speech is not None:
-        raise UnsupportedModelError("ranks can't share a model that transcribes")
     if loaded.is_encoder:
         return Execution(encoder=find_encoder_way(loaded.model))
     if ranks is not None:
@@ -163,17 +159,11 @@ def usable_encoder(loaded: LoadedModel, ranks: Ranks | None) -> MediaEncoder | N
 
 
 def adapter_slots(
-    loaded: LoadedModel, execution: Execution, limits: EngineLimits, ranks: Ranks | None
+    loaded: LoadedModel, execution: Execution, limits: EngineLimits
 ) -> AdapterSlots | None:
     """Raises UnsupportedModelError for a model whose rows can't have adapters of their own."""
     if not limits.max_loras:
         return None
-    if ranks is not None:
-        raise UnsupportedModelError("max_loras: ranks that share a model take no adapters")
-    if loaded.speech is not None:
-        raise UnsupportedModelError("max_loras: a model that transcribes takes no adapters")
-    if loaded.is_encoder:
-        raise UnsupportedModelError("max_loras: an encoder takes no adapters of requests")
     if execution.by_rows is not None:
         kind = loaded.model.config.model_type
         raise UnsupportedModelError(

@@ -18,9 +18,9 @@ from deployments.engine.build import (
     list_needs,
     usable_encoder,
 )
-from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.cross_attention import max_sound_bytes
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.combination_check import check_combination
 from deployments.engine.loading.draft_check import check_draft
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.media.encoders import Bidirectional
@@ -57,19 +57,12 @@ class EngineCore:
         Raises ValueError for limits that can't be kept, UnsupportedModelError when the engine can't
         run the model.
         """
-        if draft is not None and ranks is not None:
-            raise UnsupportedModelError("ranks can't share a draft model")
-        if draft is not None and loaded.is_encoder:
-            raise UnsupportedModelError("an encoder says no tokens that could be drafted")
-        if draft is not None and loaded.speech is not None:
-            raise UnsupportedModelError("no model drafts for one that transcribes")
-        if draft is not None and not limits.draft_tokens:
-            raise ValueError("draft_tokens: a draft model drafts nothing with 0")
+        check_combination(loaded, limits, has_ranks=ranks is not None, has_draft=draft is not None)
         with one_thread() as threads:
             checked = None if draft is None else check_draft(draft, loaded)
             self.execution = find_execution(loaded, ranks)
             self.cache = build_cache(loaded, self.execution, limits, ranks, checked)
-            adapters = adapter_slots(loaded, self.execution, limits, ranks)
+            adapters = adapter_slots(loaded, self.execution, limits)
             # Tokenizers may name ends that the model has no logits for.
             ends = frozenset(id for id in eos_token_ids if id < loaded.vocab_size)
             tokens = tokenizer_json, ends

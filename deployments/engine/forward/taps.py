@@ -11,7 +11,7 @@ LAST_NORM = -1  # in the place of a layer: what the head reads
 
 
 class Taps:
-    """What some layers read of some tokens, in the step in progress."""
+    """The states that some layers read of some tokens, in the step in progress."""
 
     def __init__(self, layers: Sequence[int], tokens: Tensor) -> None:
         """layers: by number, from 0; LAST_NORM among them. tokens: [n], their indices in the

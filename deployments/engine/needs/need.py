@@ -89,7 +89,8 @@ class Need:
         meanwhile."""
 
     def late_rows(self, batch: Batch, rows: Sequence[int]) -> frozenset[int]:
-        """Those of these rows for which that is not done. Their last tokens are computed again."""
+        """Returns those of these rows for which that is not done. Their last tokens are computed
+        again."""
         return frozenset()
 
     # Afterwards

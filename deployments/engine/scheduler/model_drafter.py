@@ -162,7 +162,7 @@ class ModelDrafter(Drafter):
     def _take(self, task: Task, guess: "GuessedTokens", n_max: int) -> None:
         n_max = min(n_max, task.n_limit - task.n_tokens - 1)
         drafted = task.drafts.take_guess(guess.token_ids, task.n_tokens, n_max, task.constraint)
-        task.drafts.n_read = task.n_tokens + min(guess.n_computed, task.drafts.n_guessed)
+        task.drafts.n_read = task.n_tokens + min(guess.n_stored, task.drafts.n_guessed)
         if len(drafted) >= self._min_per_task:
             task.draft(drafted)
 
@@ -173,7 +173,7 @@ class GuessedTokens:
     def __init__(self, n_wanted: int) -> None:
         self.n_wanted = n_wanted
         self.token_ids: list[int] = []
-        self.n_computed = 0  # of these, whose keys and values are in the cache
+        self.n_stored = 0  # of these, whose keys and values are in the cache
 
 
 class Passes:
@@ -233,7 +233,7 @@ class Passes:
             self._logits = self._runner.compute(going_on, first, first + 1)
             self.n += 1
             for task in going_on:
-                self.guesses[task].n_computed += 1
+                self.guesses[task].n_stored += 1
 
 
 class ReadPages:

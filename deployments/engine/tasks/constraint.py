@@ -1,4 +1,4 @@
-"""What may follow in the output of one sequence. A need gives a task one that is narrower."""
+"""The rules for what may follow in the output of one sequence. A need makes them narrower."""
 
 from collections.abc import Sequence
 

@@ -1,0 +1,29 @@
+"""Refuses what an engine can't do at once."""
+
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
+
+
+def check_combination(
+    loaded: LoadedModel, limits: EngineLimits, *, has_ranks: bool, has_draft: bool
+) -> None:
+    """Raises UnsupportedModelError for what can't be done with this model or beside each other,
+    ValueError for limits that contradict themselves."""
+    is_encoder, transcribes = loaded.is_encoder, loaded.speech is not None
+    has_adapters = limits.max_loras > 0
+    refused = {
+        "ranks can't share a draft model": has_draft and has_ranks,
+        "an encoder says no tokens that could be drafted": has_draft and is_encoder,
+        "no model drafts for one that transcribes": has_draft and transcribes,
+        "ranks can't share an encoder": has_ranks and is_encoder,
+        "ranks can't share a model that transcribes": has_ranks and transcribes,
+        "max_loras: ranks that share a model take no adapters": has_adapters and has_ranks,
+        "max_loras: a model that transcribes takes no adapters": has_adapters and transcribes,
+        "max_loras: an encoder takes no adapters of requests": has_adapters and is_encoder,
+    }
+    for message, is_asked_for in refused.items():
+        if is_asked_for:
+            raise UnsupportedModelError(message)
+    if has_draft and not limits.draft_tokens:
+        raise ValueError("draft_tokens: a draft model drafts nothing with 0")
