@@ -25,6 +25,7 @@ from deployments.contract.events import TokenEvent
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.needs.grammar.grammar_need import GrammarNeed
 from deployments.engine.runner import Runner
 from deployments.engine.sampling.sampler import default_pipeline
 from deployments.engine.scheduler.admission import Admission
@@ -149,9 +150,10 @@ def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 def build(shape: CacheShape, clock: Clock, vocab: int) -> tuple[InferenceScheduler, Admission]:
     cache, pipeline, rows = KVCache(shape), default_pipeline(), shape.max_tasks
-    runner = Runner(cast(Forward, FreeForward(rows, vocab, clock)), cache, pipeline, 1)
+    needs = (GrammarNeed(None, vocab, frozenset()),)  # as in every engine that says text
+    runner = Runner(cast(Forward, FreeForward(rows, vocab, clock)), cache, pipeline, 1, needs=needs)
     admission = Admission(1 << 20)
-    scheduler = InferenceScheduler(runner, cache, admission)
+    scheduler = InferenceScheduler(runner, cache, admission, needs)
     for part in ("receive", "refill"):
         clock.around(scheduler, f"_{part}", part)
     clock.around(scheduler._committer, "commit", "commit")
