@@ -29,7 +29,7 @@ from rich.table import Table
 from tests.checkpoints import save_checkpoint
 from tests.e2e.server import THROUGHPUT_MODE, Server
 from tests.e2e.shared.asked import ASKED, Asked
-from tests.malformed import Malformed, cases
+from tests.malformed.cases import Malformed, cases
 
 CLIENTS = 12
 SEED = 7

@@ -1,17 +1,12 @@
 """The Anthropic application over a scripted engine, asked through ASGI without a socket."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import httpx
 import httpx2
 from anthropic import AsyncAnthropic
-from anthropic.types import Message, RawMessageStreamEvent
-from pydantic import TypeAdapter
 from starlette.types import ASGIApp
 
 from deployments.anthropic.routes import app
@@ -19,13 +14,14 @@ from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import GenerationRequest
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
-from tests.ingress.engines import ScriptedEngine, says
-from tests.text.cards import card
+from tests.ingress import edge
+from tests.ingress.engines import ScriptedEngine
+from tests.ingress.protocols import messages
+from tests.ingress.protocols.messages import thinker
 
-MESSAGES = "/v1/messages"
-COUNT = "/v1/messages/count_tokens"
-USER: dict[str, Any] = {"role": "user", "content": "Hello"}
-HELLO: dict[str, Any] = {"model": "tiny", "max_tokens": 400, "messages": [USER]}
+MESSAGES = messages.PATH
+HELLO = dict(messages.MESSAGES.hello)
+whole, streamed = messages.MESSAGES.whole, messages.MESSAGES.streamed
 WEATHER = {
     "name": "weather",
     "description": "Of a city.",
@@ -36,31 +32,6 @@ WEATHER = {
         "required": ["city"],
     },
 }
-# A model that thinks and calls as Hermes does, and shows in its prompt all that it was given.
-TEMPLATE = (
-    "{% if tools %}<tools>{{ tools | map(attribute='function') | map(attribute='name') | join }}"
-    "{{ tools | map(attribute='function') | map(attribute='description') | join }}</tools>"
-    "{% endif %}"
-    "{% if reasoning_effort %}<effort>{{ reasoning_effort }}</effort>{% endif %}"
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
-    "{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}"
-    "<tool_call>{{ c.function.name }}{{ c.function.arguments | tojson }}#{{ c.id }}</tool_call>"
-    "{% endfor %}"
-    "{% if m.role == 'tool' %}[{{ m.name }}#{{ m.tool_call_id }}]{% endif %}"
-    "<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
-    "{% if enable_thinking %}<think>\n{% endif %}"
-    "{% endif %}"
-)
-EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
-MESSAGE = TypeAdapter(Message)
-
-
-def thinker(context_length: int = 2048) -> ModelCard:
-    return replace(card(context_length=context_length), chat_template=TEMPLATE, dialect="hermes")
 
 
 def served(
@@ -68,13 +39,6 @@ def served(
 ) -> ASGIApp:
     settings = IngressSettings(keep_alive_s=keep_alive_s, api_keys=api_keys)
     return app(engine, Metrics(), settings)
-
-
-@asynccontextmanager
-async def http(served_app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(served_app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://manta") as client:
-        yield client
 
 
 @asynccontextmanager
@@ -94,56 +58,11 @@ def answer(
     headers: Mapping[str, str] | None = None,
 ) -> httpx.Response:
     """One request to an engine of its own."""
-
-    async def ask() -> httpx.Response:
-        engine = ScriptedEngine(script, model or thinker())
-        async with http(served(engine)) as client:
-            response = await client.post(path, json=body, headers=headers)
-        assert engine.running == 0
-        return response
-
-    return asyncio.run(ask())
+    model = model or thinker()
+    return edge.asked(path, body, model, script=script, headers=headers).response
 
 
-def whole(script: Any, **fields: object) -> Any:
-    response = answer(script, {**HELLO, **fields})
-    assert response.status_code == 200, response.text
-    MESSAGE.validate_json(response.text, strict=True)
-    return response.json()
-
-
-def streamed(script: Any, **fields: object) -> list[Any]:
-    """The events but for pings, each checked against the SDK's types."""
-    response = answer(script, {**HELLO, **fields, "stream": True})
-    assert response.status_code == 200, response.text
-    events = [event for event in events_of(response) if event["type"] != "ping"]
-    for event in events:
-        EVENT.validate_json(json.dumps(event), strict=True)
-    return events
-
-
-def events_of(response: httpx.Response) -> list[Any]:
-    assert response.headers["content-type"].startswith("text/event-stream")
-    *frames, rest = response.text.split("\n\n")
-    assert rest == ""
-    events = []
-    for frame in frames:
-        name, _, datum = frame.partition("\n")
-        event = json.loads(datum.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
-        events.append(event)
-    return events
-
-
-def asked(body: Mapping[str, object], model: ModelCard | None = None) -> GenerationRequest:
-    """The requests that the engine gets."""
-
-    async def ask() -> GenerationRequest:
-        engine = ScriptedEngine(says("x"), model or thinker())
-        async with http(served(engine)) as client:
-            response = await client.post(MESSAGES, json={**HELLO, **body})
-        assert response.status_code == 200, response.text
-        [request] = engine.requests
-        return request
-
-    return asyncio.run(ask())
+def asked(body: Mapping[str, Any], model: ModelCard | None = None) -> GenerationRequest:
+    """The request that the engine gets."""
+    [request] = messages.MESSAGES.asked(model or thinker(), **body)
+    return request

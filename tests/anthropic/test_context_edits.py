@@ -8,20 +8,9 @@ import pytest
 
 from deployments.contract.model_card import ModelCard
 from deployments.text.tokens.tokenizer import TextTokenizer
-from tests.anthropic.serving import (
-    COUNT,
-    HELLO,
-    TEMPLATE,
-    WEATHER,
-    answer,
-    asked,
-    sdk,
-    served,
-    streamed,
-    thinker,
-    whole,
-)
+from tests.anthropic.serving import HELLO, WEATHER, answer, asked, sdk, served, streamed, whole
 from tests.ingress.engines import ScriptedEngine, says
+from tests.ingress.protocols.messages import COUNT, TEMPLATE, thinker
 
 TOKENIZER = TextTokenizer(thinker())
 CLEAR = "clear_thinking_20251015"

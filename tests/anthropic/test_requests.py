@@ -1,27 +1,15 @@
 """The prompt and the engine request that a Messages request becomes."""
 
-import json
 from typing import Any
 
 import pytest
 
-from deployments.contract.requests import SamplingParams
 from deployments.text.tokens.tokenizer import TextTokenizer
-from tests.anthropic.serving import (
-    COUNT,
-    HELLO,
-    WEATHER,
-    answer,
-    asked,
-    thinker,
-    whole,
-)
+from tests.anthropic.serving import HELLO, WEATHER, answer, asked, whole
 from tests.ingress.engines import says
-from tests.text.cards import card
-from tests.text.constrained import may_say
+from tests.ingress.protocols.messages import COUNT, thinker
 
 TOKENIZER = TextTokenizer(thinker())
-FORCED = {"tools": [WEATHER], "tool_choice": {"type": "any"}}
 HAIKU = {"type": "object", "properties": {"lines": {"type": "integer"}}, "required": ["lines"]}
 JSON = {"type": "json_schema", "schema": HAIKU}
 
@@ -214,45 +202,10 @@ PROMPTS: list[tuple[dict[str, object], str]] = [
 @pytest.mark.parametrize(("fields", "prompt"), PROMPTS)
 def test_messages_reach_the_template(fields: dict[str, object], prompt: str) -> None:
     assert prompt_of(**fields) == prompt
-
-
-@pytest.mark.parametrize(("fields", "prompt"), PROMPTS)
-def test_the_count_is_of_the_prompt_itself(fields: dict[str, object], prompt: str) -> None:
     fields = {"thinking": {"type": "adaptive"}, **fields}
     counted = {"model": "tiny", **{k: v for k, v in fields.items() if k != "max_tokens"}}
     response = answer(says("x"), counted, path=COUNT)
     assert response.json() == {"input_tokens": len(asked(fields).prompt_ids)}
-
-
-def test_more_tokens_than_the_context_has_are_counted_too() -> None:
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "x" * 9000}]}
-    response = answer(says("x"), body, path=COUNT)
-    assert response.json()["input_tokens"] > thinker().context_length
-
-
-def test_every_sampling_field_reaches_the_engine() -> None:
-    request = asked(
-        {
-            "max_tokens": 9,
-            "temperature": 0.5,
-            "top_p": 0.25,
-            "top_k": 7,
-            "stop_sequences": ["\n\nHuman:"],
-        }
-    )
-    seed = request.sampling.seed
-    assert request.sampling == SamplingParams(temperature=0.5, top_p=0.25, top_k=7, seed=seed)
-    assert request.max_tokens == 9
-
-
-def test_the_models_defaults_fill_what_is_open() -> None:
-    default = SamplingParams(temperature=0.6, top_k=20, top_p=0.95, repetition_penalty=1.1)
-    sampling = asked({"temperature": None}, model=card(sampling=default)).sampling
-    assert sampling.seed != 0
-    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.6, 20, 0.95)
-    assert sampling.repetition_penalty == 1.1
-    everything = asked({"top_k": 10**30}, model=card(sampling=default)).sampling
-    assert everything.top_k == 0
 
 
 def test_a_thought_has_a_budget() -> None:
@@ -264,59 +217,10 @@ def test_a_thought_has_a_budget() -> None:
     assert asked({"thinking": {"type": "adaptive"}}).thinking is None
 
 
-def test_a_forced_call_has_a_grammar() -> None:
-    free = asked({"tools": [WEATHER]})
-    assert free.triggers is not None
-    assert asked({"tools": [WEATHER], "tool_choice": {"type": "auto"}}).triggers == free.triggers
-    forced = asked(FORCED).grammar
-    named = asked({**FORCED, "tool_choice": {"type": "tool", "name": "weather"}}).grammar
-    assert forced == named
-    assert json.loads(forced)["grammars"]
-    strict = {**FORCED, "tools": [{**WEATHER, "strict": True}]}
-    assert asked(strict).grammar == forced
-    assert asked({"tools": strict["tools"]}).grammar not in ("", forced)
-    one = {"type": "any", "disable_parallel_tool_use": True}
-    assert asked({**FORCED, "tool_choice": one}).grammar != forced
-
-
-ROME = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
-
-
-def test_a_client_that_takes_one_call_gets_one_at_most() -> None:
-    one = {"type": "auto", "disable_parallel_tool_use": True}
-    request = asked({"tools": [WEATHER], "tool_choice": one})
-    for text in ("Hm.", "<think>\nHm.\n</think>\n\nSo.", f"Let me look.\n{ROME}"):
-        assert may_say(request, text), text
-    assert not may_say(request, f"{ROME}\n{ROME}")
-
-
-def test_calls_of_a_strict_tool_fit() -> None:
-    request = asked({"tools": [{**WEATHER, "strict": True}]})
-    assert may_say(request, f"{ROME}\n{ROME}")
-    assert not may_say(request, ROME.replace('"Rome"', "5"))
-    assert not may_say(request, f"<think>\n</think>{ROME.replace('city', 'town')}")
-
-
-def test_a_named_tool_is_the_only_one_to_call() -> None:
-    tools = [WEATHER, {**WEATHER, "name": "stocks"}]
-    named = {"tools": tools, "tool_choice": {"type": "tool", "name": "stocks"}}
-    grammar = asked(named).grammar
-    assert "stocks" in grammar
-    assert "weather" not in grammar
-
-
 def test_an_answer_can_be_constrained_by_a_schema() -> None:
     grammar = asked({"output_config": {"format": JSON}}).grammar
     assert "lines" in grammar
     assert asked({"output_format": JSON}).grammar == grammar
-
-
-def test_a_model_whose_template_knows_no_tools_can_call_them() -> None:
-    body = {**HELLO, "tools": [WEATHER]}
-    [block] = answer(says(ROME), body, model=card(context_length=2048)).json()["content"]
-    assert (block["name"], block["input"]) == ("weather", {"city": "Rome"})
-    plain = asked({"tools": [WEATHER]}, model=card(context_length=2048))
-    assert "Of a city." in TOKENIZER.decode(plain.prompt_ids)
 
 
 HINT: dict[str, object] = {"cache_control": {"type": "ephemeral", "ttl": "5m"}}

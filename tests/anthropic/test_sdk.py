@@ -9,18 +9,11 @@ import pytest
 
 from deployments.contract.errors import ErrorKind, RequestError
 from deployments.text.tokens.tokenizer import TextTokenizer
-from tests.anthropic.serving import (
-    HELLO,
-    USER,
-    WEATHER,
-    asked,
-    events_of,
-    http,
-    sdk,
-    served,
-    thinker,
-)
+from tests.anthropic.serving import HELLO, WEATHER, asked, sdk, served
 from tests.ingress.engines import Script, ScriptedEngine, fails, says
+from tests.ingress.protocols.messages import USER, thinker
+from tests.ingress.protocols.protocol import named_events
+from tests.openai.serving import http
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 AGENT: dict[str, Any] = {
@@ -92,7 +85,7 @@ def test_what_an_agent_sends_back_has_the_thoughts_that_it_got() -> None:
         engine = ScriptedEngine(says(f"Hm, Rome.</think>So: {CALL}"), thinker())
         async with http(served(engine)) as client:
             first = await client.post("/v1/messages", json=AGENT, headers=AGENT_HEADERS)
-            blocks = blocks_of(events_of(first))
+            blocks = blocks_of(named_events(first))
             assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use"]
             result = {"type": "tool_result", "tool_use_id": blocks[-1]["id"], "content": "sunny"}
             history = [

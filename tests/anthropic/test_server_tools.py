@@ -3,8 +3,9 @@
 import pytest
 
 from deployments.text.tokens.tokenizer import TextTokenizer
-from tests.anthropic.serving import HELLO, WEATHER, answer, asked, thinker, whole
+from tests.anthropic.serving import HELLO, WEATHER, answer, asked, whole
 from tests.ingress.engines import says
+from tests.ingress.protocols.messages import thinker
 
 UPDATES = {"thinking": {"type": "adaptive", "display": "updates"}}
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}

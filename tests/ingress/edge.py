@@ -1,7 +1,7 @@
 """Applications under an operator's settings, and one request to them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import httpx
@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from deployments.anthropic.routes import app as anthropic_app
 from deployments.contract.events import TokenEvent
+from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import (
     Activation,
     AnswerKinds,
@@ -22,8 +23,8 @@ from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.openai.routes import app
 from serve_app.applications.llama import app as llama_app
+from tests.ingress.clusters import CountingCluster
 from tests.ingress.engines import Script, ScriptedEngine, pools, says
-from tests.llama.serving import CountingCluster
 from tests.openai.serving import http
 from tests.text.cards import card
 
@@ -36,6 +37,23 @@ ALL_KINDS = AnswerKinds(
     labels=("good", "bad"),
     activation=Activation.SOFTMAX,
 )
+APPLICATIONS: dict[str, Callable[..., ASGIApp]] = {
+    "openai": app,
+    "anthropic": anthropic_app,
+    "llama": llama_app,
+}
+OVERLOADED = {"openai": 429, "anthropic": 529, "llama": 503}  # the status of each
+
+
+def protocol_of(path: str) -> str:
+    """The name of the application to which a server leads the path."""
+    if path.startswith("/v1/messages"):
+        return "anthropic"
+    return "openai" if path.startswith("/v1/") else "llama"
+
+
+def application(path: str, engine: ScriptedEngine, settings: IngressSettings = DEFAULTS) -> ASGIApp:
+    return APPLICATIONS[protocol_of(path)](engine, Metrics(), settings)
 
 
 def served(script: Script | None = None, settings: IngressSettings = DEFAULTS) -> ASGIApp:
@@ -45,11 +63,7 @@ def served(script: Script | None = None, settings: IngressSettings = DEFAULTS) -
 def every(settings: IngressSettings = DEFAULTS) -> dict[str, ASGIApp]:
     """One application a protocol. Its model does all that any model can."""
     engine = CountingCluster(says_or_pools("Hello there"), card(answers=ALL_KINDS))
-    return {
-        "openai": app(engine, Metrics(), settings),
-        "anthropic": anthropic_app(engine, Metrics(), settings),
-        "llama": llama_app(engine, Metrics(), settings),
-    }
+    return {name: make(engine, Metrics(), settings) for name, make in APPLICATIONS.items()}
 
 
 def says_or_pools(text: str) -> Script:
@@ -75,5 +89,47 @@ def ask(served_app: ASGIApp, method: str, path: str, **request: Any) -> httpx.Re
     async def send() -> httpx.Response:
         async with http(served_app) as client:
             return await client.request(method, path, **request)
+
+    return asyncio.run(send())
+
+
+class Asked:
+    """One answer, and what the engine was asked for it, in the order of its choices."""
+
+    def __init__(self, response: httpx.Response, requests: list[GenerationRequest]) -> None:
+        self.response = response
+        self.requests = sorted(requests, key=_choice_of)
+
+    @property
+    def json(self) -> Any:
+        assert self.response.status_code == 200, self.response.text
+        return self.response.json()
+
+    def refusal(self, status: int = 400) -> Any:
+        assert self.response.status_code == status, self.response.text
+        assert self.requests == []
+        return self.response.json()["error"]
+
+
+def _choice_of(request: GenerationRequest) -> int:
+    return int(request.request_id.rpartition("-")[2])
+
+
+def asked(
+    path: str,
+    body: object,
+    *cards: ModelCard,
+    script: Script,
+    settings: IngressSettings = DEFAULTS,
+    headers: Mapping[str, str] | None = None,
+) -> Asked:
+    """One request to an engine of its own, which is idle again in the end."""
+
+    async def send() -> Asked:
+        engine = CountingCluster(script, *cards)
+        async with http(application(path, engine, settings)) as client:
+            response = await client.post(path, json=body, headers=headers)
+        assert engine.running == 0
+        return Asked(response, engine.requests)
 
     return asyncio.run(send())

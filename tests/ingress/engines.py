@@ -136,6 +136,28 @@ class ScriptedEngine:
             self.running -= 1
 
 
+class Loading(ScriptedEngine):
+    """Its model comes up when `loaded` says so, or does not when there is a `failure`."""
+
+    def __init__(self, failure: RequestError | None = None) -> None:
+        super().__init__(says("Hello there"))
+        self.loaded = asyncio.Event()
+        self.failure = failure
+        self.asked = asyncio.Semaphore(0)
+        self.waiting = 0
+
+    async def card(self, model: str | None) -> ModelCard:
+        self.waiting += 1
+        self.asked.release()
+        try:
+            await self.loaded.wait()
+        finally:
+            self.waiting -= 1
+        if self.failure is not None:
+            raise Refused(self.failure)
+        return await super().card(model)
+
+
 def says(*texts: str, size: int = 1, gate: asyncio.Event | None = None) -> Script:
     """Speaks the text of the request's choice, `size` tokens an event, and then the end token.
 

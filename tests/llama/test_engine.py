@@ -12,8 +12,9 @@ from deployments.contract.events import TokenEvent
 from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import GenerationRequest
 from tests.engine.drive import Engine, ascii_tokenizer, engine, roomy
+from tests.ingress.clusters import CountingCluster
 from tests.ingress.engines import never
-from tests.llama.serving import COMPLETION, CountingCluster, events_of, send
+from tests.llama.serving import COMPLETION, events_of, send
 from tests.models import VOCAB
 from tests.text.cards import card
 

@@ -1,6 +1,5 @@
 """A model that sees and hears, as its card says, behind each of the protocols."""
 
-import asyncio
 from base64 import b64encode
 from dataclasses import replace
 from functools import cache
@@ -9,20 +8,17 @@ import httpx
 from starlette.types import ASGIApp
 from tokenizers import Tokenizer
 
-from deployments.anthropic.routes import app as anthropic
 from deployments.contract.media_rules import MediaRules
 from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import GenerationRequest
-from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.media.audio_rules import WindowAudioRules
 from deployments.media.image_rules import MergedPatchImageRules
-from deployments.openai.routes import app as openai
-from serve_app.applications.llama import app as llama
+from tests.ingress import edge
+from tests.ingress.clusters import CountingCluster
+from tests.ingress.edge import application
 from tests.ingress.engines import says
-from tests.llama.serving import CountingCluster
 from tests.openai.audio.patient import PATIENT
-from tests.openai.serving import http
 from tests.text.cards import byte_level, card
 
 IMAGE, SOUND = "<|image_pad|>", "<|AUDIO|>"
@@ -98,25 +94,14 @@ def served(
 ) -> tuple[ASGIApp, CountingCluster]:
     """The application that has this path."""
     cluster = CountingCluster(says("fine"), model)
-    if path.startswith("/v1/messages"):
-        return anthropic(cluster, Metrics(), settings), cluster
-    make = openai if path.startswith("/v1") else llama
-    return make(cluster, Metrics(), settings), cluster
+    return application(path, cluster, settings), cluster
 
 
 def ask(
     path: str, body: object, model: ModelCard, settings: IngressSettings = PATIENT
 ) -> tuple[httpx.Response, list[GenerationRequest]]:
     """The answer, and what the engine was asked for."""
-
-    async def asks() -> httpx.Response:
-        served_app, cluster = served(path, model, settings)
-        requests.append(cluster.requests)
-        async with http(served_app) as client:
-            if body is None:
-                return await client.get(path)
-            return await client.post(path, json=body)
-
-    requests: list[list[GenerationRequest]] = []
-    response = asyncio.run(asks())
-    return response, requests[0]
+    served_app, cluster = served(path, model, settings)
+    if body is None:
+        return edge.ask(served_app, "GET", path), cluster.requests
+    return edge.ask(served_app, "POST", path, json=body), cluster.requests

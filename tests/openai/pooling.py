@@ -1,23 +1,16 @@
 """Models that answer with vectors, and requests to them in any protocol's application."""
 
-import asyncio
 import base64
 import struct
 from collections.abc import Sequence
-from typing import Any
-
-import httpx
 
 from deployments.contract.model_card import ModelCard
 from deployments.contract.outputs import Activation, AnswerKinds, ModelTask, Pooling, PoolParams
 from deployments.contract.requests import GenerationRequest
-from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
-from deployments.openai.routes import app as openai_app
-from serve_app.applications.llama import app as llama_app
+from tests.ingress import edge
+from tests.ingress.edge import Asked
 from tests.ingress.engines import Script, pools
-from tests.llama.serving import CountingCluster
-from tests.openai.serving import http
 from tests.text.cards import card
 
 SIZE = 4
@@ -78,24 +71,6 @@ def decoded(text: str) -> list[float]:
     return list(struct.unpack(f"<{len(data) // 4}f", data))
 
 
-class Asked:
-    """One answer, and what the engine was asked for it."""
-
-    def __init__(self, response: httpx.Response, requests: list[GenerationRequest]) -> None:
-        self.response = response
-        self.requests = requests
-
-    @property
-    def json(self) -> Any:
-        assert self.response.status_code == 200, self.response.text
-        return self.response.json()
-
-    def refusal(self, status: int = 400) -> Any:
-        assert self.response.status_code == status, self.response.text
-        assert self.requests == []
-        return self.response.json()["error"]
-
-
 def asked(
     path: str,
     body: object,
@@ -103,15 +78,4 @@ def asked(
     script: Script | None = None,
     settings: IngressSettings = DEFAULTS,
 ) -> Asked:
-    """Paths under /v1 are the OpenAI application's, others are the root's."""
-
-    async def ask() -> Asked:
-        cluster = CountingCluster(script or pools(vectors_of), model)
-        application = openai_app if path.startswith("/v1/") else llama_app
-        async with http(application(cluster, Metrics(), settings)) as client:
-            response = await client.post(path, json=body)
-        assert cluster.running == 0
-        requests = sorted(cluster.requests, key=lambda one: int(one.request_id.rpartition("-")[2]))
-        return Asked(response, requests)
-
-    return asyncio.run(ask())
+    return edge.asked(path, body, model, script=script or pools(vectors_of), settings=settings)

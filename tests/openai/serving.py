@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -58,18 +58,6 @@ async def sdk(served_app: ASGIApp) -> AsyncIterator[AsyncOpenAI]:
 async def post(engine: ScriptedEngine, path: str, body: object) -> httpx.Response:
     async with http(served(engine)) as client:
         return await client.post(path, json=body)
-
-
-def answer(engine_script: Any, path: str, body: Mapping[str, object]) -> httpx.Response:
-    """One request to an engine of its own."""
-
-    async def ask() -> httpx.Response:
-        engine = ScriptedEngine(engine_script)
-        response = await post(engine, path, body)
-        assert engine.running == 0
-        return response
-
-    return asyncio.run(ask())
 
 
 def chunks_of(response: httpx.Response) -> list[Any]:

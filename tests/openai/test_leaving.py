@@ -4,55 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-
 from deployments.contract.events import TokenEvent
 from deployments.contract.requests import GenerationRequest
 from deployments.ingress.metrics import Metrics
 from deployments.openai.routes import app
-from tests.ingress.engines import ScriptedEngine, forever, never, says
+from tests.ingress.engines import ScriptedEngine, forever, says
 from tests.openai.serving import CHAT, HELLO, Socket, served
-
-
-async def leaves(engine: ScriptedEngine, stream: bool, after: int) -> list[Any]:
-    """Messages that came before the client left, which it does after `after` of them."""
-    socket = Socket(CHAT, {**HELLO, "stream": stream, "n": 2})
-    serving = asyncio.create_task(socket(served(engine)))
-    for _ in range(2):
-        await engine.starts.get()
-    messages = [await socket.sent.get() for _ in range(after)]
-    socket.leave()
-    await serving
-    assert engine.running == 0
-    return messages
-
-
-def test_leaving_an_answer_that_is_awaited_whole() -> None:
-    asyncio.run(leaves(ScriptedEngine(forever()), stream=False, after=0))
-
-
-def test_leaving_before_the_first_token() -> None:
-    asyncio.run(leaves(ScriptedEngine(never()), stream=True, after=0))
-
-
-def test_leaving_in_the_middle_of_a_stream() -> None:
-    messages = asyncio.run(leaves(ScriptedEngine(forever()), stream=True, after=5))
-    assert messages[0]["status"] == 200
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_cancelled_server_task_closes_everything(stream: bool) -> None:
-    async def cancelled() -> None:
-        engine = ScriptedEngine(forever())
-        socket = Socket(CHAT, {**HELLO, "stream": stream})
-        serving = asyncio.create_task(socket(served(engine)))
-        await engine.starts.get()
-        serving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await serving
-        assert engine.running == 0
-
-    asyncio.run(cancelled())
 
 
 def test_a_stop_string_leaves_the_engine() -> None:
@@ -88,29 +45,6 @@ def test_one_that_fails_ends_all_choices() -> None:
         assert engine.running == 0
 
     asyncio.run(fails())
-
-
-def test_silence_is_filled_with_comments_and_cancels_nothing() -> None:
-    async def waits() -> bytes:
-        gate = asyncio.Event()
-        engine = ScriptedEngine(says("Hello", gate=gate, size=99))
-        socket = Socket(CHAT, {**HELLO, "stream": True})
-        serving = asyncio.create_task(socket(served(engine, keep_alive_s=0.01)))
-        assert (await socket.sent.get())["status"] == 200
-        received = b""
-        while received.count(b": keep-alive\n\n") < 3:
-            received += (await socket.sent.get())["body"]
-        gate.set()
-        await serving
-        while not socket.sent.empty():
-            received += socket.sent.get_nowait()["body"]
-        return received
-
-    received = asyncio.run(waits())
-    assert b'"content":"Hello"' in received
-    assert received.startswith(b": keep-alive\n\n")
-    assert received.count(b'"role":"assistant"') == 1
-    assert received.endswith(b"data: [DONE]\n\n")
 
 
 def test_a_slow_reader_holds_the_engine_back() -> None:

@@ -3,25 +3,25 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
 from starlette.types import Message
 
 from deployments.anthropic.events import PING
-from deployments.anthropic.routes import app as anthropic_app
 from deployments.contract.errors import ErrorKind, Refused, RequestError
 from deployments.contract.events import TokenEvent
-from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import GenerationRequest
-from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
-from deployments.openai.routes import app as openai_app
-from tests.anthropic.serving import MESSAGES
-from tests.ingress.engines import Script, ScriptedEngine, never, says
-from tests.openai.responses.responding import EVENT, RESPONSES
-from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, http, served
+from tests.ingress.edge import application
+from tests.ingress.engines import Loading, Script, ScriptedEngine, never, says
+from tests.ingress.protocols.chats import CHATS
+from tests.ingress.protocols.completions import COMPLETIONS
+from tests.ingress.protocols.every import EACH
+from tests.ingress.protocols.messages import MESSAGES
+from tests.ingress.protocols.protocol import Protocol, data_in
+from tests.ingress.protocols.responses import EVENT, RESPONSES
+from tests.openai.serving import CHAT, HELLO, Socket, http, served
 
 
 async def ask(probe_s: float | None) -> httpx.Response:
@@ -74,38 +74,11 @@ def test_a_quick_answer_is_not_probed(probe_s: float | None) -> None:
     assert int(answer.headers["content-length"]) == len(answer.content)
 
 
-class Loading(ScriptedEngine):
-    """Its model comes up when `loaded` says so, or does not when there is a `failure`."""
-
-    def __init__(self, failure: RequestError | None = None) -> None:
-        super().__init__(says("Hello there"))
-        self.loaded = asyncio.Event()
-        self.failure = failure
-        self.asked = asyncio.Semaphore(0)
-        self.waiting = 0
-
-    async def card(self, model: str | None) -> ModelCard:
-        self.waiting += 1
-        self.asked.release()
-        try:
-            await self.loaded.wait()
-        finally:
-            self.waiting -= 1
-        if self.failure is not None:
-            raise Refused(self.failure)
-        return await super().card(model)
-
-
 GONE = RequestError(ErrorKind.UNAVAILABLE, "The model could not be loaded")
-STREAMS: list[tuple[str, dict[str, Any]]] = [
-    (CHAT, HELLO),
-    (COMPLETIONS, {"prompt": "Hello"}),
-    (RESPONSES, {"input": "Hello"}),
-]
 
 
 async def waits(
-    engine: Loading, path: str, body: dict[str, Any], keep_alive_s: float = 15.0
+    engine: Loading, protocol: Protocol, keep_alive_s: float = 15.0, **fields: object
 ) -> list[Message]:
     """Returns the messages that are sent when the answer begins before its model is loaded.
 
@@ -113,9 +86,8 @@ async def waits(
     """
     probe_s = 0.001 if keep_alive_s > 1 else None
     settings = IngressSettings(keep_alive_s=keep_alive_s, probe_s=probe_s)
-    protocol = anthropic_app if path == MESSAGES else openai_app
-    socket = Socket(path, body)
-    asking = asyncio.create_task(socket(protocol(engine, Metrics(), settings)))
+    socket = Socket(protocol.path, {**protocol.hello, **fields})
+    asking = asyncio.create_task(socket(application(protocol.path, engine, settings)))
     sent = [await socket.sent.get() for _ in range(3)]
     assert engine.waiting == 1
     engine.loaded.set()
@@ -135,7 +107,7 @@ def body_of(sent: list[Message]) -> bytes:
 def test_an_answer_that_waits_for_its_model_has_begun_meanwhile(
     stream: bool, keep_alive_s: float
 ) -> None:
-    sent = asyncio.run(waits(Loading(), CHAT, {**HELLO, "stream": stream}, keep_alive_s))
+    sent = asyncio.run(waits(Loading(), CHATS, keep_alive_s, stream=stream))
     body = body_of(sent)
     assert sent[0]["status"] == 200
     headers = dict(sent[0]["headers"])
@@ -150,36 +122,36 @@ def test_an_answer_that_waits_for_its_model_has_begun_meanwhile(
 
 
 def test_anthropics_clients_are_pinged_while_their_model_loads() -> None:
-    body = {"model": "tiny", "max_tokens": 4, **HELLO, "stream": True}
-    told = body_of(asyncio.run(waits(Loading(), MESSAGES, body)))
+    told = body_of(asyncio.run(waits(Loading(), MESSAGES, stream=True)))
     assert told.startswith(PING)
     assert told.count(b"event: message_start") == 1
     assert b"keep-alive" not in told
 
 
+@EACH
 @pytest.mark.parametrize("keep_alive_s", [15, 0.001])
-@pytest.mark.parametrize(("path", "body"), STREAMS)
 def test_a_stream_whose_model_does_not_come_ends_with_the_error(
-    path: str, body: dict[str, Any], keep_alive_s: float
+    protocol: Protocol, keep_alive_s: float
 ) -> None:
-    sent = asyncio.run(waits(Loading(GONE), path, {**body, "stream": True}, keep_alive_s))
-    frames = body_of(sent).decode().split("\n\n")
-    told = [frame for frame in frames if frame and not frame.startswith(":")]
-    if path == RESPONSES:
-        name, told[0] = told[0].split("\n")
-        event = EVENT.validate_json(told[0].removeprefix("data: "), strict=True)
-        assert (name, event.message, event.sequence_number) == ("event: error", GONE.message, 0)
-    assert json.loads(told[0].removeprefix("data: "))["error"]["message"] == GONE.message
-    assert told[1:] == ([] if path == RESPONSES else ["data: [DONE]"])
+    sent = asyncio.run(waits(Loading(GONE), protocol, keep_alive_s, stream=True))
+    told = body_of(sent).replace(protocol.silence, b"").decode()
+    [event] = data_in(told)
+    assert event["error"]["message"] == GONE.message
+    assert told.endswith("data: [DONE]\n\n") == (protocol in (CHATS, COMPLETIONS))
+    if protocol is RESPONSES:
+        EVENT.validate_python(event, strict=True)
+        assert told.startswith("event: error\n")
+        assert (event["message"], event["sequence_number"]) == (GONE.message, 0)
 
 
-@pytest.mark.parametrize("path", [CHAT, MESSAGES])
-def test_the_error_of_a_unary_answer_whose_model_does_not_come_is_its_body(path: str) -> None:
-    body = {**HELLO, **({"model": "tiny", "max_tokens": 4} if path == MESSAGES else {})}
-    sent = asyncio.run(waits(Loading(GONE), path, body))
+@EACH
+def test_the_error_of_a_unary_answer_whose_model_does_not_come_is_its_body(
+    protocol: Protocol,
+) -> None:
+    sent = asyncio.run(waits(Loading(GONE), protocol))
     answer = json.loads(body_of(sent))
     assert (sent[0]["status"], answer["error"]["message"]) == (200, GONE.message)
-    assert answer.get("type") == ("error" if path == MESSAGES else None)
+    assert answer.get("type") == ("error" if protocol is MESSAGES else None)
 
 
 def test_a_unary_answer_without_a_proxy_waits_for_its_status() -> None:
@@ -264,7 +236,8 @@ def test_a_request_that_takes_long_to_prepare_is_refused_with_its_status() -> No
 
     response = asyncio.run(ask())
     assert response.status_code == 400
-    assert response.json()["error"]["code"] == "context_length_exceeded"
+    error = response.json()["error"]
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
 
 
 def test_a_refusal_before_the_answer_begins_keeps_its_status() -> None:

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from deployments.contract.errors import ErrorKind, RequestError
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import ScriptedEngine, fails, says
-from tests.openai.chat.chatting import ROOMY
+from tests.ingress.protocols.protocol import ROOMY
 from tests.openai.serving import sdk, served
 
 MESSAGES = [{"role": "user", "content": "Hello"}]

@@ -8,19 +8,16 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.types import ASGIApp
 
-from deployments.anthropic.routes import app as anthropic_app
 from deployments.contract.events import TokenEvent
 from deployments.contract.outputs import AnswerKinds, Pooling
 from deployments.contract.requests import GenerationRequest
 from deployments.contract.served_adapters import AdapterTable, ServedAdapter
-from deployments.ingress.metrics import Metrics
-from deployments.openai.routes import app as openai_app
 from kv.content import Adapter
-from serve_app.applications.llama import app as llama_app
+from tests.ingress.clusters import CountingCluster
+from tests.ingress.edge import application
 from tests.ingress.engines import pools, says
-from tests.llama.serving import CountingCluster
+from tests.openai.serving import http
 from tests.text.cards import card
 
 POLITE = ServedAdapter(id=0, name="polite", path="/p", digest=b"p", rank=4)
@@ -48,12 +45,6 @@ PATHS: list[tuple[str, dict[str, Any]]] = [
 WITH_LORA = [PATHS[0], PATHS[1], PATHS[4], PATHS[5], *PATHS[7:]]
 
 
-def application(engine: CountingCluster, path: str) -> ASGIApp:
-    if path == "/v1/messages":
-        return anthropic_app(engine, Metrics())
-    return (openai_app if path.startswith("/v1/") else llama_app)(engine, Metrics())
-
-
 def answers(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
     script = says("Hi") if request.output is None else pools(lambda _: [[-1.0, -2.0]])
     return script(request)
@@ -66,8 +57,7 @@ def send(
         kinds = AnswerKinds(can_embed=True, pooling=Pooling.LAST, embedding_size=2)
         engine = CountingCluster(answers, card(answers=kinds, context_length=2048))
         engine.adapters = table
-        transport = httpx.ASGITransport(application(engine, path.partition("?")[0]))
-        async with httpx.AsyncClient(transport=transport, base_url="http://manta") as client:
+        async with http(application(path, engine)) as client:
             return await client.request(method, path, **sent), engine
 
     return asyncio.run(asks())

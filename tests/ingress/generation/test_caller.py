@@ -1,7 +1,6 @@
 """Who asks is told apart, by nothing that a client could borrow; and none takes all the slots."""
 
 import asyncio
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +9,17 @@ import pytest
 from starlette.types import ASGIApp
 
 from deployments.contract.errors import ErrorKind, Refused
-from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import GenerationRequest
 from deployments.ingress.generation.inflight_limit import InflightLimit
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
 from deployments.openai.routes import app
-from tests.ingress.edge import every
-from tests.ingress.engines import ScriptedEngine, never, says
-from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket
+from tests.ingress.edge import OVERLOADED, every
+from tests.ingress.engines import Loading, ScriptedEngine, never, says
+from tests.ingress.protocols.completions import COMPLETIONS
+from tests.ingress.protocols.every import EACH
+from tests.ingress.protocols.protocol import Protocol
+from tests.openai.serving import CHAT, HELLO, Socket, http
 
 KEYS = ("first-key", "second-key")
 LIMITED = IngressSettings(api_keys=KEYS)
@@ -48,7 +49,7 @@ def heard(
         engine = ScriptedEngine(says("x"))
         transport = httpx.ASGITransport(app(engine, Metrics(), settings), client=(address, 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://manta") as client:
-            path = CHAT if "messages" in body else COMPLETIONS
+            path = CHAT if "messages" in body else COMPLETIONS.path
             response = await client.post(path, json=body, headers=headers or {})
         assert response.status_code == 200, response.text
         [request] = engine.requests
@@ -141,16 +142,9 @@ def test_nothing_of_it_is_readable() -> None:
 
 
 def test_every_choice_and_every_prompt_is_of_the_same_client() -> None:
-    async def ask() -> set[Asked]:
-        engine = ScriptedEngine(says("x"))
-        transport = httpx.ASGITransport(app(engine, Metrics()))
-        async with httpx.AsyncClient(transport=transport, base_url="http://manta") as client:
-            body = {"prompt": ["a", "b"], "n": 2, "user": "ann"}
-            assert (await client.post(COMPLETIONS, json=body)).is_success
-        assert len(engine.requests) == 4
-        return {(request.client, request.session) for request in engine.requests}
-
-    assert len(asyncio.run(ask())) == 1
+    requests = COMPLETIONS.asked(prompt=["a", "b"], n=2, user="ann")
+    assert len(requests) == 4
+    assert len({(request.client, request.session) for request in requests}) == 1
 
 
 def test_no_more_slots_are_taken_than_there_are() -> None:
@@ -187,16 +181,11 @@ def test_whoever_gives_back_may_take_again() -> None:
     assert inflight_limit.inflight == 0
 
 
-@pytest.mark.parametrize(
-    ("protocol", "path", "status"),
-    [("openai", CHAT, 429), ("anthropic", "/v1/messages", 529), ("llama", "/completion", 503)],
-)
-def test_what_is_too_much_is_refused_at_once_in_the_protocol_s_form(
-    protocol: str, path: str, status: int
-) -> None:
-    served = every(IngressSettings(max_inflight=0))[protocol]
-    response = asyncio.run(_post(served, path, {}))
-    assert response.status_code == status
+@EACH
+def test_what_is_too_much_is_refused_at_once_in_the_protocol_s_form(protocol: Protocol) -> None:
+    served = every(IngressSettings(max_inflight=0))[protocol.application]
+    response = asyncio.run(_post(served, protocol.path, {}))
+    assert response.status_code == OVERLOADED[protocol.application]
     assert response.headers["retry-after"] == "1"
     assert "0 requests already" in response.text
 
@@ -219,24 +208,6 @@ def test_a_slot_is_free_again_when_its_answer_has_ended_or_was_left() -> None:
     asyncio.run(ask())
 
 
-class Loading(ScriptedEngine):
-    """Its model never comes up."""
-
-    def __init__(self) -> None:
-        super().__init__(says("x"))
-        self.waiting = 0
-        self.joined = asyncio.Event()
-
-    async def card(self, model: str | None) -> ModelCard:
-        self.waiting += 1
-        self.joined.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.waiting -= 1
-        raise AssertionError
-
-
 @pytest.mark.parametrize("path", [CHAT, f"{CHAT}/input_tokens"])
 def test_a_client_that_leaves_while_its_model_loads_leaves_the_queue(path: str) -> None:
     async def ask() -> None:
@@ -244,7 +215,7 @@ def test_a_client_that_leaves_while_its_model_loads_leaves_the_queue(path: str) 
         served = app(engine, metrics)
         socket = Socket(path, HELLO)
         asking = asyncio.create_task(socket(served))
-        await engine.joined.wait()
+        await engine.asked.acquire()
         assert engine.waiting == 1
         socket.leave()
         await asking
@@ -259,9 +230,5 @@ def test_a_client_that_leaves_while_its_model_loads_leaves_the_queue(path: str) 
 
 
 async def _post(served: ASGIApp, path: str, body: object) -> httpx.Response:
-    transport = httpx.ASGITransport(served)
-    async with httpx.AsyncClient(transport=transport, base_url="http://manta") as client:
-        content = json.dumps(body).encode()
-        return await client.post(
-            path, content=content, headers={"content-type": "application/json"}
-        )
+    async with http(served) as client:
+        return await client.post(path, json=body)

@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 import pytest
 from starlette.types import ASGIApp
 
-from deployments.contract.errors import ErrorKind, Refused, RequestError
-from deployments.contract.model_card import ModelCard
+from deployments.contract.errors import ErrorKind, RequestError
 from deployments.openai.routes import app
-from tests.ingress.edge import every
-from tests.ingress.engines import ScriptedEngine, fails, never
+from tests.ingress.edge import every, protocol_of
+from tests.ingress.engines import Loading, ScriptedEngine, fails
 from tests.ingress.fleet.actors import Actors
 from tests.ingress.fleet.test_replaced import Reloading
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, http, served
@@ -19,6 +18,8 @@ from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, http, served
 LONG = [7] * 10_000  # ids; more than the context, and enough to be read in a thread
 GONE = RequestError(ErrorKind.MODEL_NOT_FOUND, "There is none")
 USER = {"role": "user", "content": "x" * 100_000}
+CLAUDE = {"model": "tiny", "max_tokens": 1, "messages": [USER]}
+NATIVE = {"prompt": LONG, "content": LONG, "input_prefix": 1}
 
 
 def failures() -> list[object]:
@@ -69,22 +70,14 @@ def posts(served_app: ASGIApp, path: str, body: object) -> Callable[[], Coroutin
         ("/v1/responses", {"input": "x" * 100_000}),
         ("/v1/responses/input_tokens", {"input": [{"type": "x"}] * 1000}),
         ("/v1/streams/lookup", {"conversation_ids": [1]}),
+        ("/v1/messages", CLAUDE),
+        ("/v1/messages/count_tokens", CLAUDE),
+        *((path, NATIVE) for path in ("/completion", "/tokenize", "/infill")),
     ],
 )
 def test_a_refused_request_leaves_nothing(path: str, body: object) -> None:
-    assert failures_left(posts(every()["openai"], path, body)) == (400, [])
-
-
-@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
-def test_nor_does_one_of_anthropics(path: str) -> None:
-    body = {"model": "tiny", "max_tokens": 1, "messages": [USER]}
-    assert failures_left(posts(every()["anthropic"], path, body)) == (400, [])
-
-
-@pytest.mark.parametrize("path", ["/completion", "/tokenize", "/infill"])
-def test_nor_does_one_of_llama_servers(path: str) -> None:
-    body = {"prompt": LONG, "content": LONG, "input_prefix": 1}
-    assert failures_left(posts(every()["llama"], path, body)) == (400, [])
+    served_app = every()[protocol_of(path)]
+    assert failures_left(posts(served_app, path, body)) == (400, [])
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -100,25 +93,13 @@ def test_nor_does_one_whose_model_is_replaced_twice(stream: bool) -> None:
     assert failures_left(ask) == (503, [])
 
 
-class Loading(ScriptedEngine):
-    """Its model fails to load, when the gate opens."""
-
-    def __init__(self) -> None:
-        super().__init__(never())
-        self.gate = asyncio.Event()
-
-    async def card(self, model: str | None) -> ModelCard:
-        await self.gate.wait()
-        raise Refused(GONE)
-
-
 def test_nor_does_one_that_was_delayed_until_its_model_failed() -> None:
     async def ask() -> int:
-        engine = Loading()
+        engine = Loading(GONE)
         socket = Socket(CHAT, {**HELLO, "stream": True})
         serving = asyncio.create_task(socket(served(engine, keep_alive_s=0.001, probe_s=0.001)))
         status: int = (await socket.sent.get())["status"]
-        engine.gate.set()
+        engine.loaded.set()
         await serving
         return status
 

@@ -20,9 +20,9 @@ from deployments.ingress.settings import IngressSettings
 from deployments.llama.tools.settings import ToolSettings
 from deployments.openai.routes import app
 from serve_app.applications.llama import app as llama_app
+from tests.ingress.clusters import CountingCluster
 from tests.ingress.edge import ask, served
 from tests.ingress.engines import Script, ScriptedEngine, fails, forever, never, raises, says
-from tests.llama.serving import CountingCluster
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, Socket, chunks_of, http
 
 SOON = 0.2  # what comes before it has to come on a busy machine, too

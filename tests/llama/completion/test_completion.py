@@ -1,20 +1,20 @@
 """llama-server's completions: exact objects, and streams that fold to them."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
-from deployments.contract.errors import ErrorKind, RequestError
 from deployments.contract.events import FinishReason, TokenEvent
 from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
-from tests.ingress.engines import END, Script, fails, plays, says
-from tests.llama.serving import COMPLETION, CountingCluster, ask, refusal, send, streamed, whole
+from tests.ingress.engines import END, plays, says
+from tests.ingress.protocols.native import NATIVE
+from tests.llama.serving import COMPLETION, ask, refusal, streamed, whole
+from tests.openai.scripts import scoring
 from tests.text.cards import card
 
 TOKENIZER = TextTokenizer(card())
+asked = NATIVE.asked
 FINAL = [
     "index",
     "content",
@@ -33,79 +33,14 @@ FINAL = [
     "tokens_cached",
     "timings",
 ]
-PARTIAL = [
-    "index",
-    "content",
-    "tokens",
-    "stop",
-    "id_slot",
-    "tokens_predicted",
-    "tokens_evaluated",
-]
-
-
-def asked(script: Script, **fields: object) -> list[GenerationRequest]:
-    """Returns the engine's requests for an HTTP request that succeeds."""
-
-    async def asks() -> list[GenerationRequest]:
-        cluster = CountingCluster(script, card())
-        response = await send(cluster, "POST", COMPLETION, json=fields)
-        assert response.status_code == 200, response.text
-        return cluster.requests
-
-    return asyncio.run(asks())
 
 
 def prompts(prompt: object) -> list[tuple[int, ...]]:
-    return [request.prompt_ids for request in asked(says("x"), prompt=prompt)]
+    return [request.prompt_ids for request in asked(prompt=prompt)]
 
 
 def encoded(text: str) -> tuple[int, ...]:
     return tuple(TOKENIZER.encode(text, True))
-
-
-def folded(events: list[Any]) -> list[Any]:
-    """The unary objects that the events of a stream make."""
-    finals = {event["index"]: event for event in events if event["stop"]}
-    for event in events:
-        if not event["stop"]:
-            assert list(event)[:7] == PARTIAL
-            final = finals[event["index"]]
-            final["content"] += event["content"]
-            final["tokens"] += event["tokens"]
-            if "completion_probabilities" in event:
-                final.setdefault("completion_probabilities", [])
-                final["completion_probabilities"] += event["completion_probabilities"]
-    return [finals[index] for index in sorted(finals)]
-
-
-def still(results: Any) -> list[Any]:
-    """Removes what may differ between two runs: times, and that one was streamed."""
-    results = results if isinstance(results, list) else [results]
-    for result in results:
-        del result["timings"]
-        del result["generation_settings"]["stream"]
-    return list(results)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"prompt": "Hello"},
-        {"prompt": "Hello", "stop": ["wor"]},
-        {"prompt": "Hello", "n_predict": 2},
-        {"prompt": "Hello", "n_probs": 2},
-        {"prompt": "Hello", "n_probs": 1, "post_sampling_probs": True, "n_predict": 3},
-        {"prompt": ["Hello", [66, 67]], "n_cmpl": 2},
-        {"prompt": "Hello", "n_indent": 2},
-        {"prompt": "Hello", "n_indent": 2, "n_probs": 1, "stop": "nothing"},
-    ],
-)
-@pytest.mark.parametrize("size", [1, 3, 99])
-def test_a_stream_folds_to_the_unary_answer(fields: dict[str, object], size: int) -> None:
-    script = says("Hello world", "a\n  b\nc d\n", "third \u65e5\n", "x\n\n   yz", size=size)
-    fields = {**fields, "return_tokens": True, "seed": 3}
-    assert still(folded(streamed(script, **fields))) == still(whole(script, **fields))
 
 
 def test_the_object_has_every_field_in_llama_servers_order() -> None:
@@ -147,9 +82,6 @@ def test_the_last_event_of_a_stream_has_all_but_text_and_tokens() -> None:
 @pytest.mark.parametrize(
     ("fields", "stop_type", "stopping_word"),
     [
-        ({}, "eos", ""),
-        ({"n_predict": 2}, "limit", ""),
-        ({"stop": ["x", "wor"]}, "word", "wor"),
         ({"stop": "wor"}, "word", "wor"),
         ({"max_tokens": 1}, "limit", ""),
         ({"max_completion_tokens": 1}, "limit", ""),
@@ -163,17 +95,10 @@ def test_it_says_why_it_stopped(
     assert body["truncated"] is False
 
 
-async def evaluates(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
-    yield TokenEvent(finish_reason=FinishReason.LENGTH)
-
-
 def test_only_the_prompt_may_be_evaluated() -> None:
-    body = whole(evaluates, prompt="a", n_predict=0)
+    body = whole(scoring(says("x")), prompt="a", n_predict=0)
     assert (body["content"], body["tokens_predicted"], body["stop_type"]) == ("", 0, "limit")
-    assert still(folded(streamed(evaluates, prompt="a", n_predict=0, seed=1))) == still(
-        whole(evaluates, prompt="a", n_predict=0, seed=1)
-    )
-    assert asked(evaluates, prompt="a", n_predict=0)[0].max_tokens == 0
+    assert asked(prompt="a", n_predict=0)[0].max_tokens == 0
 
 
 def test_without_a_limit_the_context_is_the_limit() -> None:
@@ -225,7 +150,7 @@ def test_probabilities_are_logarithms_of_the_model_or_of_the_draw() -> None:
     [entry, *_] = whole(says("Hi."), prompt="a", **fields)["completion_probabilities"]
     assert entry["prob"] == pytest.approx(0.6065, abs=1e-4)
     assert [candidate["id"] for candidate in entry["top_probs"]] == [drawn]
-    assert asked(says("x"), prompt="a", **fields)[0].sampling.sampled_logprobs
+    assert asked(prompt="a", **fields)[0].sampling.sampled_logprobs
 
 
 def test_every_token_has_its_probability_the_end_too() -> None:
@@ -284,25 +209,20 @@ def test_fields_of_the_answer_are_chosen_by_path() -> None:
 
 
 def test_each_uncached_prompt_has_a_salt_of_its_own() -> None:
-    salts = {asked(says("x"), prompt="a", cache_prompt=False)[0].content.salt for _ in range(2)}
+    salts = {asked(prompt="a", cache_prompt=False)[0].content.salt for _ in range(2)}
     assert len(salts) == 2
     assert "" not in salts
-    assert asked(says("x"), prompt="a")[0].content.salt == ""
+    assert asked(prompt="a")[0].content.salt == ""
 
 
 def test_a_grammar_or_a_schema_holds_the_answer() -> None:
-    assert "lark_grammar" in asked(says("x"), prompt="a", grammar='root ::= "x"')[0].grammar
+    assert "lark_grammar" in asked(prompt="a", grammar='root ::= "x"')[0].grammar
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    assert '"integer"' in asked(says("x"), prompt="a", json_schema=schema)[0].grammar
-    assert '"object"' in asked(says("x"), prompt="a", json_schema={})[0].grammar
+    assert '"integer"' in asked(prompt="a", json_schema=schema)[0].grammar
+    assert '"object"' in asked(prompt="a", json_schema={})[0].grammar
 
 
 def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers() -> None:
     error = refusal(ask(says("x"), COMPLETION, {"prompt": [66] * 600, "stream": True}), 400)
     assert error["type"] == "exceed_context_size_error"
     assert (error["n_prompt_tokens"], error["n_ctx"]) == (600, 512)
-
-
-def test_a_failure_in_a_stream_is_its_last_event() -> None:
-    events = streamed(fails(RequestError(ErrorKind.UNAVAILABLE, "gone"), "Hello"), prompt="a")
-    assert events[-1] == {"error": {"message": "gone", "type": "unavailable_error", "code": 503}}

@@ -8,8 +8,9 @@ import pytest
 from deployments.contract.requests import DryParams, MirostatParams, SamplingParams
 from deployments.text.tokens.token_search import ids_containing
 from deployments.text.tokens.tokenizer import TextTokenizer
+from tests.ingress.clusters import CountingCluster
 from tests.ingress.engines import says
-from tests.llama.serving import COMPLETION, CountingCluster, send
+from tests.llama.serving import COMPLETION, send
 from tests.text.cards import card, metaspace
 
 TOKENIZER = TextTokenizer(card())

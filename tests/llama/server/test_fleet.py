@@ -16,8 +16,9 @@ from deployments.ingress.metrics import FAST_BUCKETS, Latencies, Metrics
 from deployments.llama.server import fleet_feed
 from deployments.llama.server.fleet_feed import MAX_WATCHERS, FleetFeed
 from deployments.llama.server.fleet_readings import FleetReading, Readings, quantile
+from tests.ingress.clusters import CountingCluster
 from tests.ingress.engines import ScriptedEngine, says
-from tests.llama.serving import CountingCluster, send
+from tests.llama.serving import send
 from tests.router.reports import report
 from tests.text.cards import card
 

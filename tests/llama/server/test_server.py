@@ -1,8 +1,6 @@
 """The routes of the whole server: slots, properties, models, metrics, health."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +8,13 @@ import httpx
 import pytest
 
 from deployments.contract.errors import ErrorKind, Refused
-from deployments.contract.events import TokenEvent
 from deployments.contract.model_status import DEMO_SOURCE, ModelState, ModelStatus
-from deployments.contract.requests import GenerationRequest
 from deployments.engine.limits import EngineLimits
 from deployments.ingress.settings import IngressSettings
 from deployments.telemetry.metric_families import MetricFamily
+from tests.ingress.clusters import STATS, CountingCluster
 from tests.ingress.engines import says
-from tests.llama.serving import STATS, CountingCluster, events_of, refusal, send, served
+from tests.llama.serving import events_of, refusal, send, served
 from tests.openai.serving import http
 from tests.text.cards import CHAT_TEMPLATE, card
 
@@ -246,22 +243,6 @@ def test_openais_endpoints_are_there_without_v1() -> None:
     assert counted["input_tokens"] == answer["usage"]["prompt_tokens"]
     made = asked(tiny(), "/responses", "POST", json={"input": "Hello"}).json()
     assert made["status"] == "completed"
-
-
-def test_a_chat_that_fails_in_its_stream_says_so_in_the_servers_own_form() -> None:
-    async def breaks(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
-        yield TokenEvent(token_ids=(66,))
-        raise Refused.of_kind(ErrorKind.UNAVAILABLE, "gone")
-
-    body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
-    cluster = CountingCluster(breaks, card())
-    streamed = asked(cluster, "/chat/completions", "POST", json=body)
-    *_, last = streamed.text.strip().split("\n\n")
-    assert json.loads(last.removeprefix("data: "))["error"] == {
-        "message": "gone",
-        "type": "unavailable_error",
-        "code": 503,
-    }
 
 
 def test_a_chat_that_fills_the_context_is_refused_with_both_numbers() -> None:

@@ -8,8 +8,9 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from deployments.text.tokens.tokenizer import TextTokenizer
+from tests.ingress.clusters import CountingCluster
 from tests.ingress.engines import says
-from tests.llama.serving import CountingCluster, ask, refusal, send
+from tests.llama.serving import ask, refusal, send
 from tests.openai.chat.chatting import asked
 from tests.text.cards import CHAT_TEMPLATE, byte_level, card, token_id
 

@@ -12,8 +12,8 @@ from deployments.ingress.settings import IngressSettings
 from deployments.llama.tools.search_process import answer_of
 from deployments.llama.tools.settings import ToolSettings
 from serve_app.applications.llama import app
+from tests.ingress.clusters import CountingCluster
 from tests.ingress.engines import says
-from tests.llama.serving import CountingCluster
 from tests.text.cards import card
 
 

@@ -16,9 +16,9 @@ from deployments.engine.limits import ON_CPU
 from deployments.openai.audio.schema import parse_transcription, parse_translation
 from tests.engine.speech.spoken import wav
 from tests.engine.speech.tiny_whisper import WINDOW, noise, tiny_tokenizer, tiny_whisper
+from tests.ingress.clusters import CountingCluster
 from tests.ingress.engines import ScriptedEngine, says
 from tests.llama import serving as llama
-from tests.llama.serving import CountingCluster
 from tests.openai.audio.patient import PATIENT, served
 from tests.openai.serving import http, sdk
 

@@ -4,38 +4,14 @@ from typing import Any
 
 import pytest
 
-from deployments.contract.requests import SamplingParams
 from deployments.text.tokens.tokenizer import TextTokenizer
-from tests.ingress.engines import END, plays, says
-from tests.openai.chat.chatting import KNOWS_TOOLS, asked, folded, plain, streamed, whole
+from tests.ingress.engines import says
+from tests.ingress.protocols.chats import plain
+from tests.openai.chat.chatting import KNOWS_TOOLS, asked, streamed, whole
 from tests.openai.serving import HELLO
 from tests.text.cards import CHAT_TEMPLATE, card
 
 TOKENIZER = TextTokenizer(card())
-TEXTS = ["Hello \u65e5\u672c \U0001f642 world\u2028!", "stop stopped", "", "\n\n def f(x):"]
-
-
-@pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"n": 3},
-        {"logprobs": True, "top_logprobs": 2},
-        {"stop": ["wor", "pp"], "logprobs": True},
-        {"stop": "o", "include_stop_str_in_output": True, "n": 2},
-        {"max_tokens": 3},
-    ],
-)
-def test_a_stream_folds_to_the_unary_answer(
-    text: str, size: int, fields: dict[str, object]
-) -> None:
-    script = says(text, text[::-1], "third", size=size)
-    body = whole(script, **fields)
-    chunks = streamed(script, **fields, stream_options={"include_usage": True})
-    assert folded(chunks) == plain(body)
-    assert chunks[-1]["usage"] == body["usage"]
 
 
 def test_the_unary_body_has_every_field() -> None:
@@ -97,27 +73,6 @@ def test_choices_of_one_prompt_count_it_once() -> None:
     assert three["usage"]["prompt_tokens_details"] == one["usage"]["prompt_tokens_details"]
 
 
-def test_a_stop_string_across_tokens_never_shows() -> None:
-    ids = [*TOKENIZER.encode("Hello wo|ST", False), *TOKENIZER.encode("OP| and on", False)]
-    body = whole(plays(ids), stop=["|STOP|"])
-    assert body["choices"][0]["message"]["content"] == "Hello wo"
-    assert body["choices"][0]["finish_reason"] == "stop"
-    assert body["usage"]["completion_tokens"] < len(ids)
-    [choice] = folded(streamed(plays(ids), stop=["|STOP|"]))
-    assert choice["message"]["content"] == "Hello wo"
-
-
-def test_broken_utf8_becomes_replacement_characters() -> None:
-    lone = next(i for i in range(END + 300) if TOKENIZER.token_bytes(i) == b"\xf0")
-    assert plain(whole(plays([lone, lone])))[0]["message"]["content"] == "\ufffd\ufffd"
-    assert folded(streamed(plays([lone, lone])))[0]["message"]["content"] == "\ufffd\ufffd"
-
-
-def test_a_character_of_many_tokens_comes_in_one_piece() -> None:
-    for chunk in streamed(says("\U0001f642\U0001f643")):
-        assert "\ufffd" not in chunk["choices"][0]["delta"].get("content", "")
-
-
 def test_logprobs_have_bytes_and_no_infinity() -> None:
     entries = plain(whole(says("\u20ac!"), logprobs=True, top_logprobs=2))[0]["logprobs"]["content"]
     assert bytes(byte for entry in entries for byte in entry["bytes"]) == "\u20ac!".encode()
@@ -128,74 +83,22 @@ def test_logprobs_have_bytes_and_no_infinity() -> None:
     }
 
 
-def test_every_sampling_field_reaches_the_engine() -> None:
-    [request] = asked(
-        {
-            "temperature": 0,
-            "top_p": 0.5,
-            "top_k": 7,
-            "min_p": 0.1,
-            "seed": 11,
-            "presence_penalty": 0.1,
-            "frequency_penalty": -0.2,
-            "repetition_penalty": 1.5,
-            "logit_bias": {"5": -100, "6": 1.5},
-            "logprobs": True,
-            "top_logprobs": 3,
-            "max_tokens": 99,
-            "max_completion_tokens": 9,
-            "min_tokens": 2,
-            "ignore_eos": True,
-            "stop_token_ids": [3],
-            "cache_salt": "tenant",
-            "priority": -3,
-        }
-    )
-    assert request.sampling == SamplingParams(
-        temperature=0,
-        top_k=7,
-        top_p=0.5,
-        min_p=0.1,
-        repetition_penalty=1.5,
-        presence_penalty=0.1,
-        frequency_penalty=-0.2,
-        logit_bias=((5, -100), (6, 1.5)),
-        seed=11,
-        logprobs=3,
-    )
-    assert (request.max_tokens, request.min_tokens, request.ignore_eos) == (9, 2, True)
-    assert (request.stop_token_ids, request.content.salt) == ((3,), "tenant")
-    assert request.own_priority == -3
+def test_choice_i_draws_with_seed_plus_i() -> None:
+    requests = asked({"seed": 2**63 - 1, "n": 2})
+    assert [request.sampling.seed for request in requests] == [2**63 - 1, 0]
 
 
-def test_the_models_defaults_fill_what_is_open() -> None:
-    default = SamplingParams(temperature=0.6, top_k=20, top_p=0.95, repetition_penalty=1.1)
-    [request] = asked({"seed": 0, "top_k": -1, "temperature": None}, sampling=default)
-    assert request.sampling == SamplingParams(
-        temperature=0.6, top_k=0, top_p=0.95, repetition_penalty=1.1
-    )
-
-
-@pytest.mark.parametrize("silence", [{}, {"seed": None}, {"seed": -1}])
-def test_choice_i_draws_with_seed_plus_i_and_silence_with_a_fresh_one(
-    silence: dict[str, object],
-) -> None:
-    assert [request.sampling.seed for request in asked({"seed": 2**63 - 1, "n": 2})] == [
-        2**63 - 1,
-        0,
-    ]
-    first, second = (asked(silence)[0].sampling.seed for _ in range(2))
-    assert first != second
-    assert 0 <= first < 2**63
+def test_the_newer_name_of_the_limit_goes_first() -> None:
+    limits = {"max_tokens": 99, "max_completion_tokens": 9, "min_tokens": 2}
+    [request] = asked({**limits, "stop_token_ids": [3]})
+    assert (request.max_tokens, request.min_tokens, request.stop_token_ids) == (9, 2, (3,))
 
 
 def test_no_name_is_the_default_models() -> None:
     assert whole(says("Hi"), model="")["model"] == "tiny"
 
 
-def test_the_limit_is_cut_to_what_the_context_leaves() -> None:
-    [request] = asked({"max_tokens": 10**6}, context_length=64)
-    assert request.max_tokens == 64 - len(request.prompt_ids)
+def test_without_a_limit_the_context_is_the_limit() -> None:
     [request] = asked({}, context_length=64)
     assert request.max_tokens == 64 - len(request.prompt_ids)
 

@@ -8,46 +8,11 @@ import pytest
 from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import says
-from tests.openai.chat.chatting import (
-    THINKS,
-    asked_of,
-    folded,
-    plain,
-    refused,
-    streamed,
-    thinker,
-    whole,
-)
+from tests.openai.chat.chatting import THINKS, asked_of, refused, thinker, whole
 from tests.text.cards import card
 
 TOKENIZER = TextTokenizer(card())
-OPENED = THINKS + "{% if add_generation_prompt %}<think>\n{% endif %}"
 THOUGHT = "<think>\nSo 2 < 3 \u65e5.\n</think>\n\nYes."
-
-
-@pytest.mark.parametrize(
-    "text", [THOUGHT, "<think>\nno end", "<think>", "No thought", "a<think>b</think>c", ""]
-)
-@pytest.mark.parametrize("size", [1, 5])
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"logprobs": True, "return_token_ids": True},
-        {"reasoning_format": "none"},
-        {"stop": ["3", "Yes"], "logprobs": True},
-        {"n": 2, "max_tokens": 7},
-    ],
-)
-def test_a_stream_with_thoughts_folds_to_the_unary_answer(
-    text: str, size: int, fields: dict[str, object]
-) -> None:
-    for template in (THINKS, OPENED):
-        script, model = says(text, THOUGHT, size=size), thinker(template)
-        body = whole(script, model, **fields)
-        chunks = streamed(script, model, **fields, stream_options={"include_usage": True})
-        assert folded(chunks) == plain(body)
-        assert chunks[-1]["usage"] == body["usage"]
 
 
 def test_thoughts_come_in_a_field_of_their_own_and_are_counted() -> None:
@@ -57,21 +22,6 @@ def test_thoughts_come_in_a_field_of_their_own_and_are_counted() -> None:
     assert message["content"] == "Yes."
     details = body["usage"]["completion_tokens_details"]
     assert 0 < details["reasoning_tokens"] < body["usage"]["completion_tokens"]
-
-
-def test_a_stop_string_is_for_the_answer() -> None:
-    """lm-eval sends two newlines with each request."""
-    texts = says("<think>\nI know\n\nwhat.\n</think>\n\nI know.\n\nWhat?", THOUGHT)
-    for choices in (
-        whole(texts, thinker(), stop=["\n\n"], n=2)["choices"],
-        folded(streamed(texts, thinker(), stop=["\n\n"], n=2)),
-    ):
-        first, second = (choice["message"] for choice in choices)
-        assert (first["reasoning_content"].strip(), first["content"]) == (
-            "I know\n\nwhat.",
-            "I know.",
-        )
-        assert second["content"] == "Yes."
 
 
 @pytest.mark.parametrize(("form", "split"), [("none", False), ("auto", True), ("deepseek", True)])

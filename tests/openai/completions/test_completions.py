@@ -1,91 +1,25 @@
 """Legacy completions: every form of prompt, echo, and legacy log-probabilities."""
 
-import asyncio
 import copy
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from openai.types import Completion
-from pydantic import TypeAdapter
 from tokenizers import AddedToken
 
 from deployments.contract.events import FinishReason, TokenEvent
 from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
-from tests.ingress.engines import END, Script, ScriptedEngine, says
+from tests.ingress.engines import END, Script, says
+from tests.ingress.protocols import completions
+from tests.ingress.protocols.completions import folded
 from tests.openai.scripts import scoring
-from tests.openai.serving import COMPLETIONS, answer, chunks_of, post
 from tests.text.cards import byte_level, card
 
 TOKENIZER = TextTokenizer(card())
-
-
-def whole(script: Any, **fields: object) -> Any:
-    response = answer(script, COMPLETIONS, fields)
-    assert response.status_code == 200, response.text
-    return strict(response.json())
-
-
-def streamed(script: Any, **fields: object) -> list[Any]:
-    chunks = chunks_of(answer(script, COMPLETIONS, {**fields, "stream": True}))
-    return [strict(chunk) for chunk in chunks]
-
-
-def strict(body: Any) -> Any:
-    """Held to the SDK's type, which knows nothing of the nulls that OpenAI has for an echo."""
-    known = copy.deepcopy(body)
-    for choice in known["choices"]:
-        if choice["finish_reason"] is None:
-            choice["finish_reason"] = "stop"  # the type is the unary answer's
-        if choice["logprobs"] and choice["logprobs"]["token_logprobs"][:1] == [None]:
-            for entries in choice["logprobs"].values():
-                del entries[0]
-    TypeAdapter(Completion).validate_python(known, strict=True)
-    return body
-
-
-def folded(chunks: list[Any]) -> list[Any]:
-    choices: dict[int, Any] = {}
-    for chunk in chunks:
-        for part in chunk["choices"]:
-            choice = choices.setdefault(part["index"], {"text": "", "logprobs": None})
-            for name, value in part.items():
-                choice[name] = added(name, choice.get(name), value)
-    return [choices[index] for index in sorted(choices)]
-
-
-def added(name: str, before: Any, value: Any) -> Any:
-    match name:
-        case "text" | "token_ids":
-            return value if before is None else before + value
-        case "logprobs" if before is not None:
-            return before if value is None else {n: before[n] + value[n] for n in before}
-    return value
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"prompt": "Hello"},
-        {"prompt": "Hello", "n": 2, "echo": True},
-        {"prompt": ["Hello", "stop"], "n": 2, "logprobs": 2},
-        {"prompt": [66, 67], "stop": "or", "logprobs": 0},
-        {"prompt": [[66, 67], [68]], "max_tokens": 2, "echo": True},
-        {"prompt": ["Hello", "stop"], "n": 2, "echo": True, "logprobs": 1},
-        {"prompt": "Hello", "echo": True, "logprobs": 0, "max_tokens": 0},
-        {"prompt": [[66, 67], [68]], "n": 2, "return_token_ids": True, "logprobs": 1},
-        {"prompt": "Hello", "return_token_ids": True, "echo": True, "stop": "wor"},
-    ],
-)
-def test_a_stream_folds_to_the_unary_answer(fields: dict[str, object]) -> None:
-    script = scoring(says("Hello world", "stop \u65e5", "third", "x"))
-    body = whole(script, **fields)
-    chunks = streamed(script, **fields, stream_options={"include_usage": True})
-    assert folded(chunks) == body["choices"]
-    assert chunks[-1]["usage"] == body["usage"]
+OF = completions.COMPLETIONS
+asked, answer, whole, streamed = OF.asked, OF.answer, OF.whole, OF.streamed
 
 
 def test_the_body_has_every_field() -> None:
@@ -104,12 +38,8 @@ def test_every_prompt_is_counted_and_answered_in_order() -> None:
 
 
 def test_prompts_in_a_list_draw_as_if_alone() -> None:
-    async def seeds() -> list[int]:
-        engine = ScriptedEngine(says("x"))
-        await post(engine, COMPLETIONS, {"prompt": ["a", "b"], "n": 2, "seed": 5})
-        return [request.sampling.seed for request in engine.requests]
-
-    assert asyncio.run(seeds()) == [5, 6, 5, 6]
+    requests = asked(prompt=["a", "b"], n=2, seed=5)
+    assert [request.sampling.seed for request in requests] == [5, 6, 5, 6]
 
 
 def test_sixteen_tokens_by_default() -> None:
@@ -129,16 +59,6 @@ def test_echo_gives_the_prompt_back() -> None:
     assert whole(says(" you"), prompt="Hey", echo=True)["choices"][0]["text"] == "Hey you"
     ids = TOKENIZER.encode("Hey", False)
     assert whole(says(" you"), prompt=ids, echo=True)["choices"][0]["text"] == "Hey you"
-
-
-def asked(*cards: ModelCard, **fields: object) -> list[GenerationRequest]:
-    async def asks() -> list[GenerationRequest]:
-        engine = ScriptedEngine(scoring(says("x")), *cards)
-        response = await post(engine, COMPLETIONS, fields)
-        assert response.status_code == 200, response.text
-        return engine.requests
-
-    return asyncio.run(asks())
 
 
 def test_an_echo_has_the_logprobs_of_its_prompt() -> None:
@@ -187,9 +107,9 @@ def test_every_choice_has_its_prompts_scores() -> None:
 
 def test_scores_of_prompts_count_for_the_bytes_of_their_client() -> None:
     fields = {"prompt": [[66] * 30] * 8, "n": 128, "prompt_logprobs": 20, "max_tokens": 1}
-    refused = answer(scoring(says("x")), COMPLETIONS, fields)
+    refused = answer(scoring(says("x")), **fields)
     assert refused.status_code == 413, refused.text
-    assert answer(scoring(says("x")), COMPLETIONS, {**fields, "n": 1}).status_code == 200
+    assert answer(scoring(says("x")), **{**fields, "n": 1}).status_code == 200
 
 
 def test_an_echo_and_scores_ask_for_what_the_hungrier_wants() -> None:
@@ -280,9 +200,5 @@ def test_only_a_stop_of_the_request_is_a_stop_reason(
         end = request.stop_token_ids[0]
         yield TokenEvent(token_ids=(end,), finish_reason=FinishReason.STOP, stop_token_id=end)
 
-    async def asks() -> Any:
-        body = {"prompt": "a", "suffix": "b", **fields}
-        return (await post(ScriptedEngine(ends, infilling()), COMPLETIONS, body)).json()
-
-    [choice] = asyncio.run(asks())["choices"]
+    [choice] = whole(ends, infilling(), prompt="a", suffix="b", **fields)["choices"]
     assert (choice["finish_reason"], choice.get("stop_reason")) == ("stop", reason)

@@ -10,8 +10,8 @@ from deployments.ingress.metrics import Metrics
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.schema import parse_chat
 from serve_app.applications.llama import app as llama_app
+from tests.ingress.clusters import CountingCluster
 from tests.ingress.engines import says
-from tests.llama.serving import CountingCluster
 from tests.openai.chat.chatting import asked
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, http, post
 from tests.text.cards import card

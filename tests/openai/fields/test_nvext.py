@@ -186,42 +186,6 @@ def test_a_tenants_header_goes_before_every_salt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nvext", "param"),
-    [
-        ([], "nvext"),
-        ({"top_k": 0}, "nvext.top_k"),
-        ({"top_k": -2}, "nvext.top_k"),
-        ({"top_k": 1.5}, "nvext.top_k"),
-        ({"repetition_penalty": 0}, "nvext.repetition_penalty"),
-        ({"repetition_penalty": 2.1}, "nvext.repetition_penalty"),
-        ({"ignore_eos": 1}, "nvext.ignore_eos"),
-        ({"greed_sampling": True, "greedy_sampling": False}, "nvext.greed_sampling"),
-        ({"use_raw_prompt": "yes"}, "nvext.use_raw_prompt"),
-        ({"annotations": "timing"}, "nvext.annotations"),
-        ({"annotations": ["timing", "nonsense"]}, "nvext.annotations[1]"),
-        ({"annotations": ["query_instance_id:1"]}, "nvext.annotations[0]"),
-        ({"extra_fields": ["worker_id"]}, "nvext.extra_fields[0]"),
-        ({"max_thinking_tokens": -1}, "nvext.max_thinking_tokens"),
-        ({"cache_salt": 5}, "nvext.cache_salt"),
-        ({"token_data": []}, "nvext.token_data"),
-        ({"token_data": [10**6]}, "nvext.token_data"),
-        ({"agent_hints": {"priority": 2**31}}, "nvext.agent_hints.priority"),
-        ({"agent_hints": {"osl": 5}}, "nvext.agent_hints.osl"),
-        ({"agent_hints": {"mood": 5}}, "nvext.agent_hints.mood"),
-        ({"backend_instance_id": 5}, "nvext.backend_instance_id"),
-        ({"decode_worker_id": 5}, "nvext.decode_worker_id"),
-        ({"dp_rank": 0}, "nvext.dp_rank"),
-        ({"router": {"ttft_target": 1}}, "nvext.router"),
-        ({"routing_constraints": {}}, "nvext.routing_constraints"),
-        ({"metadata_upload": {"url": "x"}}, "nvext.metadata_upload"),
-        ({"something": 1}, "nvext.something"),
-    ],
-)
-def test_a_wrong_extension_is_named(nvext: object, param: str) -> None:
-    assert refused(nvext=nvext)["param"] == param
-
-
-@pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"nvext": {"top_k": 4}, "top_k": 5}, "nvext.top_k"),

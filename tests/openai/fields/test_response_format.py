@@ -16,7 +16,8 @@ from deployments.text.grammar.grammar import (
     lenient_json_schema,
 )
 from tests.ingress.engines import ScriptedEngine, says
-from tests.openai.chat.chatting import asked, plain, refused, whole
+from tests.ingress.protocols.chats import plain
+from tests.openai.chat.chatting import asked, refused, whole
 from tests.openai.serving import CHAT, COMPLETIONS, HELLO, post
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -96,13 +97,10 @@ def test_every_form_reaches_the_engine(fields: dict[str, Any], grammar: str) -> 
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
         ({"structured_outputs": {"json": "{"}}, "structured_outputs.json"),
         ({"structured_outputs": {"json": 5}}, "structured_outputs.json"),
-        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
             "response_format.json_schema.name",
         ),
-        ({"response_format": {"type": "structural_tag"}}, "response_format.type"),
-        ({"response_format": "json"}, "response_format"),
         (named({"type": "thing"}), "response_format.json_schema.schema"),
         (named(UNIQUE, strict=True), "response_format.json_schema.schema"),
         ({"guided_json": UNIQUE}, "guided_json"),

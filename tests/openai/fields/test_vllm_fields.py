@@ -7,7 +7,9 @@ import pytest
 
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import END, ScriptedEngine, plays, says
-from tests.openai.chat.chatting import ROOMY, asked, folded, plain, refused, streamed, whole
+from tests.ingress.protocols.chats import folded, plain
+from tests.ingress.protocols.protocol import ROOMY
+from tests.openai.chat.chatting import asked, refused, streamed, whole
 from tests.openai.scripts import scoring, telling
 from tests.openai.serving import COMPLETIONS, post
 from tests.text.cards import card, metaspace

@@ -11,8 +11,9 @@ from deployments.contract.outputs import Activation, LabelParams, Pooling, PoolP
 from deployments.contract.requests import GenerationRequest
 from deployments.openai.ranking.templates import INSTRUCTION, JUDGE
 from deployments.text.tokens.tokenizer import TextTokenizer
+from tests.ingress.edge import Asked
 from tests.ingress.engines import Script, pools
-from tests.openai.pooling import CLASSIFIES, EMBEDS, GENERATES, SCORES, Asked, asked, known
+from tests.openai.pooling import CLASSIFIES, EMBEDS, GENERATES, SCORES, asked, known
 from tests.text.cards import bert_like, card
 
 TOKENIZER = TextTokenizer(card())

@@ -1,24 +1,21 @@
 """Helpers for tests of responses: requests, checks against the SDK's types, parsed streams."""
 
 import asyncio
-import json
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import httpx
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
 
 from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import ScriptedEngine
+from tests.ingress.protocols import responses
 from tests.openai.serving import http, served
 from tests.text.cards import CHAT_TEMPLATE, card
 
-RESPONSES = "/v1/responses"
+RESPONSES = responses.PATH
 HELLO: dict[str, Any] = {"input": "Hello"}
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -27,11 +24,7 @@ WEATHER: dict[str, Any] = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "K\u00f6ln"}}\n</tool_call>'
-RESPONSE = TypeAdapter(Response)
-EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-RANDOM = re.compile(r'"(resp|msg|rs|fc|fco|call)_[0-9a-zA-Z]+"')
-
-ROOMY = card(context_length=8192)
+ROOMY = responses.RESPONSES.card
 # A template that shows thoughts, of a model which has them.
 THINKER = replace(
     card(name="thinker", context_length=8192),
@@ -45,8 +38,8 @@ THINKER = replace(
     + "{% if not think %}<think></think>{% endif %}"
     "{% if reasoning_effort %}{{ reasoning_effort }}{% endif %}",
 )
-
-
+answered, whole = responses.RESPONSES.answer, responses.RESPONSES.whole
+streamed, events_of = responses.RESPONSES.streamed, responses.RESPONSES.events_of
 Ask = Callable[..., Awaitable[httpx.Response]]
 
 
@@ -67,62 +60,12 @@ def talk(script: Any, *cards: ModelCard, asks: Callable[[Ask, ScriptedEngine], A
     return asyncio.run(run())
 
 
-def answered(script: Any, *cards: ModelCard, **fields: object) -> httpx.Response:
-    async def asks(ask: Ask, engine: ScriptedEngine) -> httpx.Response:
-        return await ask({**HELLO, **fields})
-
-    response: httpx.Response = talk(script, *cards, asks=asks)
-    return response
-
-
-def whole(script: Any, *cards: ModelCard, **fields: object) -> Any:
-    response = answered(script, *cards, **fields)
-    assert response.status_code == 200, response.text
-    RESPONSE.validate_json(response.text, strict=True)
-    return response.json()
-
-
-def streamed(script: Any, *cards: ModelCard, **fields: object) -> list[Any]:
-    response = answered(script, *cards, **fields, stream=True)
-    assert response.status_code == 200, response.text
-    return events_of(response)
-
-
-def events_of(response: httpx.Response) -> list[Any]:
-    """The events, each strictly what the SDK says it is, named and numbered."""
-    assert response.headers["content-type"].startswith("text/event-stream")
-    *frames, rest = response.text.split("\n\n")
-    assert rest == ""
-    events = []
-    for number, frame in enumerate(frames):
-        name, datum = frame.split("\n")
-        event = json.loads(datum.removeprefix("data: "))
-        EVENT.validate_python(event, strict=True)
-        assert name == f"event: {event['type']}"
-        assert event["sequence_number"] == number
-        events.append(event)
-    return events
-
-
-def asked(body: object, *cards: ModelCard, script: Any) -> GenerationRequest:
-    """The requests that the engine gets."""
-
-    async def asks(ask: Ask, engine: ScriptedEngine) -> GenerationRequest:
-        response = await ask(body)
-        assert response.status_code == 200, response.text
-        return engine.requests[0]
-
-    request: GenerationRequest = talk(script, *cards, asks=asks)
+def asked(body: dict[str, Any], *cards: ModelCard) -> GenerationRequest:
+    """The request that the engine gets."""
+    [request] = responses.RESPONSES.asked(*cards, **body)
     return request
 
 
 def prompt_of(request: GenerationRequest, model: ModelCard | None = None) -> str:
     tokenizer = TextTokenizer(model or card())
     return tokenizer.decode(request.prompt_ids, skip_special_tokens=False)
-
-
-def anonymous(body: Any) -> Any:
-    """The same without what differs between two answers to one request."""
-    named = json.loads(RANDOM.sub(r'"\1"', json.dumps(body)))
-    ended = named["completed_at"] and 1
-    return {**named, "created_at": 0, "completed_at": ended}

@@ -150,7 +150,7 @@ CHOICES: list[tuple[object, list[str]]] = [
 def test_a_choice_names_tools_of_every_kind(choice: object, names: list[str]) -> None:
     tools = [WEATHER, NOTE, PATCH, SEARCH]
     body = {"input": "x", "tools": tools, "tool_choice": choice}
-    request = asked(body, ROOMY, script=says("x"))
+    request = asked(body, ROOMY)
     for name in ("mcp__weather__list", "note", "apply_patch", "tool_search"):
         arguments = {"input": "x"} if name == "note" else {}
         assert may_say(request, calls(name, arguments)) == (name in names)
@@ -163,7 +163,7 @@ TEXTS = [TEXT, '*** Begin Patch\n+"\n+\\\n', "*** Begin Patch\n", "+x\n", TEXT +
 def test_a_text_fits_the_grammar_of_its_tool(text: str) -> None:
     choice = {"type": "custom", "name": "apply_patch"}
     body = {"input": "x", "tools": [PATCH], "tool_choice": choice}
-    request = asked(body, ROOMY, script=says("x"))
+    request = asked(body, ROOMY)
     fits = text in TEXTS[:2]
     written = f'{{"name": "apply_patch", "arguments": {json.dumps({"input": text})}}}'
     escaped = written.replace("\\ud83d\\ude42", "\U0001f642")

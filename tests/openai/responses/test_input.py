@@ -36,7 +36,7 @@ NAMED = replace(
 
 
 def rendered(items: list[Any], model: Any = TOOLED, **fields: object) -> str:
-    request = asked({"input": items, **fields}, model, script=says("x"))
+    request = asked({"input": items, **fields}, model)
     return prompt_of(request, model)
 
 
@@ -64,7 +64,7 @@ def said(*texts: str) -> dict[str, object]:
 
 
 def test_a_string_is_what_the_user_says() -> None:
-    prompt = prompt_of(asked({"input": "Hello"}, script=says("x")))
+    prompt = prompt_of(asked({"input": "Hello"}))
     assert prompt == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 
 

@@ -13,14 +13,7 @@ from starlette.datastructures import QueryParams
 from deployments.contract.errors import ErrorKind, RequestError
 from deployments.openai.responses.item_pages import MAX_PAGE_BYTES, ItemPage
 from tests.ingress.engines import ScriptedEngine, fails, forever, says
-from tests.openai.responses.responding import (
-    CALL,
-    HELLO,
-    RESPONSES,
-    ROOMY,
-    WEATHER,
-    events_of,
-)
+from tests.openai.responses.responding import CALL, HELLO, RESPONSES, ROOMY, WEATHER, events_of
 from tests.openai.serving import Socket, http, served
 
 ITEMS = TypeAdapter(ResponseItemList)
@@ -102,6 +95,17 @@ def test_to_another_key_a_response_is_not_there() -> None:
             assert await status("GET", path, "a") == 200
 
     asyncio.run(run())
+
+
+def test_a_count_goes_on_with_what_is_stored() -> None:
+    async def asks(client: httpx.AsyncClient) -> None:
+        first = (await client.post(RESPONSES, json=HELLO)).json()
+        body = {"input": "And then?", "previous_response_id": first["id"]}
+        counted = (await client.post(f"{RESPONSES}/input_tokens", json=body)).json()
+        used = (await client.post(RESPONSES, json=body)).json()["usage"]["input_tokens"]
+        assert counted["input_tokens"] == used > first["usage"]["input_tokens"]
+
+    visit(says("x"), asks)
 
 
 def test_a_request_may_go_unstored() -> None:
