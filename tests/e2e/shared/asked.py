@@ -128,8 +128,8 @@ def ask(url: str, asked: Asked) -> Any:
     return answer.json()
 
 
-def ask_stream(url: str, asked: Asked) -> list[Any]:
-    body = {**asked.body, "stream": True}
+def ask_stream(url: str, asked: Asked, **fields: object) -> list[Any]:
+    body = {**asked.body, **fields, "stream": True}
     with httpx.stream(
         "POST", url + asked.path, json=body, headers=asked.headers, timeout=60
     ) as answer:

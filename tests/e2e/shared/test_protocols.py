@@ -1,6 +1,7 @@
 """Every endpoint through a real `serve run`: strict types, and a stream that says the same."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import anthropic
@@ -12,103 +13,30 @@ from pydantic import TypeAdapter
 
 from tests.e2e.server import Server
 from tests.e2e.shared.asked import ASKED, Asked, ask, ask_stream, check
+from tests.ingress.protocols.every import PROTOCOLS as ALL
+from tests.ingress.protocols.protocol import Said
 
-# What differs from one asking to the next.
-FRESH = {"id", "item_id", "call_id", "created", "created_at", "completed_at", "system_fingerprint"}
-
-
-def same(value: Any) -> Any:
-    """The value without what differs from one asking to the next."""
-    if isinstance(value, dict):
-        return {key: same(inner) for key, inner in value.items() if key not in FRESH}
-    return [same(inner) for inner in value] if isinstance(value, list) else value
+PROTOCOLS = {protocol.path: protocol for protocol in ALL}
 
 
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.name)
 def test_all_fits_the_sdks_types_strictly_and_the_stream_folds_to_the_answer(
     server: Server, asked: Asked
 ) -> None:
-    unary, events = ask(server.url, asked), ask_stream(server.url, asked)
+    protocol = PROTOCOLS[asked.path]
+    unary = ask(server.url, asked)
+    events = ask_stream(server.url, asked, **protocol.tells_all)
     check(asked.unary, unary)
     for event in events:
         check(asked.event, event)
-    assert FOLDS[asked.unary](events) == same(told(unary))
+    whole, folded = protocol.told(unary), protocol.fold(events)
+    assert uncached(protocol.said(folded)) == uncached(protocol.said(whole))
+    assert {**folded, "usage": None} == {**whole, "usage": None}
 
 
-def told(unary: Any) -> Any:
-    """Returns the part of an answer that its stream tells too.
-
-    Usage comes there only when asked for.
-    """
-    if unary.get("object") in ("chat.completion", "text_completion"):
-        return unary["choices"]
-    return {**unary, "usage": None}
-
-
-def fold_chat(chunks: list[Any]) -> Any:
-    choices: dict[int, Any] = {}
-    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
-        empty = {"index": choice["index"], "message": {"content": None}, "logprobs": None}
-        known = choices.setdefault(choice["index"], empty)
-        _add_delta(known["message"], choice["delta"])
-        known["finish_reason"] = choice["finish_reason"]
-        if choice["logprobs"] is not None:
-            entries = known["logprobs"] = known["logprobs"] or {"content": [], "refusal": None}
-            entries["content"] += choice["logprobs"]["content"]
-    for choice in choices.values():
-        if choice["message"].get("tool_calls"):
-            choice["message"]["content"] = choice["message"]["content"] or None
-    return same([choices[index] for index in sorted(choices)])
-
-
-def _add_delta(message: Any, delta: Any) -> None:
-    for call in delta.pop("tool_calls", None) or []:
-        calls = message.setdefault("tool_calls", [])
-        if call.pop("index") == len(calls):
-            calls.append(call)
-        else:
-            calls[-1]["function"]["arguments"] += call["function"]["arguments"]
-    if "content" in delta:
-        message["content"] = (message["content"] or "") + (delta.pop("content") or "")
-    message |= delta
-
-
-def fold_completion(chunks: list[Any]) -> Any:
-    choices: dict[int, Any] = {}
-    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
-        known = choices.setdefault(choice["index"], {**choice, "text": "", "logprobs": None})
-        known["text"] += choice["text"]
-        known["finish_reason"] = choice["finish_reason"]
-        for key, values in (choice["logprobs"] or {}).items():
-            known["logprobs"] = known["logprobs"] or {}
-            known["logprobs"].setdefault(key, []).extend(values)
-    return same([choices[index] for index in sorted(choices)])
-
-
-def fold_response(events: list[Any]) -> Any:
-    numbers = [event["sequence_number"] for event in events]
-    assert numbers == list(range(len(events)))
-    return same({**events[-1]["response"], "usage": None})
-
-
-def fold_message(events: list[Any]) -> Any:
-    """Folds by hand: the SDK's accumulator has its own test, over its own stream."""
-    message = {**events[0]["message"], "content": [], "usage": None}
-    pieces: list[str] = []
-    for event in events:
-        match event["type"]:
-            case "content_block_start":
-                message["content"].append(event["content_block"])
-                pieces = []
-            case "content_block_delta":
-                pieces.append(next(v for k, v in event["delta"].items() if k != "type"))
-            case "content_block_stop":
-                block = message["content"][-1]
-                kind, text = block["type"], "".join(pieces)
-                block |= {"input": json.loads(text)} if kind == "tool_use" else {kind: text}
-            case "message_delta":
-                message |= event["delta"]
-    return same(message)
+def uncached(said: Said) -> Said:
+    """It without what differs from one asking to the next."""
+    return replace(said, cached_tokens=0)
 
 
 def test_lists_counts_and_errors_fit_their_types_too(server: Server) -> None:
@@ -149,11 +77,3 @@ def test_the_anthropic_sdk_accumulates_the_stream(server: Server, asked: Asked) 
     assert [block.type for block in final.content] == [block.type for block in unary.content]
     assert (final.stop_reason, final.stop_sequence) == (unary.stop_reason, unary.stop_sequence)
     assert final.usage.output_tokens == unary.usage.output_tokens
-
-
-FOLDS = {
-    "OpenAI.Chat.ChatCompletion": fold_chat,
-    "OpenAI.Completion": fold_completion,
-    "OpenAI.Responses.Response": fold_response,
-    "Anthropic.Message": fold_message,
-}

@@ -28,12 +28,14 @@ from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import IngressSettings
 from deployments.openai.routes import app as openai_app
 from deployments.text.dialects.registry import DIALECTS
-from tests.anthropic import serving as anthropic
 from tests.effort import tries
 from tests.engine.drive import roomy
 from tests.ingress.engines import ScriptedEngine
-from tests.openai.responses import responding
-from tests.openai.serving import chunks_of
+from tests.ingress.protocols.chats import CHATS
+from tests.ingress.protocols.every import CALLERS
+from tests.ingress.protocols.messages import MESSAGES
+from tests.ingress.protocols.protocol import Caller, Said
+from tests.ingress.protocols.responses import RESPONSES
 from tests.text.cards import CHAT_TEMPLATE, byte_level, card, token_id
 
 N_CHATS = tries(3, 100)  # of each of a few dialects
@@ -70,16 +72,6 @@ FEW = ("hermes", "mistral", "qwen3_coder", "pythonic")
 DIALECTS_TRIED = tries(["hermes", "pythonic"], list(DIALECTS))  # with a mark, and without one
 
 
-@dataclass(frozen=True)
-class Said:
-    """An answer as a client reads it."""
-
-    content: str
-    calls: tuple[tuple[str, str], ...]  # names, and arguments as JSON
-    is_cut: bool
-    has_called: bool  # as the reason of its end has it
-
-
 @cache
 def tokenizer_of(dialect: str) -> Tokenizer:
     tokenizer = Tokenizer.from_str(byte_level().to_str())
@@ -106,7 +98,7 @@ class Clients:
     anthropic: httpx.AsyncClient
 
     async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        client = self.anthropic if path == "/v1/messages" else self.openai
+        client = self.anthropic if path == MESSAGES.path else self.openai
         response = await client.post(path, json=body, timeout=None)
         assert response.status_code == 200, response.text
         return response
@@ -149,119 +141,41 @@ async def serving(dialect: str) -> AsyncIterator[Clients]:
         core.shutdown()
 
 
-async def chat(clients: Clients, seed: int, is_streamed: bool) -> Said:
-    tools = [
-        {"type": "function", "function": {"name": name, "parameters": schema}}
-        for name, schema in SCHEMAS.items()
-    ]
-    body = {
-        "messages": [{"role": "user", "content": "Hello"}],
-        "tools": tools,
-        "tool_choice": "auto",
-        "seed": seed,
-        "temperature": 1,
-        "max_tokens": MAX_TOKENS,
-        "stream": is_streamed,
+async def ask(protocol: Caller, clients: Clients, seed: int, is_streamed: bool) -> Said:
+    own: dict[Caller, dict[str, Any]] = {
+        CHATS: {"tool_choice": "auto", "seed": seed},
+        RESPONSES: {"seed": seed},
+        MESSAGES: {"messages": [{"role": "user", "content": f"Hello {seed}"}]},
     }
-    response = await clients.post("/v1/chat/completions", body)
-    if not is_streamed:
-        [choice] = response.json()["choices"]
-        made = [call["function"] for call in choice["message"].get("tool_calls") or []]
-        return said(
-            choice["message"]["content"] or "",
-            [(function["name"], function["arguments"]) for function in made],
-            choice["finish_reason"],
-        )
-    content, calls, reason = "", list[list[str]](), ""
-    for chunk in chunks_of(response):
-        for choice in chunk["choices"]:
-            content += choice["delta"].get("content") or ""
-            reason = choice["finish_reason"] or reason
-            for call in choice["delta"].get("tool_calls") or []:
-                if call["index"] == len(calls):
-                    calls.append([call["function"]["name"], ""])
-                calls[call["index"]][1] += call["function"].get("arguments") or ""
-    return said(content, [(name, text) for name, text in calls], reason)
-
-
-async def responses(clients: Clients, seed: int, is_streamed: bool) -> Said:
-    tools = [
-        {"type": "function", "name": name, "parameters": schema, "strict": False}
-        for name, schema in SCHEMAS.items()
-    ]
     body = {
-        "input": "Hello",
-        "tools": tools,
-        "seed": seed,
+        **protocol.hello,
+        "tools": [protocol.tool(name, schema, strict=False) for name, schema in OBJECTS.items()],
         "temperature": 1,
-        "max_output_tokens": MAX_TOKENS,
-        "stream": is_streamed,
+        **protocol.fields(limit=MAX_TOKENS),
+        **own[protocol],
     }
-    response = await clients.post("/v1/responses", body)
-    found = responding.events_of(response)[-1]["response"] if is_streamed else response.json()
-    output = found["output"]
-    calls = [
-        (item["name"], item["arguments"]) for item in output if item["type"] == "function_call"
-    ]
-    parts = [
-        part["text"] for item in output if item["type"] == "message" for part in item["content"]
-    ]
-    is_cut = found["status"] == "incomplete"
-    return Said("".join(parts), tuple(calls), is_cut, bool(calls) and not is_cut)
+    streaming = {**protocol.tells_all, "stream": True} if is_streamed else {}
+    response = await clients.post(protocol.path, {**body, **streaming})
+    if is_streamed:
+        told = protocol.fold(protocol.events_of(response))
+    else:
+        told = protocol.told(response.json())
+    return replace(protocol.said(told), cached_tokens=0)
 
 
-async def messages(clients: Clients, seed: int, is_streamed: bool) -> Said:
-    tools = [{"name": name, "input_schema": schema} for name, schema in ANTHROPIC_SCHEMAS.items()]
-    body = {
-        "model": "tiny",
-        "max_tokens": MAX_TOKENS,
-        "messages": [{"role": "user", "content": f"Hello {seed}"}],
-        "tools": tools,
-        "temperature": 1,
-        "stream": is_streamed,
-    }
-    response = await clients.post("/v1/messages", body)
-    if not is_streamed:
-        found = response.json()
-        blocks = found["content"]
-        calls = [
-            (block["name"], json.dumps(block["input"])) for block in blocks if "input" in block
-        ]
-        content = "".join(block["text"] for block in blocks if block["type"] == "text")
-        return said(content, calls, found["stop_reason"])
-    content, named, reason = "", list[list[str]](), ""
-    for event in anthropic.events_of(response):
-        match event:
-            case {"content_block": {"type": "tool_use", "name": name}}:
-                named.append([name, ""])
-            case {"delta": {"type": "input_json_delta", "partial_json": text}}:
-                named[-1][1] += text
-            case {"delta": {"type": "text_delta", "text": text}}:
-                content += text
-            case {"delta": {"stop_reason": str(stop)}}:
-                reason = stop
-    return said(content, [(name, text or "{}") for name, text in named], reason)
-
-
-def said(content: str, calls: list[tuple[str, str]], reason: str) -> Said:
-    is_cut = reason in ("length", "max_tokens")
-    return Said(content, tuple(calls), is_cut, reason in ("tool_calls", "tool_use"))
-
-
-ANTHROPIC_SCHEMAS = {name: {"type": "object", **schema} for name, schema in SCHEMAS.items()}
-ASKS = {"chat": chat, "responses": responses, "messages": messages}
+OBJECTS = {name: {"type": "object", **schema} for name, schema in SCHEMAS.items()}
 
 
 def check(answer: Said, dialect: str) -> int:
     """How many calls are whole. None is anything else, but for the last one of a cut answer."""
     whole = answer.calls
-    if answer.is_cut and whole:
+    if answer.ending == "limit" and whole:
         whole = whole[:-1]
     for name, arguments in whole:
-        jsonschema.validate(json.loads(arguments), {**SCHEMAS[name], "type": "object"})
-    if not answer.is_cut:
-        assert answer.has_called is bool(answer.calls)
-        assert DIALECTS[dialect].marks[0] not in answer.content or dialect in NO_FIRST_MARK
+        jsonschema.validate(json.loads(arguments), OBJECTS[name])
+    if answer.ending != "limit":
+        assert (answer.ending == "call") is bool(answer.calls)
+        assert DIALECTS[dialect].marks[0] not in answer.text or dialect in NO_FIRST_MARK
     return len(whole)
 
 
@@ -279,16 +193,16 @@ def test_calls_of_a_random_model_fit_their_tools(
     async def asks() -> dict[str, int]:
         counts = {}
         async with serving(dialect) as clients:
-            for protocol, ask in ASKS.items():
+            for protocol in CALLERS:
                 answers = {
                     is_streamed: await asyncio.gather(
-                        *(ask(clients, seed, is_streamed) for seed in range(n_chats))
+                        *(ask(protocol, clients, seed, is_streamed) for seed in range(n_chats))
                     )
                     for is_streamed in (False, True)
                 }
                 found = [check(answer, dialect) for each in answers.values() for answer in each]
-                counts[protocol] = sum(map(bool, found))
-                if protocol != "messages":  # which has no seeds
+                counts[protocol.name] = sum(map(bool, found))
+                if protocol is not MESSAGES:  # which has no seeds
                     assert answers[False] == answers[True]
         return counts
 
