@@ -4,7 +4,9 @@ What hypothesis tries is the same in every run, so no change fails by what it di
 a case a deadline: laws hold on a busy machine too.
 """
 
+import asyncio
 import gc
+import inspect
 import signal
 
 import pytest
@@ -31,6 +33,16 @@ def pytest_configure(config: pytest.Config) -> None:
     # tests' servers are ended by it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine, in a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.function):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.function(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 def pytest_collection() -> None:

@@ -23,17 +23,14 @@ SPOKEN = [(text, fields) for _, text, fields, size in cases(OF_BLOCKS) if size =
 
 
 @pytest.mark.parametrize(("text", "fields"), SPOKEN)
-def test_the_sdks_own_accumulator_agrees(text: str, fields: dict[str, Any]) -> None:
-    async def asks() -> tuple[Any, Any]:
-        body: Any = {**HELLO, **fields}
-        async with sdk(served(ScriptedEngine(says(text), thinker()))) as client:
-            unary = await client.messages.create(**body)
-            async with client.messages.stream(**body) as stream:
-                final = await stream.get_final_message()
-        return final.model_dump(exclude_none=True), unary.model_dump(exclude_none=True)
-
-    final, unary = asyncio.run(asks())
-    assert nameless(final) == nameless(unary)
+async def test_the_sdks_own_accumulator_agrees(text: str, fields: dict[str, Any]) -> None:
+    body: Any = {**HELLO, **fields}
+    async with sdk(served(ScriptedEngine(says(text), thinker()))) as client:
+        unary = await client.messages.create(**body)
+        async with client.messages.stream(**body) as stream:
+            final = await stream.get_final_message()
+    told, known = (message.model_dump(exclude_none=True) for message in (final, unary))
+    assert nameless(told) == nameless(known)
 
 
 def content(text: str, **fields: object) -> list[Any]:
@@ -124,34 +121,30 @@ def test_no_tokens_at_all_compute_the_prompt() -> None:
     assert (message["content"], message["stop_reason"]) == ([], "max_tokens")
 
 
-def test_a_thought_that_is_not_shown_is_no_silence() -> None:
-    async def waits() -> bytes:
-        loaded = asyncio.Event()
+async def test_a_thought_that_is_not_shown_is_no_silence() -> None:
+    loaded = asyncio.Event()
 
-        async def thinks(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
-            for _ in range(100_000):
-                if loaded.is_set():
-                    break
-                yield TokenEvent(token_ids=(66,))
-                await asyncio.sleep(0)
-            yield TokenEvent(finish_reason=FinishReason.LENGTH)
+    async def thinks(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        for _ in range(100_000):
+            if loaded.is_set():
+                break
+            yield TokenEvent(token_ids=(66,))
+            await asyncio.sleep(0)
+        yield TokenEvent(finish_reason=FinishReason.LENGTH)
 
-        hidden = {"type": "enabled", "budget_tokens": 1024, "display": "omitted"}
-        body = {**HELLO, "stream": True, "max_tokens": 1025, "thinking": hidden}
-        socket = Socket("/v1/messages", body)
-        engine = ScriptedEngine(thinks, thinker())
-        serving = asyncio.create_task(socket(served(engine, keep_alive_s=0.01)))
-        assert (await socket.sent.get())["status"] == 200
-        received, more = b"", True
-        while more:
-            message = await socket.sent.get()
-            received, more = received + message["body"], message["more_body"]
-            if received.count(b"event: ping") > 3:
-                loaded.set()
-        await serving
-        return received
-
-    received = asyncio.run(waits())
+    hidden = {"type": "enabled", "budget_tokens": 1024, "display": "omitted"}
+    body = {**HELLO, "stream": True, "max_tokens": 1025, "thinking": hidden}
+    socket = Socket("/v1/messages", body)
+    engine = ScriptedEngine(thinks, thinker())
+    serving = asyncio.create_task(socket(served(engine, keep_alive_s=0.01)))
+    assert (await socket.sent.get())["status"] == 200
+    received, more = b"", True
+    while more:
+        message = await socket.sent.get()
+        received, more = received + message["body"], message["more_body"]
+        if received.count(b"event: ping") > 3:
+            loaded.set()
+    await serving
     assert received.count(b"event: ping") > 3
     assert b"thinking_delta" not in received
     assert b"signature_delta" in received

@@ -65,40 +65,35 @@ def client_of(script: Script) -> Any:
     return sdk(served(ScriptedEngine(script, thinker())))
 
 
-def test_what_an_agent_sends_is_served() -> None:
-    async def asks() -> tuple[Any, Any]:
-        engine = ScriptedEngine(says("Hm.</think>" + CALL), thinker())
-        async with http(served(engine)) as client:
-            path = "/v1/messages?beta=true"
-            response = await client.post(path, json=AGENT, headers=AGENT_HEADERS)
-        return response, engine.requests[0]
-
-    response, request = asyncio.run(asks())
+async def test_what_an_agent_sends_is_served() -> None:
+    engine = ScriptedEngine(says("Hm.</think>" + CALL), thinker())
+    async with http(served(engine)) as client:
+        path = "/v1/messages?beta=true"
+        response = await client.post(path, json=AGENT, headers=AGENT_HEADERS)
+    [request] = engine.requests
     assert response.status_code == 200, response.text
     assert '"stop_reason":"tool_use"' in response.text
+    assert request.thinking is not None
     assert request.thinking.tokens == 31999
     assert request.sampling.temperature == 1
 
 
-def test_what_an_agent_sends_back_has_the_thoughts_that_it_got() -> None:
-    async def asks() -> Any:
-        engine = ScriptedEngine(says(f"Hm, Rome.</think>So: {CALL}"), thinker())
-        async with http(served(engine)) as client:
-            first = await client.post("/v1/messages", json=AGENT, headers=AGENT_HEADERS)
-            blocks = blocks_of(named_events(first))
-            assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use"]
-            result = {"type": "tool_result", "tool_use_id": blocks[-1]["id"], "content": "sunny"}
-            history = [
-                *AGENT["messages"],
-                {"role": "assistant", "content": blocks},
-                {"role": "user", "content": [result]},
-            ]
-            body = {**AGENT, "messages": history}
-            second = await client.post("/v1/messages", json=body, headers=AGENT_HEADERS)
-        assert second.status_code == 200, second.text
-        return engine.requests[1]
-
-    prompt = TextTokenizer(thinker()).decode(asyncio.run(asks()).prompt_ids)
+async def test_what_an_agent_sends_back_has_the_thoughts_that_it_got() -> None:
+    engine = ScriptedEngine(says(f"Hm, Rome.</think>So: {CALL}"), thinker())
+    async with http(served(engine)) as client:
+        first = await client.post("/v1/messages", json=AGENT, headers=AGENT_HEADERS)
+        blocks = blocks_of(named_events(first))
+        assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use"]
+        result = {"type": "tool_result", "tool_use_id": blocks[-1]["id"], "content": "sunny"}
+        history = [
+            *AGENT["messages"],
+            {"role": "assistant", "content": blocks},
+            {"role": "user", "content": [result]},
+        ]
+        body = {**AGENT, "messages": history}
+        second = await client.post("/v1/messages", json=body, headers=AGENT_HEADERS)
+    assert second.status_code == 200, second.text
+    prompt = TextTokenizer(thinker()).decode(engine.requests[1].prompt_ids)
     assert "<think>Hm, Rome.</think>So:" in prompt
     assert "sunny[weather#" in prompt
 
@@ -132,44 +127,38 @@ def test_what_differs_between_an_agents_requests_for_its_bill_does_not_change_th
     assert first.prompt_ids == second.prompt_ids
 
 
-def test_an_answer_goes_back_as_it_came() -> None:
-    async def asks() -> None:
-        engine = ScriptedEngine(says(f"<think>\nHm\n</think>\n\nSo: {CALL}"), thinker())
-        body: Any = {**HELLO, "tools": [WEATHER], "thinking": {"type": "adaptive"}}
-        async with sdk(served(engine)) as client:
-            unary = await client.messages.create(**body)
-            async with client.messages.stream(**body) as stream:
-                final = await stream.get_final_message()
-            answers: list[Any] = [unary, final]
-            for message in answers:
-                result = {"type": "tool_result", "tool_use_id": message.content[-1].id}
-                for content in (message.content, [block.to_dict() for block in message.content]):
-                    history = [
-                        USER,
-                        {"role": "assistant", "content": content},
-                        {"role": "user", "content": [{**result, "content": "sunny"}]},
-                    ]
-                    again = await client.messages.create(**{**body, "messages": history})
-                    assert again.stop_reason == "tool_use"
-
-    asyncio.run(asks())
+async def test_an_answer_goes_back_as_it_came() -> None:
+    engine = ScriptedEngine(says(f"<think>\nHm\n</think>\n\nSo: {CALL}"), thinker())
+    body: Any = {**HELLO, "tools": [WEATHER], "thinking": {"type": "adaptive"}}
+    async with sdk(served(engine)) as client:
+        unary = await client.messages.create(**body)
+        async with client.messages.stream(**body) as stream:
+            final = await stream.get_final_message()
+        answers: list[Any] = [unary, final]
+        for message in answers:
+            result = {"type": "tool_result", "tool_use_id": message.content[-1].id}
+            for content in (message.content, [block.to_dict() for block in message.content]):
+                history = [
+                    USER,
+                    {"role": "assistant", "content": content},
+                    {"role": "user", "content": [{**result, "content": "sunny"}]},
+                ]
+                again = await client.messages.create(**{**body, "messages": history})
+                assert again.stop_reason == "tool_use"
 
 
-def test_the_sdk_counts_tokens() -> None:
-    async def asks() -> tuple[int, int]:
-        async with client_of(says("x")) as client:
-            body: Any = {**HELLO, "tools": [WEATHER], "system": "Be brief."}
-            message = await client.messages.create(**body)
-            del body["max_tokens"]
-            counted = await client.messages.count_tokens(**body)
-        usage = message.usage
-        return counted.input_tokens, usage.input_tokens + usage.cache_read_input_tokens
-
-    counted, used = asyncio.run(asks())
-    assert counted == used > 0
+async def test_the_sdk_counts_tokens() -> None:
+    async with client_of(says("x")) as client:
+        body: Any = {**HELLO, "tools": [WEATHER], "system": "Be brief."}
+        message = await client.messages.create(**body)
+        del body["max_tokens"]
+        counted = await client.messages.count_tokens(**body)
+    usage = message.usage
+    used = usage.input_tokens + usage.cache_read_input_tokens
+    assert counted.input_tokens == used > 0
 
 
-def test_a_tool_runner_goes_on_without_threads() -> None:
+async def test_a_tool_runner_goes_on_without_threads() -> None:
     """It asks for one that the server keeps, and takes the refusal for a reason not to."""
 
     @anthropic.beta_async_tool
@@ -177,14 +166,11 @@ def test_a_tool_runner_goes_on_without_threads() -> None:
         """Tells the weather of a city."""
         return f"{city} is sunny"
 
-    async def asks() -> list[Any]:
-        async with client_of(says(CALL)) as client:
-            runner = client.beta.messages.tool_runner(
-                model="tiny", max_tokens=400, messages=[USER], tools=[weather], max_iterations=2
-            )
-            return [message async for message in runner]
-
-    messages = asyncio.run(asks())
+    async with client_of(says(CALL)) as client:
+        runner = client.beta.messages.tool_runner(
+            model="tiny", max_tokens=400, messages=[USER], tools=[weather], max_iterations=2
+        )
+        messages = [message async for message in runner]
     assert [message.stop_reason for message in messages] == ["tool_use", "tool_use"]
 
 
@@ -208,48 +194,38 @@ def test_an_answer_in_a_schema_is_parsed_by_the_sdk() -> None:
         (ErrorKind.GENERATION_TIMEOUT, anthropic.InternalServerError),
     ],
 )
-def test_errors_are_the_sdks_own(kind: ErrorKind, raised: type[anthropic.APIStatusError]) -> None:
-    async def asks() -> None:
-        async with client_of(fails(RequestError(kind, "no"))) as client:
-            with pytest.raises(raised) as refusal:
-                await client.messages.create(**HELLO)
-            assert refusal.value.request_id
-            body: Any = refusal.value.body
-            assert body["request_id"] == refusal.value.request_id
-
-    asyncio.run(asks())
-
-
-def test_a_failing_stream_raises_in_the_sdk() -> None:
-    async def asks() -> None:
-        overloaded = fails(RequestError(ErrorKind.OVERLOADED, "later"), after="Hel")
-        async with client_of(overloaded) as client:
-            with pytest.raises(anthropic.APIStatusError, match="later") as refusal:
-                async with client.messages.stream(**HELLO) as stream:
-                    await stream.get_final_message()
-        assert refusal.value.type == "overloaded_error"
-
-    asyncio.run(asks())
+async def test_errors_are_the_sdks_own(
+    kind: ErrorKind, raised: type[anthropic.APIStatusError]
+) -> None:
+    async with client_of(fails(RequestError(kind, "no"))) as client:
+        with pytest.raises(raised) as refusal:
+            await client.messages.create(**HELLO)
+        assert refusal.value.request_id
+        body: Any = refusal.value.body
+        assert body["request_id"] == refusal.value.request_id
 
 
-def test_an_unknown_model_is_not_found() -> None:
-    async def asks() -> None:
-        async with client_of(says("x")) as client:
-            with pytest.raises(anthropic.NotFoundError):
-                await client.messages.create(**{**HELLO, "model": "claude"})
+async def test_a_failing_stream_raises_in_the_sdk() -> None:
+    overloaded = fails(RequestError(ErrorKind.OVERLOADED, "later"), after="Hel")
+    async with client_of(overloaded) as client:
+        with pytest.raises(anthropic.APIStatusError, match="later") as refusal:
+            async with client.messages.stream(**HELLO) as stream:
+                await stream.get_final_message()
+    assert refusal.value.type == "overloaded_error"
 
-    asyncio.run(asks())
+
+async def test_an_unknown_model_is_not_found() -> None:
+    async with client_of(says("x")) as client:
+        with pytest.raises(anthropic.NotFoundError):
+            await client.messages.create(**{**HELLO, "model": "claude"})
 
 
-def test_the_sdks_key_opens() -> None:
-    async def asks() -> None:
-        guarded = served(ScriptedEngine(says("x"), thinker()), api_keys=("secret",))
-        async with sdk(guarded, "wrong") as client:
-            with pytest.raises(anthropic.AuthenticationError) as refusal:
-                await client.messages.create(**HELLO)
-            assert refusal.value.type == "authentication_error"
-            assert refusal.value.request_id
-        async with sdk(guarded, "secret") as client:
-            assert (await client.messages.create(**HELLO)).stop_reason == "end_turn"
-
-    asyncio.run(asks())
+async def test_the_sdks_key_opens() -> None:
+    guarded = served(ScriptedEngine(says("x"), thinker()), api_keys=("secret",))
+    async with sdk(guarded, "wrong") as client:
+        with pytest.raises(anthropic.AuthenticationError) as refusal:
+            await client.messages.create(**HELLO)
+        assert refusal.value.type == "authentication_error"
+        assert refusal.value.request_id
+    async with sdk(guarded, "secret") as client:
+        assert (await client.messages.create(**HELLO)).stop_reason == "end_turn"

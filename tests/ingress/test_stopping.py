@@ -34,63 +34,48 @@ class Serving:
 
 
 @EACH
-def test_a_stream_that_takes_too_long_ends_with_an_error(protocol: Protocol) -> None:
-    async def scenario() -> str:
-        serving = Serving(protocol, CountingCluster(forever()))
-        answer = await serving.until_stopped(0.0, stream=True)
-        assert answer.status_code == 200
-        assert serving.engine.running == 0
-        return answer.text
-
-    assert "stopped before" in last_error(asyncio.run(scenario()))["message"]
+async def test_a_stream_that_takes_too_long_ends_with_an_error(protocol: Protocol) -> None:
+    serving = Serving(protocol, CountingCluster(forever()))
+    answer = await serving.until_stopped(0.0, stream=True)
+    assert answer.status_code == 200
+    assert serving.engine.running == 0
+    assert "stopped before" in last_error(answer.text)["message"]
 
 
 @EACH
-def test_a_unary_answer_that_takes_too_long_is_refused(protocol: Protocol) -> None:
-    async def scenario() -> httpx.Response:
-        return await Serving(protocol, CountingCluster(forever())).until_stopped(0.0)
-
-    answer = asyncio.run(scenario())
+async def test_a_unary_answer_that_takes_too_long_is_refused(protocol: Protocol) -> None:
+    answer = await Serving(protocol, CountingCluster(forever())).until_stopped(0.0)
     assert answer.status_code in (503, 529)
     assert answer.headers["retry-after"]
     assert "stopped before" in answer.json()["error"]["message"]
 
 
-def test_an_answer_that_ends_in_time_is_whole() -> None:
-    async def scenario() -> httpx.Response:
-        serving = Serving(CHATS, ScriptedEngine(says("Hello there")))
-        return await serving.until_stopped(60.0)
-
-    answer = asyncio.run(scenario())
+async def test_an_answer_that_ends_in_time_is_whole() -> None:
+    serving = Serving(CHATS, ScriptedEngine(says("Hello there")))
+    answer = await serving.until_stopped(60.0)
     assert answer.json()["choices"][0]["message"]["content"] == "Hello there"
 
 
 @EACH_STREAM
-def test_who_waits_for_a_model_is_told_too(stream: bool) -> None:
-    async def scenario() -> httpx.Response:
-        engine = Loading()
-        serving = Serving(CHATS, engine)
-        async with http(serving.app) as client:
-            body = {**serving.body, "stream": stream}
-            asking = asyncio.create_task(client.post(serving.path, json=body))
-            await engine.asked.acquire()
-            await serving.stopping.end(0.0)
-            return await asking
-
-    answer = asyncio.run(scenario())
+async def test_who_waits_for_a_model_is_told_too(stream: bool) -> None:
+    engine = Loading()
+    serving = Serving(CHATS, engine)
+    async with http(serving.app) as client:
+        body = {**serving.body, "stream": stream}
+        asking = asyncio.create_task(client.post(serving.path, json=body))
+        await engine.asked.acquire()
+        await serving.stopping.end(0.0)
+        answer = await asking
     assert answer.status_code == 503
     assert "stopped before" in answer.json()["error"]["message"]
 
 
 @EACH
-def test_what_comes_after_is_refused_in_its_own_form(protocol: Protocol) -> None:
-    async def scenario() -> httpx.Response:
-        serving = Serving(protocol, CountingCluster(says("x")))
-        await serving.stopping.end(60.0)
-        async with http(serving.app) as client:
-            return await client.post(serving.path, json=serving.body)
-
-    answer = asyncio.run(scenario())
+async def test_what_comes_after_is_refused_in_its_own_form(protocol: Protocol) -> None:
+    serving = Serving(protocol, CountingCluster(says("x")))
+    await serving.stopping.end(60.0)
+    async with http(serving.app) as client:
+        answer = await client.post(serving.path, json=serving.body)
     assert answer.status_code in (503, 529)
     assert answer.headers["connection"] == "close"
     assert "stopping" in answer.json()["error"]["message"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from openai import NotFoundError
+from openai import AsyncOpenAI, NotFoundError
 from openai.types import Model
 from pydantic import TypeAdapter
 
@@ -29,18 +29,14 @@ def test_the_only_model_may_be_found_by_any_name() -> None:
     assert asyncio.run(asks()) == "tiny"
 
 
-def test_models_are_listed_and_retrieved() -> None:
-    async def asks() -> tuple[Any, Any]:
-        engine = ScriptedEngine(says("x"), card(), card(name="org/model"))
-        async with sdk(served(engine)) as client:
-            listed = await client.models.list()
-            one = await client.models.retrieve("org/model")
-            with pytest.raises(NotFoundError) as missing:
-                await client.models.retrieve("nope")
-        assert missing.value.code == "model_not_found"
-        return listed, one
-
-    listed, one = asyncio.run(asks())
+async def test_models_are_listed_and_retrieved() -> None:
+    engine = ScriptedEngine(says("x"), card(), card(name="org/model"))
+    async with sdk(served(engine)) as client:
+        listed = await client.models.list()
+        one = await client.models.retrieve("org/model")
+        with pytest.raises(NotFoundError) as missing:
+            await client.models.retrieve("nope")
+    assert missing.value.code == "model_not_found"
     assert [model.id for model in listed.data] == ["tiny", "org/model"]
     assert one.to_dict() == {
         "id": "org/model",
@@ -56,31 +52,29 @@ def test_models_are_listed_and_retrieved() -> None:
         "status": {"value": "loaded", "state": "ready", "replicas": 1, "replicas_target": 1},
         "max_model_len": 512,
         "tasks": ["generate"],
-        "meta": {"n_vocab": one.to_dict()["meta"]["n_vocab"], "n_ctx": 512, "n_ctx_train": 512},
+        "meta": {"n_vocab": card().vocab_size, "n_ctx": 512, "n_ctx_train": 512},
     }
 
 
-def test_models_say_what_they_can_be_asked_for() -> None:
-    async def asks() -> Any:
-        engine = ScriptedEngine(says("x"), known(EMBEDS, "e"), known(SCORES, "s"), card(name="g"))
-        async with sdk(served(engine)) as client:
-            return [model.to_dict() for model in (await client.models.list()).data]
+async def listed(client: AsyncOpenAI) -> list[Any]:
+    return [model.to_dict() for model in (await client.models.list()).data]
 
-    embeds, scores, generates = asyncio.run(asks())
+
+async def test_models_say_what_they_can_be_asked_for() -> None:
+    engine = ScriptedEngine(says("x"), known(EMBEDS, "e"), known(SCORES, "s"), card(name="g"))
+    async with sdk(served(engine)) as client:
+        embeds, scores, generates = await listed(client)
     assert (embeds["tasks"], embeds["meta"]["n_embd"]) == (["embed"], 4)
     assert scores["tasks"] == ["score"]
     assert (generates["tasks"], "n_embd" in generates["meta"]) == (["generate"], False)
 
 
-def test_what_a_model_takes_is_known_before_it_is_loaded_or_left_out() -> None:
-    async def asks() -> list[dict[str, Any]]:
-        engine = ScriptedEngine(says("x"), card(name="sees"), card(name="unknown"))
-        engine.states = dict.fromkeys(engine.cards, ModelState.UNLOADED)
-        engine.modalities = {"sees": ("text", "image")}
-        async with sdk(served(engine)) as client:
-            return [model.to_dict() for model in (await client.models.list()).data]
-
-    sees, unknown = asyncio.run(asks())
+async def test_what_a_model_takes_is_known_before_it_is_loaded_or_left_out() -> None:
+    engine = ScriptedEngine(says("x"), card(name="sees"), card(name="unknown"))
+    engine.states = dict.fromkeys(engine.cards, ModelState.UNLOADED)
+    engine.modalities = {"sees": ("text", "image")}
+    async with sdk(served(engine)) as client:
+        sees, unknown = await listed(client)
     assert sees["architecture"]["input_modalities"] == ["text", "image"]
     assert "architecture" not in unknown
 

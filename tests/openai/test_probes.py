@@ -171,70 +171,54 @@ def test_a_unary_answer_without_a_proxy_waits_for_its_status() -> None:
     assert asyncio.run(asks()).status_code == 503
 
 
-def test_leaving_is_seen_before_a_stream_that_waits_for_its_model_begins() -> None:
-    async def leaves() -> Loading:
-        engine = Loading()
-        socket = Socket(CHAT, {**HELLO, "stream": True})
-        asking = asyncio.create_task(socket(served(engine)))
-        await engine.asked.acquire()
-        socket.leave()
-        await asking
-        assert socket.sent.empty()
-        return engine
-
-    assert asyncio.run(leaves()).waiting == 0
+async def test_leaving_is_seen_before_a_stream_that_waits_for_its_model_begins() -> None:
+    engine = Loading()
+    socket = Socket(CHAT, {**HELLO, "stream": True})
+    asking = asyncio.create_task(socket(served(engine)))
+    await engine.asked.acquire()
+    socket.leave()
+    await asking
+    assert socket.sent.empty()
+    assert engine.waiting == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_leaving_is_seen_while_the_model_loads(stream: bool) -> None:
-    async def leaves() -> Loading:
-        engine = Loading()
-        socket = Socket(CHAT, {**HELLO, "stream": stream})
-        asking = asyncio.create_task(socket(served(engine, probe_s=0.001)))
-        await socket.sent.get()
-        socket.leave()
-        await asking
-        return engine
-
-    assert asyncio.run(leaves()).waiting == 0
+async def test_leaving_is_seen_while_the_model_loads(stream: bool) -> None:
+    engine = Loading()
+    socket = Socket(CHAT, {**HELLO, "stream": stream})
+    asking = asyncio.create_task(socket(served(engine, probe_s=0.001)))
+    await socket.sent.get()
+    socket.leave()
+    await asking
+    assert engine.waiting == 0
 
 
-def test_a_resumable_stream_waits_for_its_model_without_its_client() -> None:
-    async def leaves() -> str:
-        engine = Loading()
-        socket = Socket(CHAT, {**HELLO, "stream": True})
-        socket.scope["headers"] += [(b"x-conversation-id", b"c")]  # type: ignore[operator]
-        asking = asyncio.create_task(socket(served(engine, probe_s=0.001)))
-        await socket.sent.get()
-        socket.leave()
-        await asking
-        assert engine.waiting == 1
-        engine.loaded.set()
-        return await engine.starts.get()
-
-    assert asyncio.run(leaves())
+async def test_a_resumable_stream_waits_for_its_model_without_its_client() -> None:
+    engine = Loading()
+    socket = Socket(CHAT, {**HELLO, "stream": True})
+    socket.scope["headers"] += [(b"x-conversation-id", b"c")]  # type: ignore[operator]
+    asking = asyncio.create_task(socket(served(engine, probe_s=0.001)))
+    await socket.sent.get()
+    socket.leave()
+    await asking
+    assert engine.waiting == 1
+    engine.loaded.set()
+    assert await engine.starts.get()
 
 
-def test_a_stream_that_waits_for_its_first_token_has_begun_meanwhile() -> None:
-    async def begins() -> Message:
-        socket = Socket(CHAT, {**HELLO, "stream": True})
-        asking = asyncio.create_task(socket(served(ScriptedEngine(never()), probe_s=0.001)))
-        start = await socket.sent.get()
-        socket.leave()
-        await asking
-        return start
-
-    assert asyncio.run(begins())["status"] == 200
+async def test_a_stream_that_waits_for_its_first_token_has_begun_meanwhile() -> None:
+    socket = Socket(CHAT, {**HELLO, "stream": True})
+    asking = asyncio.create_task(socket(served(ScriptedEngine(never()), probe_s=0.001)))
+    start = await socket.sent.get()
+    socket.leave()
+    await asking
+    assert start["status"] == 200
 
 
-def test_a_request_that_takes_long_to_prepare_is_refused_with_its_status() -> None:
+async def test_a_request_that_takes_long_to_prepare_is_refused_with_its_status() -> None:
     words = {"role": "user", "content": "word " * 200_000}
-
-    async def ask() -> httpx.Response:
-        async with http(served(ScriptedEngine(says("x")), probe_s=0.001)) as client:
-            return await client.post(CHAT, json={"messages": [words]})
-
-    response = asyncio.run(ask())
+    async with http(served(ScriptedEngine(says("x")), probe_s=0.001)) as client:
+        response = await client.post(CHAT, json={"messages": [words]})
     assert response.status_code == 400
     error = response.json()["error"]
     assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")

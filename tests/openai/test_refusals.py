@@ -1,6 +1,6 @@
-"""What is wrong in a request beside single fields is a 4xx that names it, in OpenAI's envelope.
+"""A request whose fields do not go together is told so, in OpenAI's envelope.
 
-tests/malformed has the fields.
+tests/malformed has fields that are wrong by themselves.
 """
 
 import asyncio
@@ -112,20 +112,17 @@ def test_what_no_model_here_can_do_is_said_so(path: str, what: str) -> None:
     )
 
 
-def test_too_large_a_body_is_413_while_it_is_read() -> None:
-    async def asks() -> tuple[httpx.Response, int]:
-        sent = 0
+async def test_too_large_a_body_is_413_while_it_is_read() -> None:
+    sent = 0
 
-        async def body() -> Any:
-            nonlocal sent
-            for _ in range(100):
-                sent += 1
-                yield b" " * (1 << 20)
+    async def body() -> Any:
+        nonlocal sent
+        for _ in range(100):
+            sent += 1
+            yield b" " * (1 << 20)
 
-        headers = {"content-type": "application/json"}
-        return await ask(CHAT, content=body(), headers=headers), sent
-
-    response, sent = asyncio.run(asks())
+    headers = {"content-type": "application/json"}
+    response = await ask(CHAT, content=body(), headers=headers)
     refusal(response, 413)
     assert sent <= 34
 

@@ -58,22 +58,18 @@ def test_an_adapter_that_goes_in_mid_stream_disturbs_nobody() -> None:
     assert len(requests(actors)) == 2
 
 
-def test_a_request_for_an_adapter_that_has_just_gone_is_prepared_again() -> None:
+async def test_a_request_for_an_adapter_that_has_just_gone_is_prepared_again() -> None:
     actors = actors_with(ONE)
-
-    async def asks() -> None:
-        fleet = actors.fleet()
-        card = await fleet.card("polite")
-        content = Content(adapters=contents(card.adapters.implied))
-        with pytest.raises(Refused) as caught:
-            await anext(fleet.generate(card, replace(ASKED, content=content)))
-        assert caught.value.error.kind is ErrorKind.MODEL_REPLACED
-        actors.router.wants = [UNKNOWN]
-        with pytest.raises(Refused) as missing:  # the name is asked for anew, and never plain
-            await fleet.card("polite")
-        assert missing.value.error == UNKNOWN
-
-    asyncio.run(asks())
+    fleet = actors.fleet()
+    card = await fleet.card("polite")
+    content = Content(adapters=contents(card.adapters.implied))
+    with pytest.raises(Refused) as caught:
+        await anext(fleet.generate(card, replace(ASKED, content=content)))
+    assert caught.value.error.kind is ErrorKind.MODEL_REPLACED
+    actors.router.wants = [UNKNOWN]
+    with pytest.raises(Refused) as missing:  # the name is asked for anew, and never plain
+        await fleet.card("polite")
+    assert missing.value.error == UNKNOWN
     assert not requests(actors)
 
 
@@ -87,19 +83,15 @@ def test_a_request_does_not_care_for_changes_of_other_adapters(
     assert asyncio.run(answer(actors, model)) == WHOLE
 
 
-def test_a_request_after_a_change_knows_it() -> None:
+async def test_a_request_after_a_change_knows_it() -> None:
     actors = actors_with(None)
     actors.model.fates = [produces()]
     actors.router.wants = [status(ModelState.READY, replicas=1, adapters=ONE)]
-
-    async def asks() -> None:
-        fleet = actors.fleet()
-        for change in (BOTH, None):
-            actors.router.choices = [RoutingDecision(None, True, adapters=change)]
-            card = await fleet.card(MODEL)
-            async for _ in fleet.generate(card, ASKED):
-                pass
-            actors.router.wants = [status(ModelState.READY, replicas=1, adapters=BOTH)]
-
-    asyncio.run(asks())
+    fleet = actors.fleet()
+    for change in (BOTH, None):
+        actors.router.choices = [RoutingDecision(None, True, adapters=change)]
+        card = await fleet.card(MODEL)
+        async for _ in fleet.generate(card, ASKED):
+            pass
+        actors.router.wants = [status(ModelState.READY, replicas=1, adapters=BOTH)]
     assert actors.router.tables == [ONE.version, BOTH.version]

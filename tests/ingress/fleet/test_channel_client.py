@@ -1,7 +1,8 @@
 """Many sequences on one stream: who joins, leaves, is refused or lost disturbs nobody else."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from ray.exceptions import ActorDiedError
@@ -88,25 +89,22 @@ async def said(sequence: ChannelStream) -> list[int]:
             return ids
 
 
-def played(act: Callable[[Stage], Awaitable[None]], *names: str) -> None:
-    async def play() -> None:
-        await act(Stage(*(names or ("a",))))
+@asynccontextmanager
+async def staged(*names: str) -> AsyncIterator[Stage]:
+    async with asyncio.timeout(30):
+        yield Stage(*(names or ("a",)))
 
-    asyncio.run(asyncio.wait_for(play(), 30))
 
-
-def test_many_that_come_together_open_one_channel_with_one_call() -> None:
-    async def act(stage: Stage) -> None:
+async def test_many_that_come_together_open_one_channel_with_one_call() -> None:
+    async with staged() as stage:
         asked = [stage.ask(f"r{number}") for number in range(20)]
         assert await asyncio.gather(*map(said, asked)) == list(map(whole, asked))
         [replica] = stage.all
         assert (len(replica.opened), replica.told) == (1, 0)
 
-    played(act)
 
-
-def test_those_that_come_during_a_call_go_together_in_the_next_one() -> None:
-    async def act(stage: Stage) -> None:
+async def test_those_that_come_during_a_call_go_together_in_the_next_one() -> None:
+    async with staged() as stage:
         [replica] = stage.all
         await stage.begun("paused")
         replica.gate = asyncio.Event()
@@ -117,22 +115,18 @@ def test_those_that_come_during_a_call_go_together_in_the_next_one() -> None:
         assert await asyncio.gather(*map(said, asked)) == list(map(whole, asked))
         assert (len(replica.opened), replica.told) == (1, 2)
 
-    played(act)
 
-
-def test_long_prompts_do_not_make_a_message_that_is_too_long() -> None:
-    async def act(stage: Stage) -> None:
+async def test_long_prompts_do_not_make_a_message_that_is_too_long() -> None:
+    async with staged() as stage:
         asked = [stage.ask(f"r{n}", prompt=tuple(range(MAX_MESSAGE_WEIGHT // 2))) for n in range(7)]
         assert await asyncio.gather(*map(said, asked)) == list(map(whole, asked))
         [replica] = stage.all
         assert (len(replica.opened), replica.told) == (1, 3)
 
-    played(act)
-
 
 @pytest.mark.parametrize("is_complete", [False, True])
-def test_one_that_leaves_ends_alone_and_is_told_to_nobody_else(is_complete: bool) -> None:
-    async def act(stage: Stage) -> None:
+async def test_one_that_leaves_ends_alone_and_is_told_to_nobody_else(is_complete: bool) -> None:
+    async with staged() as stage:
         leaving, *rest = await stage.begun("paused-1", "paused-2", "paused-3")
         leaving.leave(is_complete=is_complete)
         await stage.speaker.until_gone("paused-1")
@@ -144,21 +138,17 @@ def test_one_that_leaves_ends_alone_and_is_told_to_nobody_else(is_complete: bool
         assert stage.replicas.aborted == []
         assert stage.all[0].completed == (["paused-1"] if is_complete else [])
 
-    played(act)
 
-
-def test_one_that_leaves_before_it_was_sent_never_starts() -> None:
-    async def act(stage: Stage) -> None:
+async def test_one_that_leaves_before_it_was_sent_never_starts() -> None:
+    async with staged() as stage:
         stays, leaves = stage.ask("stays"), stage.ask("leaves")
         leaves.leave()
         assert await said(stays) == whole(stays)
         assert stage.speaker.started == ["stays"]
 
-    played(act)
 
-
-def test_the_last_one_that_leaves_a_channel_which_does_not_open_ends_it() -> None:
-    async def act(stage: Stage) -> None:
+async def test_the_last_one_that_leaves_a_channel_which_does_not_open_ends_it() -> None:
+    async with staged() as stage:
         opens, hangs = asyncio.Event(), asyncio.Event()
 
         async def never(name: str, update: bytes) -> AsyncGenerator[bytes, None]:
@@ -178,12 +168,10 @@ def test_the_last_one_that_leaves_a_channel_which_does_not_open_ends_it() -> Non
         second.leave()
         await hangs.wait()
 
-    played(act)
-
 
 @pytest.mark.parametrize("death", [ActorDiedError(), RuntimeError("cut")], ids=["died", "cut"])
-def test_a_replica_that_dies_is_lost_to_each_of_its_sequences(death: Exception) -> None:
-    async def act(stage: Stage) -> None:
+async def test_a_replica_that_dies_is_lost_to_each_of_its_sequences(death: Exception) -> None:
+    async with staged("a", "b") as stage:
         asked = await stage.begun("paused-1", "paused-2", "paused-3")
         stage.all[0].die(death)
         for sequence in asked:
@@ -193,11 +181,9 @@ def test_a_replica_that_dies_is_lost_to_each_of_its_sequences(death: Exception) 
         assert await said(elsewhere) == whole(elsewhere)
         assert len(stage.all[1].opened) == 1
 
-    played(act, "a", "b")
 
-
-def test_what_a_lost_replica_had_is_aborted_wherever_it_may_run() -> None:
-    async def act(stage: Stage) -> None:
+async def test_what_a_lost_replica_had_is_aborted_wherever_it_may_run() -> None:
+    async with staged() as stage:
         asked = await stage.begun("paused-1", "paused-2")
         stage.all[0].die()
         for sequence in asked:
@@ -208,13 +194,10 @@ def test_what_a_lost_replica_had_is_aborted_wherever_it_may_run() -> None:
         await asyncio.sleep(0)
         assert stage.replicas.aborted == ["paused-1", "paused-2"]
 
-    played(act)
 
-
-def test_who_comes_to_a_replica_that_stops_is_served_by_another_one_at_once() -> None:
+async def test_who_comes_to_a_replica_that_stops_is_served_by_another_one_at_once() -> None:
     """A stopping replica gets no calls and goes on with those it has, as in Serve."""
-
-    async def act(stage: Stage) -> None:
+    async with staged("a", "b") as stage:
         stopping, other = stage.all
         [paused] = await stage.begun("paused")
         stopping.is_running = False
@@ -227,11 +210,9 @@ def test_who_comes_to_a_replica_that_stops_is_served_by_another_one_at_once() ->
         await stopping.closed.wait()  # without waiting for company
         assert stage.replicas.aborted == []
 
-    played(act, "a", "b")
 
-
-def test_one_that_leaves_a_replica_which_can_not_be_told_ends_there_all_the_same() -> None:
-    async def act(stage: Stage) -> None:
+async def test_one_that_leaves_a_replica_which_can_not_be_told_ends_there_all_the_same() -> None:
+    async with staged("a", "b") as stage:
         stopping, _ = stage.all
         leaving, staying = await stage.begun("paused-1", "paused-2")
         stopping.is_running = False
@@ -240,21 +221,17 @@ def test_one_that_leaves_a_replica_which_can_not_be_told_ends_there_all_the_same
         with pytest.raises(CallCancelledError):  # and goes on elsewhere
             await said(staying)
 
-    played(act, "a", "b")
 
-
-def test_who_comes_when_the_last_one_has_just_left_is_not_forgotten() -> None:
-    async def act(stage: Stage) -> None:
+async def test_who_comes_when_the_last_one_has_just_left_is_not_forgotten() -> None:
+    async with staged() as stage:
         stage.ask("leaves").leave()
         asked = stage.ask("r")
         assert await said(asked) == whole(asked)
         assert stage.speaker.started == ["r"]
 
-    played(act)
 
-
-def test_a_call_that_fails_is_no_matter_of_those_who_run_already() -> None:
-    async def act(stage: Stage) -> None:
+async def test_a_call_that_fails_is_no_matter_of_those_who_run_already() -> None:
+    async with staged() as stage:
         [replica] = stage.all
         [paused] = await stage.begun("paused")
         tell, replica.update_channel = replica.update_channel, fails  # type: ignore[method-assign]
@@ -270,17 +247,14 @@ def test_a_call_that_fails_is_no_matter_of_those_who_run_already() -> None:
         assert stage.replicas.aborted == ["lost"]
         assert len(replica.opened) == 1
 
-    played(act)
-
 
 async def fails(name: str, update: bytes) -> bool:
     raise ActorDiedError
 
 
-def test_a_refusal_of_one_is_no_matter_of_the_others() -> None:
+async def test_a_refusal_of_one_is_no_matter_of_the_others() -> None:
     full = RequestError(ErrorKind.OVERLOADED, "full")
-
-    async def act(stage: Stage) -> None:
+    async with staged() as stage:
         speak = stage.speaker.run
 
         async def refuses(
@@ -302,11 +276,9 @@ def test_a_refusal_of_one_is_no_matter_of_the_others() -> None:
         assert error.kind is ErrorKind.INTERNAL
         assert await said(served) == whole(served)
 
-    played(act)
 
-
-def test_a_replica_that_was_restarted_under_its_name_opens_another_channel() -> None:
-    async def act(stage: Stage) -> None:
+async def test_a_replica_that_was_restarted_under_its_name_opens_another_channel() -> None:
+    async with staged() as stage:
         [paused] = await stage.begun("paused")
         again = Replica("a", stage.speaker.run)
         stage.all[:] = [again]
@@ -317,21 +289,17 @@ def test_a_replica_that_was_restarted_under_its_name_opens_another_channel() -> 
         stage.speaker.released.set()
         assert (await said(paused))[-1] == whole(paused)[-1]
 
-    played(act)
 
-
-def test_a_channel_lasts_for_who_comes_next() -> None:
-    async def act(stage: Stage) -> None:
+async def test_a_channel_lasts_for_who_comes_next() -> None:
+    async with staged() as stage:
         for name in ("r0", "r1"):
             asked = stage.ask(name)
             assert await said(asked) == whole(asked)
         assert len(stage.all[0].opened) == 1
 
-    played(act)
 
-
-def test_a_channel_that_nobody_uses_ends_and_is_opened_again() -> None:
-    async def act(stage: Stage) -> None:
+async def test_a_channel_that_nobody_uses_ends_and_is_opened_again() -> None:
+    async with staged() as stage:
         replica = Replica("a", stage.speaker.run, idle_s=0.0)
         stage.replicas.all = [replica]
         for name in ("r0", "r1"):
@@ -341,24 +309,19 @@ def test_a_channel_that_nobody_uses_ends_and_is_opened_again() -> None:
             replica.closed.clear()
         assert len(replica.opened) == 2
 
-    played(act)
 
-
-def test_who_reads_slowly_finds_all_of_it_in_one_event() -> None:
-    async def act(stage: Stage) -> None:
+async def test_who_reads_slowly_finds_all_of_it_in_one_event() -> None:
+    async with staged() as stage:
         slow, quick = stage.ask("slow"), stage.ask("quick")
         assert await said(quick) == whole(quick)
         event = await anext(slow)
         assert list(event.token_ids) == whole(slow)
         assert event.finish_reason is FinishReason.LENGTH
 
-    played(act)
 
-
-def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_not_asked_for_more() -> None:
+async def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_not_asked_for_more() -> None:
     """The replica's end: what was said is taken before more is asked for."""
-
-    async def act(stage: Stage) -> None:
+    async with staged() as stage:
         [replica] = stage.all
         joins = [
             Join(n, "", "v", GenerationRequest(request_id=f"r{n}", prompt_ids=(1,)))
@@ -375,16 +338,12 @@ def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_not_asked_for_more()
             ]
         await bursts.aclose()
 
-    played(act)
 
-
-def test_whoever_closes_a_channel_ends_all_that_it_runs() -> None:
-    async def act(stage: Stage) -> None:
+async def test_whoever_closes_a_channel_ends_all_that_it_runs() -> None:
+    async with staged() as stage:
         asked: ChannelClients = stage.channels
         await stage.begun("paused-1", "paused-2")
         [channel] = asked._latest.values()
         channel.work.cancel()
         await stage.speaker.until_gone("paused-1")
         await stage.speaker.until_gone("paused-2")
-
-    played(act)

@@ -17,7 +17,7 @@ from deployments.ingress.fleet.liveness import ReplicaSilentError
 from deployments.model.channel_server import CLIENT_TIMEOUT_S
 from tests.ingress.fleet.actors import MODEL, Actors, produces, token_at
 from tests.ingress.fleet.replicas import Replica
-from tests.ingress.fleet.test_channel_client import LENGTH, Stage, played, said, token, whole
+from tests.ingress.fleet.test_channel_client import LENGTH, said, staged, token, whole
 from tests.ingress.fleet.test_fleet import ALONE, ASKED, WHOLE, answered, counted, ids
 
 SHORT_S = 0.5  # what is not silent must not seem so on a busy machine
@@ -37,21 +37,19 @@ def lively(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_replica_that_falls_silent_is_lost_to_each_of_its_sequences() -> None:
-    async def act(stage: Stage) -> None:
+async def test_a_replica_that_falls_silent_is_lost_to_each_of_its_sequences() -> None:
+    async with staged() as stage:
         for sequence in await stage.begun("paused-1", "paused-2"):
             with pytest.raises(ReplicaSilentError):
                 await said(sequence)
             assert sequence.is_taken
 
-    played(act)
-
 
 @pytest.mark.usefixtures("impatient")
-def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
+async def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
     """None of them is its cause: there may be no replica."""
+    async with staged() as stage:
 
-    async def act(stage: Stage) -> None:
         async def never(name: str, update: bytes) -> AsyncGenerator[bytes, None]:
             opened.append(name)
             opening.set()
@@ -73,12 +71,11 @@ def test_a_channel_that_does_not_open_is_lost_to_all_who_wait_for_it() -> None:
         later = stage.ask("later")
         assert await said(later) == whole(later)
 
-    played(act)
-
 
 @pytest.mark.usefixtures("impatient")
-def test_a_channel_that_waits_for_a_replica_to_come_is_not_lost() -> None:
-    async def act(stage: Stage) -> None:
+async def test_a_channel_that_waits_for_a_replica_to_come_is_not_lost() -> None:
+    async with staged() as stage:
+
         async def late(name: str, update: bytes) -> AsyncGenerator[bytes, None]:
             await come.wait()
             async for burst in opens(name, update):
@@ -94,11 +91,9 @@ def test_a_channel_that_waits_for_a_replica_to_come_is_not_lost() -> None:
         assert await said(asked) == whole(asked)
         assert asked.is_confirmed
 
-    played(act)
 
-
-def test_who_has_no_pin_shares_with_those_that_come_at_once_and_serve_balances_the_rest() -> None:
-    async def act(stage: Stage) -> None:
+async def test_who_has_no_pin_joins_those_that_come_at_once_and_serve_balances_the_rest() -> None:
+    async with staged() as stage:
         *early, last = [stage.ask(f"r{number}", None) for number in range(2 * MAX_UNPINNED + 1)]
         await anext(last)  # its channel is open, and none joins it any more
         others = [*early, stage.ask("late", None)]
@@ -107,12 +102,10 @@ def test_who_has_no_pin_shares_with_those_that_come_at_once_and_serve_balances_t
         [replica] = stage.all
         assert (len(replica.opened), replica.told) == (4, 0)
 
-    played(act)
-
 
 @pytest.mark.usefixtures("lively")
-def test_a_replica_shows_that_it_is_there_while_its_engine_says_nothing() -> None:
-    async def act(stage: Stage) -> None:
+async def test_a_replica_shows_that_it_is_there_while_its_engine_says_nothing() -> None:
+    async with staged() as stage:
         bursts = Replica("a", stage.speaker.run, idle_s=0.0).ends.open("c", JOINS)
         assert await anext(bursts) == b"a"
         [(_, event)] = decode_burst(await anext(bursts))
@@ -124,28 +117,22 @@ def test_a_replica_shows_that_it_is_there_while_its_engine_says_nothing() -> Non
             (token(PAUSED, index),) for index in range(1, LENGTH)
         ]
 
-    played(act)
-
 
 @pytest.mark.usefixtures("lively")
-def test_a_channel_without_sequences_says_nothing() -> None:
-    async def act(stage: Stage) -> None:
+async def test_a_channel_without_sequences_says_nothing() -> None:
+    async with staged() as stage:
         ends = Replica("a", stage.speaker.run, idle_s=SHORT_S).ends
         assert [word async for word in ends.open("c", NOTHING)] == [b"a"]
 
-    played(act)
-
 
 @pytest.mark.usefixtures("lively")
-def test_a_sequence_with_a_stream_of_its_own_shows_the_same() -> None:
-    async def act(stage: Stage) -> None:
+async def test_a_sequence_with_a_stream_of_its_own_shows_the_same() -> None:
+    async with staged() as stage:
         events = stage.all[0].ends.open_single("v", PAUSED)
         assert (await anext(events)).token_ids == (token(PAUSED, 0),)
         assert [await anext(events) for _ in range(3)] == [HEARTBEAT] * 3
         await events.aclose()
         await stage.speaker.until_gone("paused")
-
-    played(act)
 
 
 def test_replicas_hear_of_sequences_with_streams_of_their_own_while_these_last(
@@ -209,13 +196,12 @@ class Clock:
 
 
 @pytest.mark.parametrize("is_alone", [False, True], ids=["on a channel", "on its own stream"])
-def test_what_an_ingress_asked_for_ends_when_it_is_not_heard_of(
+async def test_what_an_ingress_asked_for_ends_when_it_is_not_heard_of(
     is_alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
     monkeypatch.setattr("deployments.model.channel_server.time", clock)
-
-    async def act(stage: Stage) -> None:
+    async with staged() as stage:
         ends = Replica("a", stage.speaker.run, idle_s=0.0).ends
         words: AsyncGenerator[object, None] = (
             ends.open_single("v", PAUSED) if is_alone else ends.open("c", JOINS)
@@ -237,17 +223,14 @@ def test_what_an_ingress_asked_for_ends_when_it_is_not_heard_of(
         await stage.speaker.until_gone("paused")
         assert not ends.update("c", NOTHING)
 
-    played(act)
-
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["its replica", "one that stops"])
-def test_an_ingress_is_heard_of_while_it_has_sequences_and_disturbs_none(
+async def test_an_ingress_is_heard_of_while_it_has_sequences_and_disturbs_none(
     is_running: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that stops gets no calls: another one hears of it."""
     monkeypatch.setattr("deployments.ingress.fleet.channel_client.HEARTBEAT_S", 0.001)
-
-    async def act(stage: Stage) -> None:
+    async with staged("a", "b") as stage:
         first, second = stage.all
         [paused] = await stage.begun("paused")
         first.is_running = is_running
@@ -261,16 +244,13 @@ def test_an_ingress_is_heard_of_while_it_has_sequences_and_disturbs_none(
         assert await said(asked) == whole(asked)
         assert stage.replicas.aborted == []
 
-    played(act, "a", "b")
-
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_heartbeat_that_is_lost_is_followed_by_others(
+async def test_a_heartbeat_that_is_lost_is_followed_by_others(
     hangs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deployments.ingress.fleet.channel_client.HEARTBEAT_S", 0.001)
-
-    async def act(stage: Stage) -> None:
+    async with staged() as stage:
         calls = asyncio.Semaphore(0)
 
         async def fails(name: str, update: bytes) -> bool:
@@ -286,11 +266,9 @@ def test_a_heartbeat_that_is_lost_is_followed_by_others(
         stage.speaker.released.set()
         assert (await said(paused))[-1] == whole(paused)[-1]
 
-    played(act)
 
-
-def test_a_channel_that_is_closed_at_its_first_word_ends_all_that_it_runs() -> None:
-    async def act(stage: Stage) -> None:
+async def test_a_channel_that_is_closed_at_its_first_word_ends_all_that_it_runs() -> None:
+    async with staged() as stage:
         bursts = stage.all[0].ends.open("c", JOINS)
         assert await anext(bursts) == b"a"
         for _ in range(3):
@@ -298,5 +276,3 @@ def test_a_channel_that_is_closed_at_its_first_word_ends_all_that_it_runs() -> N
         assert stage.speaker.running == {"paused"}
         await bursts.aclose()
         await stage.speaker.until_gone("paused")
-
-    played(act)

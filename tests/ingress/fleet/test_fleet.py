@@ -110,14 +110,10 @@ def test_the_router_hears_of_every_attempt_by_its_own_name() -> None:
     assert actors.router.asked == [("r-0", "s"), ("r-1", "s")]
 
 
-def test_only_what_did_not_end_is_cancelled_and_aborted() -> None:
+async def test_only_what_did_not_end_is_cancelled_and_aborted() -> None:
     actors = Actors(produces(2, ActorDiedError()), produces())
-
-    async def run() -> None:
-        await said_of(actors)
-        await asyncio.sleep(0)
-
-    asyncio.run(run())
+    await said_of(actors)
+    await asyncio.sleep(0)
     assert actors.model.cancelled == 1
     assert actors.model.aborted == ["r-0"]
 
@@ -135,24 +131,20 @@ def test_a_client_that_leaves_ends_its_attempt() -> None:
     assert actors.model.cancelled == 1
 
 
-def test_a_cancelled_request_is_not_taken_for_a_lost_one() -> None:
+async def test_a_cancelled_request_is_not_taken_for_a_lost_one() -> None:
     async def hangs(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
         yield TokenEvent(token_ids=(token_at(0),))
         await asyncio.Event().wait()
 
     actors = Actors(hangs)
-
-    async def cancels() -> None:
-        fleet = actors.fleet()
-        events = fleet.generate(await fleet.card(MODEL), ASKED)
-        await anext(events)
-        going_on = asyncio.create_task(anext(events))
-        await asyncio.sleep(0)
-        going_on.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await going_on
-
-    asyncio.run(cancels())
+    fleet = actors.fleet()
+    events = fleet.generate(await fleet.card(MODEL), ASKED)
+    await anext(events)
+    going_on = asyncio.create_task(anext(events))
+    await asyncio.sleep(0)
+    going_on.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await going_on
     assert len(actors.model.requests) == 1
 
 
@@ -238,20 +230,16 @@ def test_who_waits_for_a_model_knows_of_the_unloads_before_it_came() -> None:
     assert actors.router.unloads == [None, 4, 4]
 
 
-def test_twenty_requests_for_a_model_that_is_not_up_want_it_once() -> None:
+async def test_twenty_requests_for_a_model_that_is_not_up_want_it_once() -> None:
     actors = Actors()
     actors.router.wants = [LOADING, UP]
-
-    async def ask() -> None:
-        actors.router.gate = asyncio.Event()
-        fleet = actors.fleet()
-        asking = [asyncio.create_task(fleet.card(MODEL)) for _ in range(20)]
-        await actors.router.joined.wait()
-        assert actors.router.waiting == 1
-        actors.router.gate.set()
-        assert await asyncio.gather(*asking) == [card()] * 20
-
-    asyncio.run(ask())
+    actors.router.gate = asyncio.Event()
+    fleet = actors.fleet()
+    asking = [asyncio.create_task(fleet.card(MODEL)) for _ in range(20)]
+    await actors.router.joined.wait()
+    assert actors.router.waiting == 1
+    actors.router.gate.set()
+    assert await asyncio.gather(*asking) == [card()] * 20
     assert len(actors.router.wanted) == 2
     assert len(set(actors.router.wanted)) == 1
     assert actors.model.cards_sent == 1
@@ -259,39 +247,31 @@ def test_twenty_requests_for_a_model_that_is_not_up_want_it_once() -> None:
     assert waited("manta_model_wait_seconds_count", {"model": MODEL}) == 20
 
 
-def test_a_model_is_wanted_until_the_last_of_those_who_wait_has_left() -> None:
+async def test_a_model_is_wanted_until_the_last_of_those_who_wait_has_left() -> None:
     actors = Actors()
-
-    async def leave() -> None:
-        actors.router.gate = asyncio.Event()
-        fleet = actors.fleet()
-        asking = [asyncio.create_task(fleet.card(MODEL)) for _ in range(3)]
-        await actors.router.joined.wait()
-        for task in asking:
-            assert actors.router.waiting == 1
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        await actors.router.left.wait()
-        assert actors.router.waiting == 0
-
-    asyncio.run(leave())
+    actors.router.gate = asyncio.Event()
+    fleet = actors.fleet()
+    asking = [asyncio.create_task(fleet.card(MODEL)) for _ in range(3)]
+    await actors.router.joined.wait()
+    for task in asking:
+        assert actors.router.waiting == 1
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await actors.router.left.wait()
+    assert actors.router.waiting == 0
     assert len(actors.router.wanted) == 1
 
 
-def test_who_waits_after_others_have_left_is_not_taken_for_them() -> None:
+async def test_who_waits_after_others_have_left_is_not_taken_for_them() -> None:
     actors = Actors()
-
-    async def ask() -> None:
-        actors.router.gate = asyncio.Event()
-        fleet = actors.fleet()
-        for _ in range(2):
-            asking = asyncio.create_task(fleet.card(MODEL))
-            await actors.router.joined.wait()
-            actors.router.joined.clear()
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-
-    asyncio.run(ask())
+    actors.router.gate = asyncio.Event()
+    fleet = actors.fleet()
+    for _ in range(2):
+        asking = asyncio.create_task(fleet.card(MODEL))
+        await actors.router.joined.wait()
+        actors.router.joined.clear()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
     first, second = actors.router.wanted
     assert first[0] == second[0]
     assert first[1] != second[1]
@@ -363,18 +343,14 @@ def test_all_models_are_asked_at_once_whether_they_serve() -> None:
     assert asyncio.run(ask())
 
 
-def test_what_the_router_would_not_do_is_refused() -> None:
+async def test_what_the_router_would_not_do_is_refused() -> None:
     actors = Actors()
-
-    async def manage() -> None:
-        fleet = actors.fleet()
+    fleet = actors.fleet()
+    await fleet.load("m")
+    await fleet.reload()
+    actors.router.refusal = unavailable("no").error
+    with pytest.raises(Refused, match="no"):
         await fleet.load("m")
-        await fleet.reload()
-        actors.router.refusal = unavailable("no").error
-        with pytest.raises(Refused, match="no"):
-            await fleet.load("m")
-
-    asyncio.run(manage())
     assert actors.router.commands == [("load", "m"), ("reload",), ("load", "m")]
 
 

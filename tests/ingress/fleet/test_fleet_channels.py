@@ -1,11 +1,9 @@
 """Sequences that share a replica's channel are as safe as those with a stream of their own."""
 
-import asyncio
 from dataclasses import replace
 
 from ray.exceptions import ActorDiedError
 
-from deployments.contract.events import TokenEvent
 from deployments.contract.routing import RoutingDecision
 from tests.ingress.fleet.actors import MODEL, Actors, produces
 from tests.ingress.fleet.test_fleet import ASKED, WHOLE, answered, counted, ids
@@ -20,14 +18,10 @@ def test_a_sequence_of_a_channel_goes_on_where_its_replica_died() -> None:
     assert counted(actors, "mid_stream") == 2
 
 
-def test_what_a_prompt_is_worth_has_a_stream_of_its_own() -> None:
+async def test_what_a_prompt_is_worth_has_a_stream_of_its_own() -> None:
     """It may be larger than a message that others wait for should be."""
     actors = Actors()
     actors.router.choices = [RoutingDecision("a", True)]
-
-    async def ask() -> list[TokenEvent]:
-        fleet, request = actors.fleet(), replace(ASKED, prompt_logprobs=1)
-        return [event async for event in fleet.generate(await fleet.card(MODEL), request)]
-
-    assert ids(asyncio.run(ask())) == WHOLE
+    fleet, request = actors.fleet(), replace(ASKED, prompt_logprobs=1)
+    assert ids([event async for event in fleet.generate(await fleet.card(MODEL), request)]) == WHOLE
     assert (actors.model.opened, len(actors.model.requests)) == (0, 1)

@@ -10,7 +10,6 @@ from ray.exceptions import RayError
 from deployments.contract.channel import HEARTBEAT
 from deployments.contract.errors import ErrorKind, Refused
 from deployments.contract.events import TokenEvent
-from deployments.contract.model_card import ModelCard
 from deployments.contract.model_status import ModelState, ModelStatus
 from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision
@@ -84,238 +83,183 @@ def test_no_request_waits_longer_than_it_may_take(limit: float | None, patience:
     assert settings.patience_s == patience
 
 
-def test_all_who_watch_for_a_replica_ask_together() -> None:
+async def test_all_who_watch_for_a_replica_ask_together() -> None:
     actors, clock = Actors(), Clock()
-
-    async def ask() -> list[int]:
-        router = RouterClient(actors.handles(), clock)
-        told = []
+    router = RouterClient(actors.handles(), clock)
+    told = []
+    for _ in range(2):
         for _ in range(2):
-            for _ in range(2):
-                statuses = await asyncio.gather(*(router.status(MODEL, 2.0) for _ in range(20)))
-                assert statuses == [UP] * 20
-                told.append(actors.router.told)
-            clock.now += 2.0
-        return told
-
-    assert asyncio.run(ask()) == [1, 1, 2, 2]
+            statuses = await asyncio.gather(*(router.status(MODEL, 2.0) for _ in range(20)))
+            assert statuses == [UP] * 20
+            told.append(actors.router.told)
+        clock.now += 2.0
+    assert told == [1, 1, 2, 2]
 
 
-def test_only_so_many_cards_are_kept() -> None:
+async def test_only_so_many_cards_are_kept() -> None:
     actors = Actors()
-
-    async def ask() -> int:
-        cards = cards_of(actors, Clock())
-        for index in [*range(MAX_CARDS + 1), MAX_CARDS, 0]:
-            actors.router.wants = [status(ModelState.READY, str(index))]
-            await cards.get(str(index))
-        return actors.model.cards_sent
-
-    assert asyncio.run(ask()) == MAX_CARDS + 2
+    cards = cards_of(actors, Clock())
+    for index in [*range(MAX_CARDS + 1), MAX_CARDS, 0]:
+        actors.router.wants = [status(ModelState.READY, str(index))]
+        await cards.get(str(index))
+    assert actors.model.cards_sent == MAX_CARDS + 2
 
 
-def test_a_silent_router_is_asked_by_one_a_second() -> None:
+async def test_a_silent_router_is_asked_by_one_a_second() -> None:
     actors, clock = Actors(), Clock()
     actors.router.choices = [RayError("dead")]
-
-    async def ask() -> list[int]:
-        router = RouterClient(actors.handles(), clock)
-        asked = []
-        for _ in range(3):
-            for _ in range(4):
-                assert await router.choose(card(), (), "r", "") == RoutingDecision(None, True)
-            asked.append(len(actors.router.asked))
-            clock.now += ROUTER_RETRY_S
-        return asked
-
-    assert asyncio.run(ask()) == [1, 2, 3]
+    router = RouterClient(actors.handles(), clock)
+    asked = []
+    for _ in range(3):
+        for _ in range(4):
+            assert await router.choose(card(), (), "r", "") == RoutingDecision(None, True)
+        asked.append(len(actors.router.asked))
+        clock.now += ROUTER_RETRY_S
+    assert asked == [1, 2, 3]
 
 
-def test_a_router_that_is_back_is_asked_by_all() -> None:
+async def test_a_router_that_is_back_is_asked_by_all() -> None:
     actors, clock = Actors(), Clock()
     advice = RoutingDecision("a", True)
     actors.router.choices = [RayError("dead"), advice]
-
-    async def ask() -> None:
-        router = RouterClient(actors.handles(), clock)
-        assert await router.choose(card(), (), "r", "") == RoutingDecision(None, True)
-        clock.now += ROUTER_RETRY_S
-        assert [await router.choose(card(), (), "r", "") for _ in range(3)] == [advice] * 3
-
-    asyncio.run(ask())
+    router = RouterClient(actors.handles(), clock)
+    assert await router.choose(card(), (), "r", "") == RoutingDecision(None, True)
+    clock.now += ROUTER_RETRY_S
+    assert [await router.choose(card(), (), "r", "") for _ in range(3)] == [advice] * 3
 
 
-def test_queries_that_come_during_a_call_go_together_in_the_next_one() -> None:
+async def test_queries_that_come_during_a_call_go_together_in_the_next_one() -> None:
     actors = Actors()
     actors.router.choices = [*(RoutingDecision(name, True) for name in "abcdef")]
-
-    async def ask() -> list[RoutingDecision]:
-        router = RouterClient(actors.handles())
-        actors.router.choosing = asyncio.Event()
-        asking = [asyncio.create_task(router.choose(card(), (), "0", ""))]
-        await actors.router.chosen.wait()
-        asking += [asyncio.create_task(router.choose(card(), (), str(n), "")) for n in range(1, 6)]
-        asking[3].cancel()
-        await asyncio.sleep(0)
-        actors.router.choosing.set()
-        await asyncio.wait(asking)
-        return [await task for task in asking if not task.cancelled()]
-
-    assert [choice.replica_id for choice in asyncio.run(ask())] == ["a", "b", "c", "d", "e"]
+    router = RouterClient(actors.handles())
+    actors.router.choosing = asyncio.Event()
+    asking = [asyncio.create_task(router.choose(card(), (), "0", ""))]
+    await actors.router.chosen.wait()
+    asking += [asyncio.create_task(router.choose(card(), (), str(n), "")) for n in range(1, 6)]
+    asking[3].cancel()
+    await asyncio.sleep(0)
+    actors.router.choosing.set()
+    await asyncio.wait(asking)
+    choices = [await task for task in asking if not task.cancelled()]
+    assert [choice.replica_id for choice in choices] == ["a", "b", "c", "d", "e"]
     assert actors.router.batches == [1, 4]
     assert [request_id for request_id, _ in actors.router.asked] == ["0", "1", "2", "4", "5"]
 
 
-def test_who_waits_behind_a_call_that_was_lost_is_told_at_once_that_any_replica_will_do() -> None:
+async def test_who_waits_behind_a_call_that_was_lost_is_told_that_any_replica_will_do() -> None:
     actors = Actors()
     actors.router.choices = [RayError("dead")]
-
-    async def ask() -> None:
-        router = RouterClient(actors.handles())
-        actors.router.choosing = asyncio.Event()
-        asking = [asyncio.create_task(router.choose(card(), (), "0", ""))]
-        await actors.router.chosen.wait()
-        asking += [asyncio.create_task(router.choose(card(), (), str(n), "")) for n in range(1, 6)]
-        await asyncio.sleep(0)
-        actors.router.choosing.set()
-        assert await asyncio.gather(*asking) == [RoutingDecision(None, True)] * 6
-
-    asyncio.run(ask())
+    router = RouterClient(actors.handles())
+    actors.router.choosing = asyncio.Event()
+    asking = [asyncio.create_task(router.choose(card(), (), "0", ""))]
+    await actors.router.chosen.wait()
+    asking += [asyncio.create_task(router.choose(card(), (), str(n), "")) for n in range(1, 6)]
+    await asyncio.sleep(0)
+    actors.router.choosing.set()
+    assert await asyncio.gather(*asking) == [RoutingDecision(None, True)] * 6
     assert actors.router.batches == [1]
 
 
-def test_the_default_model_is_asked_for_again_after_a_while() -> None:
+async def test_the_default_model_is_asked_for_again_after_a_while() -> None:
     actors, clock = Actors(), Clock()
-
-    async def ask() -> list[int]:
-        cards = cards_of(actors, clock)
-        wanted = []
-        for later_s in (0.0, NAME_TTL_S / 2, NAME_TTL_S, 0.0):
-            clock.now += later_s
-            await cards.get(None)
-            wanted.append(len(actors.router.wanted))
-        return wanted
-
-    assert asyncio.run(ask()) == [1, 1, 2, 2]
+    cards = cards_of(actors, clock)
+    wanted = []
+    for later_s in (0.0, NAME_TTL_S / 2, NAME_TTL_S, 0.0):
+        clock.now += later_s
+        await cards.get(None)
+        wanted.append(len(actors.router.wanted))
+    assert wanted == [1, 1, 2, 2]
     assert actors.model.cards_sent == 1
 
 
-def test_another_default_model_is_noticed() -> None:
+async def test_another_default_model_is_noticed() -> None:
     actors, clock = Actors(), Clock()
     actors.router.wants = [UP, status(ModelState.READY, "other")]
-
-    async def ask() -> tuple[str, str]:
-        cards = cards_of(actors, clock)
-        first = await cards.get(None)
-        actors.model.card = replace(card(), name="other")
-        clock.now += NAME_TTL_S
-        return first.name, (await cards.get(None)).name
-
-    assert asyncio.run(ask()) == (MODEL, "other")
+    cards = cards_of(actors, clock)
+    first = await cards.get(None)
+    actors.model.card = replace(card(), name="other")
+    clock.now += NAME_TTL_S
+    assert (first.name, (await cards.get(None)).name) == (MODEL, "other")
 
 
 CHANGED = replace(card(), version="2", context_length=4096)
 
 
 @pytest.mark.parametrize("name", [None, MODEL])
-def test_a_card_is_asked_about_after_a_while_and_fetched_when_its_model_has_another(
+async def test_a_card_is_asked_about_after_a_while_and_fetched_when_its_model_has_another(
     name: str | None,
 ) -> None:
     actors, clock = Actors(), Clock()
-
-    async def ask() -> list[ModelCard]:
-        cards = cards_of(actors, clock)
-        found = [await cards.get(name)]
-        actors.model.card = CHANGED
-        for version, later_s in (
-            (card().version, NAME_TTL_S),
-            ("2", NAME_TTL_S / 2),
-            ("2", NAME_TTL_S),
-        ):
-            actors.router.wants = [replace(UP, version=version)]
-            clock.now += later_s
-            found.append(await cards.get(name))
-        return found
-
-    assert asyncio.run(ask()) == [card(), card(), card(), CHANGED]
+    cards = cards_of(actors, clock)
+    found = [await cards.get(name)]
+    actors.model.card = CHANGED
+    for version, later_s in (
+        (card().version, NAME_TTL_S),
+        ("2", NAME_TTL_S / 2),
+        ("2", NAME_TTL_S),
+    ):
+        actors.router.wants = [replace(UP, version=version)]
+        clock.now += later_s
+        found.append(await cards.get(name))
+    assert found == [card(), card(), card(), CHANGED]
     assert (len(actors.router.wanted), actors.model.cards_sent) == (3, 2)
 
 
-def test_a_card_does_not_outlast_its_model() -> None:
+async def test_a_card_does_not_outlast_its_model() -> None:
     actors, clock = Actors(), Clock()
     loading = status(ModelState.LOADING, message="no replica answers")
-
-    async def ask() -> ModelCard:
-        cards = cards_of(actors, clock)
-        await cards.get(MODEL)
-        actors.model.card, actors.router.wants = CHANGED, [loading, loading, UP]
-        clock.now += NAME_TTL_S
-        return await cards.get(MODEL)
-
-    assert asyncio.run(ask()) == CHANGED
+    cards = cards_of(actors, clock)
+    await cards.get(MODEL)
+    actors.model.card, actors.router.wants = CHANGED, [loading, loading, UP]
+    clock.now += NAME_TTL_S
+    assert (await cards.get(MODEL)) == CHANGED
     assert len(actors.router.wanted) == 4
 
 
-def test_what_is_told_of_all_models_is_told_of_their_cards() -> None:
+async def test_what_is_told_of_all_models_is_told_of_their_cards() -> None:
     actors = Actors()
-
-    async def ask() -> list[ModelCard]:
-        fleet = actors.fleet()
-        before = await fleet.card(MODEL)
-        actors.model.card, actors.router.statuses = CHANGED, [replace(UP, version="2")]
-        await fleet.statuses()
-        return [before, await fleet.card(MODEL)]
-
-    assert asyncio.run(ask()) == [card(), CHANGED]
+    fleet = actors.fleet()
+    before = await fleet.card(MODEL)
+    actors.model.card, actors.router.statuses = CHANGED, [replace(UP, version="2")]
+    await fleet.statuses()
+    assert [before, await fleet.card(MODEL)] == [card(), CHANGED]
 
 
-def test_without_a_router_a_name_means_what_it_meant() -> None:
+async def test_without_a_router_a_name_means_what_it_meant() -> None:
     actors, clock = Actors(), Clock()
-
-    async def ask() -> list[int]:
-        cards = cards_of(actors, clock)
+    cards = cards_of(actors, clock)
+    assert await cards.get("alias") == card()
+    actors.router.wants = [RayError("dead")]
+    wanted = []
+    for _ in range(4):
+        clock.now += NAME_TTL_S
         assert await cards.get("alias") == card()
-        actors.router.wants = [RayError("dead")]
-        wanted = []
-        for _ in range(4):
-            clock.now += NAME_TTL_S
-            assert await cards.get("alias") == card()
-            wanted.append(len(actors.router.wanted))
-        return wanted
-
-    assert asyncio.run(ask()) == [2, 3, 4, 5]
+        wanted.append(len(actors.router.wanted))
+    assert wanted == [2, 3, 4, 5]
 
 
-def test_a_forgotten_card_is_fetched_again() -> None:
+async def test_a_forgotten_card_is_fetched_again() -> None:
     actors = Actors()
-
-    async def ask() -> None:
-        cards = cards_of(actors, Clock())
-        await cards.get("alias")
-        cards.forget(MODEL)
-        await cards.get("alias")
-
-    asyncio.run(ask())
+    cards = cards_of(actors, Clock())
+    await cards.get("alias")
+    cards.forget(MODEL)
+    await cards.get("alias")
     assert (len(actors.router.wanted), actors.model.cards_sent) == (2, 2)
 
 
 @pytest.mark.parametrize("length", [40, OFF_LOOP_TOKENS + 5])
-def test_prompts_hash_as_pages_do_and_their_choices_share_it(length: int) -> None:
+async def test_prompts_hash_as_pages_do_and_their_choices_share_it(length: int) -> None:
     first = GenerationRequest(request_id="0", prompt_ids=tuple(range(length)))
-
-    async def hash_all() -> None:
-        hashes = PromptHashes()
-        choices = [replace(first, request_id=str(choice)) for choice in range(3)]
-        found = await asyncio.gather(*(hashes.page_hashes(choice, 16) for choice in choices))
-        assert found[0] == tuple(page_hashes(first.prompt_ids, 16))
-        assert all(result is found[0] for result in found)
-        salted = replace(first, content=Content("s"))
-        assert await hashes.page_hashes(salted, 16) == tuple(
-            page_hashes(first.prompt_ids, 16, Content("s"))
-        )
-        assert await hashes.page_hashes(first, 8) == tuple(page_hashes(first.prompt_ids, 8))
-
-    asyncio.run(hash_all())
+    hashes = PromptHashes()
+    choices = [replace(first, request_id=str(choice)) for choice in range(3)]
+    found = await asyncio.gather(*(hashes.page_hashes(choice, 16) for choice in choices))
+    assert found[0] == tuple(page_hashes(first.prompt_ids, 16))
+    assert all(result is found[0] for result in found)
+    salted = replace(first, content=Content("s"))
+    assert await hashes.page_hashes(salted, 16) == tuple(
+        page_hashes(first.prompt_ids, 16, Content("s"))
+    )
+    assert await hashes.page_hashes(first, 8) == tuple(page_hashes(first.prompt_ids, 8))
 
 
 async def attempted(actors: Actors, patience_s: float) -> None:
@@ -361,7 +305,7 @@ async def shows_life(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
     [(shows_life, UP), (unanswered, status(ModelState.SLEEPING))],
     ids=["a replica that is busy", "one that is to come"],
 )
-def test_a_call_is_waited_for_as_long_as_it_has_a_replica_or_there_is_none(
+async def test_a_call_is_waited_for_as_long_as_it_has_a_replica_or_there_is_none(
     fate: Fate, known: ModelStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(liveness, "REPLICA_TIMEOUT_S", 0.2)
@@ -372,13 +316,10 @@ def test_a_call_is_waited_for_as_long_as_it_has_a_replica_or_there_is_none(
         for _ in range(3 * int(liveness.REPLICA_TIMEOUT_S / WATCH_S)):
             await actors.router.looks.acquire()
 
-    async def wait() -> None:
-        waiting = asyncio.create_task(attempted(actors, patience_s=0.0))
-        looks = asyncio.create_task(looked_at())
-        await asyncio.wait({waiting, looks}, return_when=asyncio.FIRST_COMPLETED)
-        assert (looks.done(), waiting.done()) == (True, False)
-
-    asyncio.run(wait())
+    waiting = asyncio.create_task(attempted(actors, patience_s=0.0))
+    looks = asyncio.create_task(looked_at())
+    await asyncio.wait({waiting, looks}, return_when=asyncio.FIRST_COMPLETED)
+    assert (looks.done(), waiting.done()) == (True, False)
 
 
 def test_a_call_that_no_replica_takes_though_there_are_some_is_lost(

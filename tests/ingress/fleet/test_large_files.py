@@ -1,7 +1,8 @@
 """Files that are larger than a message reach their replica in pieces, and delay nobody."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
 
@@ -18,7 +19,7 @@ from deployments.ingress.fleet.channel_stream import ChannelStream
 from deployments.media.images import as_png
 from tests.ingress.fleet.actors import MODEL, Actors
 from tests.ingress.fleet.replicas import Replica
-from tests.ingress.fleet.test_channel_client import Stage, played, said, whole
+from tests.ingress.fleet.test_channel_client import Stage, said, whole
 from tests.ingress.fleet.test_fleet import ASKED, WHOLE, ids
 
 MIB = 1 << 20
@@ -74,15 +75,14 @@ class Gallery(Stage):
         return sum(len(channel._files) for channel in replica.ends._open.values())
 
 
-def shown(act: Callable[[Gallery], Awaitable[None]], *names: str) -> None:
-    async def play(_: Stage) -> None:
-        await act(Gallery(*(names or ("a",))))
+@asynccontextmanager
+async def shown(*names: str) -> AsyncIterator[Gallery]:
+    async with asyncio.timeout(30):
+        yield Gallery(*(names or ("a",)))
 
-    played(play)
 
-
-def test_a_large_picture_arrives_whole_and_others_pass_by() -> None:
-    async def act(stage: Gallery) -> None:
+async def test_a_large_picture_arrives_whole_and_others_pass_by() -> None:
+    async with shown() as stage:
         assert len(picture()) > 6 * MIB
         [paused] = await stage.begun("paused")
         first, second = stage.show("first"), stage.show("second")
@@ -96,11 +96,9 @@ def test_a_large_picture_arrives_whole_and_others_pass_by() -> None:
         assert stage.unused_files(stage.all[0]) == 0
         paused.leave()
 
-    shown(act)
 
-
-def test_who_leaves_while_a_file_is_sent_leaves_nothing_of_it() -> None:
-    async def act(stage: Gallery) -> None:
+async def test_who_leaves_while_a_file_is_sent_leaves_nothing_of_it() -> None:
+    async with shown() as stage:
         [replica] = stage.all
         [paused] = await stage.begun("paused")
         replica.gate = asyncio.Event()
@@ -114,11 +112,9 @@ def test_who_leaves_while_a_file_is_sent_leaves_nothing_of_it() -> None:
         assert stage.unused_files(replica) == 0
         paused.leave()
 
-    shown(act)
 
-
-def test_a_lost_piece_loses_its_request_alone_and_frees_the_others() -> None:
-    async def act(stage: Gallery) -> None:
+async def test_a_lost_piece_loses_its_request_alone_and_frees_the_others() -> None:
+    async with shown() as stage:
         [replica] = stage.all
         [paused] = await stage.begun("paused")
         replica.gate = asyncio.Event()
@@ -141,11 +137,9 @@ def test_a_lost_piece_loses_its_request_alone_and_frees_the_others() -> None:
         stage.speaker.released.set()
         assert (await said(paused))[-1] == whole(paused)[-1]
 
-    shown(act)
 
-
-def test_a_replica_that_stops_while_a_file_is_sent_leaves_it_to_another_one() -> None:
-    async def act(stage: Gallery) -> None:
+async def test_a_replica_that_stops_while_a_file_is_sent_leaves_it_to_another_one() -> None:
+    async with shown("a", "b") as stage:
         stopping, other = stage.all
         [paused] = await stage.begun("paused")
         stopping.gate = asyncio.Event()
@@ -159,11 +153,9 @@ def test_a_replica_that_stops_while_a_file_is_sent_leaves_it_to_another_one() ->
         stage.speaker.released.set()
         assert (await said(paused))[-1] == whole(paused)[-1]
 
-    shown(act, "a", "b")
 
-
-def test_a_replica_that_can_not_be_reached_loses_who_has_a_large_file() -> None:
-    async def act(stage: Gallery) -> None:
+async def test_a_replica_that_can_not_be_reached_loses_who_has_a_large_file() -> None:
+    async with shown() as stage:
         [replica] = stage.all
         replica.die()
         replica.is_running = True  # as far as anyone knows
@@ -172,19 +164,13 @@ def test_a_replica_that_can_not_be_reached_loses_who_has_a_large_file() -> None:
             with pytest.raises(ActorDiedError):
                 await anext(sequence)
 
-    shown(act)
-
 
 @pytest.mark.parametrize("pin", [None, "a"])
-def test_what_is_not_shared_has_a_channel_of_its_own_for_large_files(pin: str | None) -> None:
+async def test_what_is_not_shared_has_a_channel_of_its_own_for_large_files(pin: str | None) -> None:
     actors = Actors()
     actors.router.choices = [RoutingDecision(pin, True)]
     request = replace(ASKED, media=files(), prompt_logprobs=None if pin is None else 1)
-
-    async def ask() -> list[TokenEvent]:
-        fleet = actors.fleet()
-        return [event async for event in fleet.generate(await fleet.card(MODEL), request)]
-
-    assert ids(asyncio.run(ask())) == WHOLE
+    fleet = actors.fleet()
+    assert ids([event async for event in fleet.generate(await fleet.card(MODEL), request)]) == WHOLE
     [(_, arrived)] = actors.model.requests
     assert (actors.model.opened, arrived.media) == (1, files())

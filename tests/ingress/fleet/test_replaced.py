@@ -97,24 +97,20 @@ ASKED_OF: list[tuple[str, dict[str, Any], bytes]] = [
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize(("path", "body", "once"), ASKED_OF)
-def test_a_stream_that_has_sent_only_silence_has_told_nothing(
+async def test_a_stream_that_has_sent_only_silence_has_told_nothing(
     path: str, body: dict[str, Any], once: bytes, times: int
 ) -> None:
-    async def ask() -> bytes:
-        gate = asyncio.Event()
-        engine = Reloading(times, gate=gate)
-        socket = Socket(path, {**body, "stream": True})
-        asking = asyncio.create_task(socket(served(engine, keep_alive_s=0.001)))
-        assert (await socket.sent.get())["status"] == 200
-        sent: bytes = (await socket.sent.get())["body"]
-        gate.set()
-        await asking
-        assert (len(engine.requests), engine.running) == (2, 0)
-        while not socket.sent.empty():
-            sent += socket.sent.get_nowait()["body"]
-        return sent
-
-    sent = asyncio.run(ask())
+    gate = asyncio.Event()
+    engine = Reloading(times, gate=gate)
+    socket = Socket(path, {**body, "stream": True})
+    asking = asyncio.create_task(socket(served(engine, keep_alive_s=0.001)))
+    assert (await socket.sent.get())["status"] == 200
+    sent: bytes = (await socket.sent.get())["body"]
+    gate.set()
+    await asking
+    assert (len(engine.requests), engine.running) == (2, 0)
+    while not socket.sent.empty():
+        sent += socket.sent.get_nowait()["body"]
     assert sent.startswith(b": keep-alive\n\n")
     assert sent.count(once) == (times == 1)
     assert (b"model_replaced" in sent) == (times == 2)
@@ -134,26 +130,21 @@ async def loads_anew(stream: bool) -> tuple[Reloading, Socket, asyncio.Task[None
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_silence_is_filled_while_an_answer_is_prepared_anew(stream: bool) -> None:
-    async def ask() -> bytes:
-        engine, socket, asking = await loads_anew(stream)
-        assert engine.loaded is not None
-        engine.loaded.set()
-        await asking
-        return b"".join(socket.sent.get_nowait()["body"] for _ in range(socket.sent.qsize()))
-
-    assert b'"finish_reason":"stop"' in asyncio.run(ask())
+async def test_silence_is_filled_while_an_answer_is_prepared_anew(stream: bool) -> None:
+    engine, socket, asking = await loads_anew(stream)
+    assert engine.loaded is not None
+    engine.loaded.set()
+    await asking
+    sent = [socket.sent.get_nowait()["body"] for _ in range(socket.sent.qsize())]
+    assert b'"finish_reason":"stop"' in b"".join(sent)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_leaving_is_seen_while_an_answer_is_prepared_anew(stream: bool) -> None:
-    async def leaves() -> int:
-        engine, socket, asking = await loads_anew(stream)
-        socket.leave()
-        await asking
-        return engine.waiting
-
-    assert asyncio.run(leaves()) == 0
+async def test_leaving_is_seen_while_an_answer_is_prepared_anew(stream: bool) -> None:
+    engine, socket, asking = await loads_anew(stream)
+    socket.leave()
+    await asking
+    assert engine.waiting == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -172,18 +163,14 @@ def test_what_has_told_something_ends_with_its_model(stream: bool, status: int) 
     assert len(engine.requests) == 1
 
 
-def test_ids_of_a_replaced_model_are_refused_and_its_card_is_forgotten() -> None:
+async def test_ids_of_a_replaced_model_are_refused_and_its_card_is_forgotten() -> None:
     actors = Actors(refuses(REPLACED))
     actors.router.choices = [RoutingDecision("a", True, "another")]
-
-    async def asks_twice() -> None:
-        fleet = actors.fleet()
-        with pytest.raises(Refused) as caught:
-            await anext(fleet.generate(await fleet.card(MODEL), ASKED))
-        assert caught.value.error == REPLACED
-        await fleet.card(MODEL)
-
-    asyncio.run(asks_twice())
+    fleet = actors.fleet()
+    with pytest.raises(Refused) as caught:
+        await anext(fleet.generate(await fleet.card(MODEL), ASKED))
+    assert caught.value.error == REPLACED
+    await fleet.card(MODEL)
     assert actors.model.cards_sent == 2
     assert len(actors.model.requests) == 1
 

@@ -1,7 +1,5 @@
 """Requests go on while the router does not answer."""
 
-import asyncio
-
 import pytest
 from ray.exceptions import RayError
 
@@ -10,18 +8,14 @@ from tests.ingress.fleet.actors import MODEL, Actors
 from tests.ingress.fleet.test_fleet import ASKED, LENGTH, ids
 
 
-def test_requests_flow_while_the_router_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_flow_while_the_router_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     actors = Actors()
     monkeypatch.setattr(router_client, "ROUTER_RETRY_S", 600.0)
-
-    async def ask() -> list[int]:
-        fleet = actors.fleet()
-        known = await fleet.card(None)
-        actors.router.choices = [RayError("dead")]
-        actors.router.wants = [RayError("dead")]
-        assert await fleet.card(None) == await fleet.card(MODEL) == known
-        answers = [[event async for event in fleet.generate(known, ASKED)] for _ in range(3)]
-        return [len(ids(events)) for events in answers]
-
-    assert asyncio.run(ask()) == [LENGTH] * 3
+    fleet = actors.fleet()
+    known = await fleet.card(None)
+    actors.router.choices = [RayError("dead")]
+    actors.router.wants = [RayError("dead")]
+    assert await fleet.card(None) == await fleet.card(MODEL) == known
+    answers = [[event async for event in fleet.generate(known, ASKED)] for _ in range(3)]
+    assert [len(ids(events)) for events in answers] == [LENGTH] * 3
     assert len(actors.router.asked) == 1

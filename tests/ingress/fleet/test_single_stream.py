@@ -34,19 +34,15 @@ def find_nothing(application: str, deployment: str) -> DeploymentHandle:
     raise RayServeException(f"no {deployment} in {application}")
 
 
-def test_nothing_is_logged_of_an_event_that_nobody_waits_for_any_more() -> None:
+async def test_nothing_is_logged_of_an_event_that_nobody_waits_for_any_more() -> None:
     logged: list[dict[str, Any]] = []
-
-    async def leave() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
-        handles = ServeHandles(find_nothing)
-        stream = SingleStream(handles, Heartbeats(handles), "tiny", "r1", RayStream())
-        assert not await stream.is_readable(0)
-        stream.leave(is_complete=False)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        del stream
-        gc.collect()
-
-    asyncio.run(leave())
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    handles = ServeHandles(find_nothing)
+    stream = SingleStream(handles, Heartbeats(handles), "tiny", "r1", RayStream())
+    assert not await stream.is_readable(0)
+    stream.leave(is_complete=False)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    del stream
+    gc.collect()
     assert not logged

@@ -100,32 +100,26 @@ class Running:
         self._stack.pop(number).__exit__(None, None, None)
 
 
-def test_who_lost_two_replicas_beside_it_goes_on() -> None:
-    async def play() -> None:
-        running = Running(Suspects(), PLAIN, NATIVE, PLAIN)
-        running.begin("a")
-        assert await running.all_died() == ["goes on"] * 3
-        running.begin("b")
-        assert await running.all_died() == ["goes on", "ends", "goes on"]
-
-    asyncio.run(play())
+async def test_who_lost_two_replicas_beside_it_goes_on() -> None:
+    running = Running(Suspects(), PLAIN, NATIVE, PLAIN)
+    running.begin("a")
+    assert await running.all_died() == ["goes on"] * 3
+    running.begin("b")
+    assert await running.all_died() == ["goes on", "ends", "goes on"]
 
 
 @pytest.mark.parametrize("request_", [PLAIN, NATIVE])
-def test_several_that_may_be_it_go_on_one_at_a_time(request_: GenerationRequest) -> None:
-    async def play() -> None:
-        running = Running(Suspects(), request_, request_, request_)
-        for replica in "ab":
-            running.begin(replica)
-            told = await running.all_died()
-        assert told == ["goes on", "waits", "waits"]
-        innocent, second, third = running.traces
-        innocent.begin("c")
-        innocent.output.add(TokenEvent(token_ids=(7,) * PROVEN_TOKENS))
-        innocent.progress()
-        assert await running.died(second) == "goes on"
-        second.begin("c")
-        assert await running.died(second) == "ends"
-        assert await running.died(third) == "goes on"
-
-    asyncio.run(play())
+async def test_several_that_may_be_it_go_on_one_at_a_time(request_: GenerationRequest) -> None:
+    running = Running(Suspects(), request_, request_, request_)
+    for replica in "ab":
+        running.begin(replica)
+        told = await running.all_died()
+    assert told == ["goes on", "waits", "waits"]
+    innocent, second, third = running.traces
+    innocent.begin("c")
+    innocent.output.add(TokenEvent(token_ids=(7,) * PROVEN_TOKENS))
+    innocent.progress()
+    assert await running.died(second) == "goes on"
+    second.begin("c")
+    assert await running.died(second) == "ends"
+    assert await running.died(third) == "goes on"

@@ -47,62 +47,52 @@ def thoughts_asked(actors: Actors) -> list[ThinkingBudget | None]:
     return [request.thinking for _, request in actors.model.requests]
 
 
-def test_an_order_that_dies_with_the_replica_holds_on_the_next_one() -> None:
+async def test_an_order_that_dies_with_the_replica_holds_on_the_next_one() -> None:
     """The replica got it, and says nothing of it any more."""
-
-    async def order() -> None:
-        fleet = actors.fleet()
-        events = fleet.generate(await fleet.card(MODEL), ASKED)
-        first = await anext(events)
-        assert first.token_ids
-        assert fleet.end_thoughts("r", [MODEL])
-        rest = [event async for event in events]
-        assert sum(len(event.token_ids) for event in (first, *rest)) == 12
-        assert not fleet.end_thoughts("r", [MODEL]), "it has ended"
-
     actors = Actors(produces(1, ActorDiedError()), produces())
-    asyncio.run(order())
+    fleet = actors.fleet()
+    events = fleet.generate(await fleet.card(MODEL), ASKED)
+    first = await anext(events)
+    assert first.token_ids
+    assert fleet.end_thoughts("r", [MODEL])
+    rest = [event async for event in events]
+    assert sum(len(event.token_ids) for event in (first, *rest)) == 12
+    assert not fleet.end_thoughts("r", [MODEL]), "it has ended"
     assert thoughts_asked(actors) == [THINKING, SPENT]
     assert actors.model.thoughts_ended.empty(), "who asks for the rest asks for no thinking"
 
 
-def test_an_order_that_comes_while_a_replica_is_chosen_is_told_to_it_once() -> None:
+async def test_an_order_that_comes_while_a_replica_is_chosen_is_told_to_it_once() -> None:
     """It was asked for the rest before, and did not have it yet when all replicas were told."""
-
-    async def order() -> None:
-        chosen, actors.router.choosing = actors.router.chosen, asyncio.Event()
-        fleet = actors.fleet()
-        card = await fleet.card(MODEL)
-        reading = asyncio.create_task(read(fleet.generate(card, ASKED)))
-        await chosen.wait()
-        assert fleet.end_thoughts("r", [MODEL])
-        actors.router.choosing.set()
-        await reading
-        assert await actors.model.thoughts_ended.get() == ("r",)
 
     async def read(events: AsyncIterator[TokenEvent]) -> None:
         async for _ in events:
             pass
 
     actors = Actors(produces())
-    asyncio.run(order())
+    chosen, actors.router.choosing = actors.router.chosen, asyncio.Event()
+    fleet = actors.fleet()
+    card = await fleet.card(MODEL)
+    reading = asyncio.create_task(read(fleet.generate(card, ASKED)))
+    await chosen.wait()
+    assert fleet.end_thoughts("r", [MODEL])
+    actors.router.choosing.set()
+    await reading
+    assert await actors.model.thoughts_ended.get() == ("r",)
     assert thoughts_asked(actors) == [THINKING]
     assert actors.model.thoughts_ended.empty()
 
 
-def test_an_order_is_for_one_response_of_the_models_that_it_names() -> None:
-    async def order() -> None:
-        fleet = actors.fleet()
-        unbounded = replace(ASKED, thinking=None)
-        for asked, response_id, model in (
-            (ASKED, "s", MODEL),
-            (ASKED, "r", "other"),
-            (unbounded, "r", MODEL),
-        ):
-            events = fleet.generate(await fleet.card(MODEL), asked)
-            await anext(events)
-            assert not fleet.end_thoughts(response_id, [model])
-            await events.aclose()
-
+async def test_an_order_is_for_one_response_of_the_models_that_it_names() -> None:
     actors = Actors(produces())
-    asyncio.run(order())
+    fleet = actors.fleet()
+    unbounded = replace(ASKED, thinking=None)
+    for asked, response_id, model in (
+        (ASKED, "s", MODEL),
+        (ASKED, "r", "other"),
+        (unbounded, "r", MODEL),
+    ):
+        events = fleet.generate(await fleet.card(MODEL), asked)
+        await anext(events)
+        assert not fleet.end_thoughts(response_id, [model])
+        await events.aclose()

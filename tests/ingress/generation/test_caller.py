@@ -190,43 +190,35 @@ def test_what_is_too_much_is_refused_at_once_in_the_protocol_s_form(protocol: Pr
     assert "0 requests already" in response.text
 
 
-def test_a_slot_is_free_again_when_its_answer_has_ended_or_was_left() -> None:
-    async def ask() -> None:
-        engine = ScriptedEngine(never())
-        served = app(engine, Metrics(), IngressSettings(max_inflight=1))
-        for _ in range(2):
-            socket = Socket(CHAT, HELLO)
-            asking = asyncio.create_task(socket(served))
-            await engine.starts.get()
-            assert (await _post(served, CHAT, HELLO)).status_code == 429
-            socket.leave()
-            await asking
-        engine.script = says("x")
-        for body, status in ((HELLO, 200), ({}, 400), (HELLO, 200)):
-            assert (await _post(served, CHAT, body)).status_code == status
-
-    asyncio.run(ask())
+async def test_a_slot_is_free_again_when_its_answer_has_ended_or_was_left() -> None:
+    engine = ScriptedEngine(never())
+    served = app(engine, Metrics(), IngressSettings(max_inflight=1))
+    for _ in range(2):
+        socket = Socket(CHAT, HELLO)
+        asking = asyncio.create_task(socket(served))
+        await engine.starts.get()
+        assert (await _post(served, CHAT, HELLO)).status_code == 429
+        socket.leave()
+        await asking
+    engine.script = says("x")
+    for body, status in ((HELLO, 200), ({}, 400), (HELLO, 200)):
+        assert (await _post(served, CHAT, body)).status_code == status
 
 
 @pytest.mark.parametrize("path", [CHAT, f"{CHAT}/input_tokens"])
-def test_a_client_that_leaves_while_its_model_loads_leaves_the_queue(path: str) -> None:
-    async def ask() -> None:
-        engine, metrics = Loading(), Metrics()
-        served = app(engine, metrics)
-        socket = Socket(path, HELLO)
-        asking = asyncio.create_task(socket(served))
-        await engine.asked.acquire()
-        assert engine.waiting == 1
-        socket.leave()
-        await asking
-        assert engine.waiting == 0
-        assert socket.sent.empty()
-        [ended] = [
-            s for f in metrics.samples() for s in f.samples if s[0] == "manta_requests_total"
-        ]
-        assert ended[1]["error"] == "cancelled"
-
-    asyncio.run(ask())
+async def test_a_client_that_leaves_while_its_model_loads_leaves_the_queue(path: str) -> None:
+    engine, metrics = Loading(), Metrics()
+    served = app(engine, metrics)
+    socket = Socket(path, HELLO)
+    asking = asyncio.create_task(socket(served))
+    await engine.asked.acquire()
+    assert engine.waiting == 1
+    socket.leave()
+    await asking
+    assert engine.waiting == 0
+    assert socket.sent.empty()
+    [ended] = [s for f in metrics.samples() for s in f.samples if s[0] == "manta_requests_total"]
+    assert ended[1]["error"] == "cancelled"
 
 
 async def _post(served: ASGIApp, path: str, body: object) -> httpx.Response:

@@ -183,28 +183,23 @@ NO_FIRST_MARK = {"harmony"}  # whose first mark opens no call
 
 
 @pytest.mark.parametrize("dialect", DIALECTS_TRIED)
-def test_calls_of_a_random_model_fit_their_tools(
+async def test_calls_of_a_random_model_fit_their_tools(
     dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seeds = SimpleNamespace(randbits=Random(0).getrandbits)  # of those that have none
     monkeypatch.setattr(sampling_defaults, "secrets", seeds)
     n_chats = N_CHATS if dialect in FEW else N_CHATS_OF_OTHERS
-
-    async def asks() -> dict[str, int]:
-        counts = {}
-        async with serving(dialect) as clients:
-            for protocol in CALLERS:
-                answers = {
-                    is_streamed: await asyncio.gather(
-                        *(ask(protocol, clients, seed, is_streamed) for seed in range(n_chats))
-                    )
-                    for is_streamed in (False, True)
-                }
-                found = [check(answer, dialect) for each in answers.values() for answer in each]
-                counts[protocol.name] = sum(map(bool, found))
-                if protocol is not MESSAGES:  # which has no seeds
-                    assert answers[False] == answers[True]
-        return counts
-
-    counts = asyncio.run(asks())
+    counts = {}
+    async with serving(dialect) as clients:
+        for protocol in CALLERS:
+            answers = {
+                is_streamed: await asyncio.gather(
+                    *(ask(protocol, clients, seed, is_streamed) for seed in range(n_chats))
+                )
+                for is_streamed in (False, True)
+            }
+            found = [check(answer, dialect) for each in answers.values() for answer in each]
+            counts[protocol.name] = sum(map(bool, found))
+            if protocol is not MESSAGES:  # which has no seeds
+                assert answers[False] == answers[True]
     assert all(counts.values()), counts

@@ -39,7 +39,7 @@ class Asked:
 
 
 @pytest.mark.parametrize("heavy", [False, True])
-def test_a_heavy_unary_request_is_answered_by_another_thread(heavy: bool) -> None:
+async def test_a_heavy_unary_request_is_answered_by_another_thread(heavy: bool) -> None:
     asked = Asked([])
     operation = UnaryOperation(
         name="ask",
@@ -50,13 +50,9 @@ def test_a_heavy_unary_request_is_answered_by_another_thread(heavy: bool) -> Non
     )
     service = Service(engine=ScriptedEngine(says("x")), metrics=Metrics())
     service.tokenizers.get(card())
-
-    async def ask() -> bool:
-        async with http(Starlette(routes=[service.unary_route(operation)])) as client:
-            assert (await client.post("/ask", json={"is_heavy": heavy})).json() == {}
-        return asked.threads == [threading.get_ident()]
-
-    assert asyncio.run(ask()) is not heavy
+    async with http(Starlette(routes=[service.unary_route(operation)])) as client:
+        assert (await client.post("/ask", json={"is_heavy": heavy})).json() == {}
+    assert (asked.threads == [threading.get_ident()]) is not heavy
 
 
 def test_of_clients_that_wait_none_waits_for_all_that_another_one_asked() -> None:
@@ -80,7 +76,7 @@ def test_of_clients_that_wait_none_waits_for_all_that_another_one_asked() -> Non
     assert asyncio.run(play()) == ["a", "b", "c", "a", "b"]
 
 
-def test_large_bodies_are_worked_on_one_at_a_time() -> None:
+async def test_large_bodies_are_worked_on_one_at_a_time() -> None:
     running, most = 0, 0
 
     def work() -> None:
@@ -90,13 +86,10 @@ def test_large_bodies_are_worked_on_one_at_a_time() -> None:
         met.wait(timeout=0.01)  # nobody comes
         running -= 1
 
-    async def play() -> None:
-        off_loop = OffLoop()
-        large = (BodyWork(off_loop, LARGE_BYTES + 1, client) for client in "aabb")
-        await asyncio.gather(*(body.run(work) for body in large))
-
     met = threading.Event()
-    asyncio.run(play())
+    off_loop = OffLoop()
+    large = (BodyWork(off_loop, LARGE_BYTES + 1, client) for client in "aabb")
+    await asyncio.gather(*(body.run(work) for body in large))
     assert most == 1
 
 

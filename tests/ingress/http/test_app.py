@@ -107,21 +107,18 @@ def test_behind_serve_a_response_has_one_id(headers: dict[str, str]) -> None:
     assert headers.get("x-request-id", response.text) == response.text
 
 
-def test_a_lifespan_passes() -> None:
-    async def begin() -> list[str]:
-        told: list[Any] = []
-        coming = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+async def test_a_lifespan_passes() -> None:
+    told: list[Any] = []
+    coming = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
 
-        async def receive() -> Any:
-            return next(coming)
+    async def receive() -> Any:
+        return next(coming)
 
-        async def send(message: Any) -> None:
-            told.append(message["type"])
+    async def send(message: Any) -> None:
+        told.append(message["type"])
 
-        await SingleRequestId(APP)({"type": "lifespan"}, receive, send)
-        return told
-
-    assert asyncio.run(begin()) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    await SingleRequestId(APP)({"type": "lifespan"}, receive, send)
+    assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
 @pytest.mark.parametrize("unusable", ["", "m" * 513, "a b", "new\tline", "gr\u00fc\u00df"])

@@ -43,70 +43,57 @@ async def post(client: httpx.AsyncClient, headers: dict[str, str], body: Any) ->
 
 
 @pytest.mark.parametrize("protocol", ["openai", "anthropic", "llama"])
-def test_who_holds_their_share_is_refused_and_others_are_not(protocol: str) -> None:
+async def test_who_holds_their_share_is_refused_and_others_are_not(protocol: str) -> None:
     paths = {"openai": CHAT, "anthropic": "/v1/messages", "llama": "/chat/completions"}
+    large = b"[" + b" " * (BUDGET // 10) + b"]"
+    async with http(every(SETTINGS)[protocol]) as client:
 
-    async def play() -> None:
-        large = b"[" + b" " * (BUDGET // 10) + b"]"
-        async with http(every(SETTINGS)[protocol]) as client:
+        def send(headers: dict[str, str], body: Any) -> asyncio.Task[httpx.Response]:
+            sent = client.post(paths[protocol], content=body, headers=headers)
+            return asyncio.create_task(sent)
 
-            def send(headers: dict[str, str], body: Any) -> asyncio.Task[httpx.Response]:
-                sent = client.post(paths[protocol], content=body, headers=headers)
-                return asyncio.create_task(sent)
-
-            upload = Upload(LARGEST)
-            first = send(A, upload)
-            await upload.halted.wait()
-            refused = await send(A, large)
-            assert refused.status_code == OVERLOADED[protocol]
-            assert int(refused.headers["retry-after"]) > 0
-            assert (await send(A, b"[]")).status_code == 400  # read: it is small
-            assert (await send(B, b"[" + b" " * FREE_BYTES + b"]")).status_code == 400
-            upload.gate.set()
-            await first
-            assert (await send(A, large)).status_code == 400
-
-    asyncio.run(play())
+        upload = Upload(LARGEST)
+        first = send(A, upload)
+        await upload.halted.wait()
+        refused = await send(A, large)
+        assert refused.status_code == OVERLOADED[protocol]
+        assert int(refused.headers["retry-after"]) > 0
+        assert (await send(A, b"[]")).status_code == 400  # read: it is small
+        assert (await send(B, b"[" + b" " * FREE_BYTES + b"]")).status_code == 400
+        upload.gate.set()
+        await first
+        assert (await send(A, large)).status_code == 400
 
 
-def test_a_body_counts_until_its_request_is_answered() -> None:
-    async def play() -> None:
-        gate = asyncio.Event()
-        engine = ScriptedEngine(says("Hello there", gate=gate))
-        body = b'{"prompt": "x"}'.ljust(LARGEST)
-        async with http(app(engine, Metrics(), SETTINGS)) as client:
-            first = asyncio.create_task(client.post(COMPLETIONS, content=body, headers=A))
-            await engine.starts.get()
-            assert (await client.post(COMPLETIONS, content=body, headers=A)).status_code == 429
-            gate.set()
-            assert (await first).is_success
-            assert (await client.post(COMPLETIONS, content=body, headers=A)).is_success
-
-    asyncio.run(play())
+async def test_a_body_counts_until_its_request_is_answered() -> None:
+    gate = asyncio.Event()
+    engine = ScriptedEngine(says("Hello there", gate=gate))
+    body = b'{"prompt": "x"}'.ljust(LARGEST)
+    async with http(app(engine, Metrics(), SETTINGS)) as client:
+        first = asyncio.create_task(client.post(COMPLETIONS, content=body, headers=A))
+        await engine.starts.get()
+        assert (await client.post(COMPLETIONS, content=body, headers=A)).status_code == 429
+        gate.set()
+        assert (await first).is_success
+        assert (await client.post(COMPLETIONS, content=body, headers=A)).is_success
 
 
-def test_a_client_that_leaves_holds_nothing() -> None:
-    async def play() -> None:
-        async with http(served(settings=SETTINGS)) as client:
-            upload = Upload(LARGEST)
-            first = asyncio.create_task(post(client, A, upload))
-            await upload.halted.wait()
-            first.cancel()
-            await asyncio.wait({first})
-            assert (await post(client, A, Upload(BUDGET // 10).body)).is_success
-
-    asyncio.run(play())
+async def test_a_client_that_leaves_holds_nothing() -> None:
+    async with http(served(settings=SETTINGS)) as client:
+        upload = Upload(LARGEST)
+        first = asyncio.create_task(post(client, A, upload))
+        await upload.halted.wait()
+        first.cancel()
+        await asyncio.wait({first})
+        assert (await post(client, A, Upload(BUDGET // 10).body)).is_success
 
 
-def test_a_command_is_short() -> None:
-    async def play() -> None:
-        async with http(every()["openai"]) as client:
-            body = b'{"model": "tiny"}'.ljust((1 << 20) + 1)
-            headers = {"content-type": "application/json"}
-            response = await client.post("/v1/models/load", content=body, headers=headers)
-            assert response.status_code == 413
-
-    asyncio.run(play())
+async def test_a_command_is_short() -> None:
+    async with http(every()["openai"]) as client:
+        body = b'{"model": "tiny"}'.ljust((1 << 20) + 1)
+        headers = {"content-type": "application/json"}
+        response = await client.post("/v1/models/load", content=body, headers=headers)
+        assert response.status_code == 413
 
 
 def test_what_is_reserved_counts_until_the_answer_has_ended() -> None:

@@ -1,8 +1,5 @@
 """Whatever is wrong with a request is said in its protocol's form, and the next one is answered."""
 
-import asyncio
-
-import httpx
 import pytest
 
 from tests.ingress.edge import every
@@ -20,16 +17,13 @@ def test_they_are_many() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_it_is_refused_and_the_next_one_answered(case: Malformed) -> None:
-    async def asks() -> tuple[httpx.Response, httpx.Response]:
-        async with http(APPS[case.protocol]) as client:
-            refused = await client.request(
-                case.method, case.path, content=case.body, headers=dict(case.headers)
-            )
-            path = case.path.rstrip("/")
-            return refused, await client.post(path, json=RIGHT[path])
-
-    refused, answered = asyncio.run(asks())
+async def test_it_is_refused_and_the_next_one_answered(case: Malformed) -> None:
+    async with http(APPS[case.protocol]) as client:
+        refused = await client.request(
+            case.method, case.path, content=case.body, headers=dict(case.headers)
+        )
+        path = case.path.rstrip("/")
+        answered = await client.post(path, json=RIGHT[path])
     assert refused.status_code == case.status, refused.text
     assert case.told in message_of(case.protocol, refused)
     if case.param and case.protocol != "anthropic":

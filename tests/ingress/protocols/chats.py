@@ -52,7 +52,7 @@ class Chats(Caller):
 
 
 def said_in(choice: Any, text: str, usage: Any) -> Said:
-    """What a choice of OpenAI's older kind says."""
+    """Reads a choice of OpenAI's older kind."""
     by = {"stop": "end", "length": "limit", "tool_calls": "call"}[choice["finish_reason"]]
     stop = choice.get("stop_reason")
     return Said(

@@ -22,7 +22,7 @@ SILENCE = b": keep-alive\n\n"
 
 @dataclass(frozen=True)
 class Said:
-    """What an answer says in any protocol: its first choice, and the counts of its tokens.
+    """The words of an answer in any protocol: of its first choice, with the counts of its tokens.
 
     It ended by "end", "limit" or "call", or by the stop string that stands behind "stop ".
     """
@@ -107,7 +107,7 @@ class Protocol(ABC):
     def said(self, told: Any) -> Said: ...
 
     def says(self, script: Script, /, *cards: ModelCard, **fields: Any) -> Said:
-        """What an answer says, which a stream says too."""
+        """The answer, which a stream says too."""
         whole = self.told(self.whole(script, *cards, **fields))
         events = self.streamed(script, *cards, **fields, **self.tells_all)
         assert self.fold(events) == whole

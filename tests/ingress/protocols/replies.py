@@ -1,4 +1,4 @@
-"""What models say, and what is asked of them: in each case a stream says what an answer does."""
+"""Replies of models and fields of requests: in each case a stream says what an answer does."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -32,52 +32,42 @@ async def begin(
     [(forever(), False, 0), (never(), True, 0), (forever(), True, 5)],
     ids=["unary", "before its first token", "in mid stream"],
 )
-def test_who_leaves_leaves_nothing_behind(
+async def test_who_leaves_leaves_nothing_behind(
     protocol: Protocol, script: Script, stream: bool, after: int
 ) -> None:
-    async def leaves() -> None:
-        engine, socket, serving = await begin(protocol, script, stream)
-        messages = [await socket.sent.get() for _ in range(after)]
-        socket.leave()
-        await serving
-        assert engine.running == 0
-        assert [message["status"] for message in messages[:1]] == [200] * (after > 0)
-
-    asyncio.run(leaves())
+    engine, socket, serving = await begin(protocol, script, stream)
+    messages = [await socket.sent.get() for _ in range(after)]
+    socket.leave()
+    await serving
+    assert engine.running == 0
+    assert [message["status"] for message in messages[:1]] == [200] * (after > 0)
 
 
 @EACH
 @EACH_STREAM
-def test_a_cancelled_server_task_closes_everything(protocol: Protocol, stream: bool) -> None:
-    async def cancelled() -> None:
-        engine, _, serving = await begin(protocol, forever(), stream)
-        serving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await serving
-        assert engine.running == 0
-
-    asyncio.run(cancelled())
+async def test_a_cancelled_server_task_closes_everything(protocol: Protocol, stream: bool) -> None:
+    engine, _, serving = await begin(protocol, forever(), stream)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert engine.running == 0
 
 
 @EACH
-def test_silence_is_filled_and_changes_nothing(protocol: Protocol) -> None:
-    async def waits() -> bytes:
-        gate = asyncio.Event()
-        engine = CountingCluster(says("Hello", gate=gate, size=99), protocol.card)
-        socket = Socket(protocol.path, {**protocol.hello, **protocol.tells_all, "stream": True})
-        settings = IngressSettings(keep_alive_s=0.01)
-        serving = asyncio.create_task(socket(application(protocol.path, engine, settings)))
-        assert (await socket.sent.get())["status"] == 200
-        received = b""
-        while received.count(protocol.silence) < 3:
-            received += (await socket.sent.get())["body"]
-        gate.set()
-        await serving
-        while not socket.sent.empty():
-            received += socket.sent.get_nowait()["body"]
-        return received
-
-    received = asyncio.run(waits())
+async def test_silence_is_filled_and_changes_nothing(protocol: Protocol) -> None:
+    gate = asyncio.Event()
+    engine = CountingCluster(says("Hello", gate=gate, size=99), protocol.card)
+    socket = Socket(protocol.path, {**protocol.hello, **protocol.tells_all, "stream": True})
+    settings = IngressSettings(keep_alive_s=0.01)
+    serving = asyncio.create_task(socket(application(protocol.path, engine, settings)))
+    assert (await socket.sent.get())["status"] == 200
+    received = b""
+    while received.count(protocol.silence) < 3:
+        received += (await socket.sent.get())["body"]
+    gate.set()
+    await serving
+    while not socket.sent.empty():
+        received += socket.sent.get_nowait()["body"]
     assert received.startswith(protocol.silence)
     rest = received.replace(protocol.silence, b"")
     headers = {"content-type": "text/event-stream"}

@@ -84,7 +84,8 @@ def test_a_named_tool_is_the_only_one_to_call(protocol: Caller, parallel: bool) 
 @EACH_CALLER
 def test_without_tools_nothing_is_a_call(protocol: Caller) -> None:
     [plain] = protocol.asked(thinker(ROOM))
-    for fields in ({**tools(protocol), **protocol.choice("none")}, {"tools": []}, {}):
+    off: list[dict[str, Any]] = [{**tools(protocol), **protocol.choice("none")}, {"tools": []}, {}]
+    for fields in off:
         said = protocol.says(says(ROME), MODEL, **fields)
         assert (said.text, said.ending) == (ROME, "end")
         [request] = protocol.asked(thinker(ROOM), **fields)

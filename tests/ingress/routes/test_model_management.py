@@ -101,17 +101,14 @@ def test_the_openai_sdk_alone_unloads_a_model_and_sees_it() -> None:
     assert asyncio.run(asks()) == ["unloaded", ["tiny", "other"]]
 
 
-def test_who_watches_sees_what_is_and_what_changes() -> None:
-    async def asks() -> list[Any]:
-        engine = two()
-        events = StatusFeed(engine, keep_alive_s=60).watch("client")
-        first = await anext(events)
-        await engine.unload("other")
-        second = await anext(events)
-        await events.aclose()  # type: ignore[attr-defined]
-        return [json.loads(frame[6:]) for frame in (first + second).split(b"\n\n") if frame]
-
-    told = asyncio.run(asks())
+async def test_who_watches_sees_what_is_and_what_changes() -> None:
+    engine = two()
+    events = StatusFeed(engine, keep_alive_s=60).watch("client")
+    first = await anext(events)
+    await engine.unload("other")
+    second = await anext(events)
+    await events.aclose()  # type: ignore[attr-defined]
+    told = [json.loads(frame[6:]) for frame in (first + second).split(b"\n\n") if frame]
     assert [(event["model"], event["event"], event["data"]["status"]) for event in told] == [
         ("tiny", "status_change", "loaded"),
         ("other", "status_change", "loaded"),
@@ -119,44 +116,37 @@ def test_who_watches_sees_what_is_and_what_changes() -> None:
     ]
 
 
-def test_what_is_asked_for_all_who_watch_does_not_end_with_the_first_of_them() -> None:
+async def test_what_is_asked_for_all_who_watch_does_not_end_with_the_first_of_them() -> None:
     of_request = ContextVar("of_request", default=0)
+    engine = two()
+    asked_in = []
+    changes = engine.changes
 
-    async def asks() -> list[int]:
-        engine = two()
-        asked_in = []
-        changes = engine.changes
+    async def noted(version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
+        asked_in.append(of_request.get())
+        return await changes(version, wait_s)
 
-        async def noted(version: int, wait_s: float) -> tuple[int, list[ModelStatus]]:
-            asked_in.append(of_request.get())
-            return await changes(version, wait_s)
-
-        engine.changes = noted  # type: ignore[method-assign]
-        of_request.set(1)
-        events = StatusFeed(engine, keep_alive_s=60).watch("client")
-        await anext(events)
-        await events.aclose()  # type: ignore[attr-defined]
-        return asked_in
-
-    assert asyncio.run(asks())[0] == 0
+    engine.changes = noted  # type: ignore[method-assign]
+    of_request.set(1)
+    events = StatusFeed(engine, keep_alive_s=60).watch("client")
+    await anext(events)
+    await events.aclose()  # type: ignore[attr-defined]
+    assert asked_in[0] == 0
 
 
-def test_silence_is_filled_with_comments_and_the_number_of_watchers_is_bounded() -> None:
-    async def asks() -> bytes:
-        feed = StatusFeed(two(), keep_alive_s=60)
-        watching = [feed.watch("client") for _ in range(MAX_WATCHERS)]
-        firsts = [await anext(watcher) for watcher in watching]
-        assert len(set(firsts)) == 1
-        feed._keep_alive_s = 0.01
-        with pytest.raises(Refused):
-            feed.watch("client")
-        comment = await anext(watching[0])
-        for watcher in watching:
-            await watcher.aclose()  # type: ignore[attr-defined]
+async def test_silence_is_filled_with_comments_and_the_number_of_watchers_is_bounded() -> None:
+    feed = StatusFeed(two(), keep_alive_s=60)
+    watching = [feed.watch("client") for _ in range(MAX_WATCHERS)]
+    firsts = [await anext(watcher) for watcher in watching]
+    assert len(set(firsts)) == 1
+    feed._keep_alive_s = 0.01
+    with pytest.raises(Refused):
         feed.watch("client")
-        return comment
-
-    assert asyncio.run(asks()).startswith(b":")
+    comment = await anext(watching[0])
+    for watcher in watching:
+        await watcher.aclose()  # type: ignore[attr-defined]
+    feed.watch("client")
+    assert comment.startswith(b":")
 
 
 def status(name: str, state: ModelState, **more: Any) -> ModelStatus:

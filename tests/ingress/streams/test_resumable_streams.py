@@ -1,7 +1,8 @@
 """Streams that outlive their connections, and how they end: stopped, replaced, idle, forgotten."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -85,24 +86,18 @@ def spoken(stream: httpx.Response) -> str:
     return "".join(choice["delta"].get("content") or "" for choice in choices)
 
 
-def serve(
-    script: Script,
-    play: Callable[[Server], Awaitable[None]],
-    keys: tuple[str, ...] = (),
-    **limits: Any,
-) -> None:
-    async def run() -> None:
-        server = Server(script, StreamLimits(**limits), keys)
-        await play(server)
-        await server.ended()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def playing(
+    script: Script, keys: tuple[str, ...] = (), **limits: Any
+) -> AsyncIterator[Server]:
+    server = Server(script, StreamLimits(**limits), keys)
+    yield server
+    await server.ended()
 
 
-def test_a_client_that_comes_back_reads_the_same_bytes() -> None:
+async def test_a_client_that_comes_back_reads_the_same_bytes() -> None:
     gate = asyncio.Event()
-
-    async def play(server: Server) -> None:
+    async with playing(says("Hello there, world", gate=gate)) as server:
         await server.leave(after=3)
         assert server.engine.running == 1
         gate.set()
@@ -115,23 +110,18 @@ def test_a_client_that_comes_back_reads_the_same_bytes() -> None:
             assert (rest.status_code, rest.content) == (200, whole.content[offset:])
         assert server.requests("") == 1
 
-    serve(says("Hello there, world", gate=gate), play)
 
-
-def test_who_stays_reads_the_stream_as_ever() -> None:
-    async def play(server: Server) -> None:
+async def test_who_stays_reads_the_stream_as_ever() -> None:
+    async with playing(says("Hello")) as server:
         kept = await server.ask("POST", CHAT, json=STREAM, headers=NAMED)
         again = await server.ask("GET", "/v1/stream?conv_id=c1")
         assert kept.content == again.content
         assert kept.headers["content-type"] == "text/event-stream; charset=utf-8"
 
-    serve(says("Hello"), play)
 
-
-def test_two_may_read_at_once() -> None:
+async def test_two_may_read_at_once() -> None:
     gate = asyncio.Event()
-
-    async def play(server: Server) -> None:
+    async with playing(says("Hello there", gate=gate)) as server:
         await server.leave(after=2)
         readers = [
             asyncio.create_task(server.ask("GET", "/v1/stream?conv_id=c1")) for _ in range(2)
@@ -141,11 +131,9 @@ def test_two_may_read_at_once() -> None:
         assert first == second
         assert first.endswith(b"data: [DONE]\n\n")
 
-    serve(says("Hello there", gate=gate), play)
 
-
-def test_a_stream_is_stopped_by_name_and_then_unknown() -> None:
-    async def play(server: Server) -> None:
+async def test_a_stream_is_stopped_by_name_and_then_unknown() -> None:
+    async with playing(forever()) as server:
         await server.leave(after=3)
         for _ in range(2):
             stopped = await server.ask("DELETE", "/v1/stream?conv_id=c1")
@@ -154,21 +142,17 @@ def test_a_stream_is_stopped_by_name_and_then_unknown() -> None:
         assert (await server.ask("GET", "/v1/stream?conv_id=c1")).status_code == 404
         assert server.requests("cancelled") == 1
 
-    serve(forever(), play)
 
-
-def test_a_reader_of_a_stream_that_is_stopped_comes_to_an_end() -> None:
-    async def play(server: Server) -> None:
+async def test_a_reader_of_a_stream_that_is_stopped_comes_to_an_end() -> None:
+    async with playing(forever()) as server:
         reading = asyncio.create_task(server.ask("POST", CHAT, json=STREAM, headers=NAMED))
         await server.engine.starts.get()
         await server.ask("DELETE", "/v1/stream?conv_id=c1")
         assert (await reading).status_code == 200
 
-    serve(forever(), play)
 
-
-def test_the_same_name_again_replaces_the_stream() -> None:
-    async def play(server: Server) -> None:
+async def test_the_same_name_again_replaces_the_stream() -> None:
+    async with playing(forever()) as server:
         await server.leave(after=3)
         server.engine.script = says("another")
         new = await server.ask("POST", CHAT, json=STREAM, headers=NAMED)
@@ -176,11 +160,9 @@ def test_the_same_name_again_replaces_the_stream() -> None:
         assert spoken(new) == "another"
         assert (await server.ask("GET", "/v1/stream?conv_id=c1")).content == new.content
 
-    serve(forever(), play)
 
-
-def test_a_name_replaced_before_it_began_leaks_nothing() -> None:
-    async def play(server: Server) -> None:
+async def test_a_name_replaced_before_it_began_leaks_nothing() -> None:
+    async with playing(says("Hello")) as server:
         both = [
             asyncio.create_task(server.ask("POST", CHAT, json=STREAM, headers=NAMED))
             for _ in range(2)
@@ -191,29 +173,23 @@ def test_a_name_replaced_before_it_began_leaks_nothing() -> None:
         inflight = server.metrics.registry.get_sample_value("manta_inflight_requests", labels)
         assert inflight == 0
 
-    serve(says("Hello"), play)
 
-
-def test_a_stream_that_nobody_reads_is_stopped() -> None:
-    async def play(server: Server) -> None:
+async def test_a_stream_that_nobody_reads_is_stopped() -> None:
+    async with playing(forever(), idle_s=0.0) as server:
         await server.leave(after=3)
         await server.ended()
         assert (await server.ask("GET", "/v1/stream?conv_id=c1")).status_code == 404
 
-    serve(forever(), play, idle_s=0.0)
 
-
-def test_a_stream_that_has_ended_is_forgotten_in_time() -> None:
-    async def play(server: Server) -> None:
+async def test_a_stream_that_has_ended_is_forgotten_in_time() -> None:
+    async with playing(says("Hello"), kept_s=0.0) as server:
         await server.ask("POST", CHAT, json=STREAM, headers=NAMED)
         await server.ended()
         assert (await server.ask("GET", "/v1/stream?conv_id=c1")).status_code == 404
 
-    serve(says("Hello"), play, kept_s=0.0)
 
-
-def test_bytes_that_are_lost_are_not_made_up() -> None:
-    async def play(server: Server) -> None:
+async def test_bytes_that_are_lost_are_not_made_up() -> None:
+    async with playing(says("Hello"), capacity=50) as server:
         await server.ask("POST", CHAT, json=STREAM, headers=NAMED)
         lost = await server.ask("GET", "/v1/stream?conv_id=c1&from=0")
         assert (lost.status_code, lost.json()["error"]["param"]) == (400, "from")
@@ -223,11 +199,9 @@ def test_bytes_that_are_lost_are_not_made_up() -> None:
         rest = await server.ask("GET", f"/v1/stream?conv_id=c1&from={described['total_bytes'] - 9}")
         assert rest.content == b" [DONE]\n\n"
 
-    serve(says("Hello"), play, capacity=50)
 
-
-def test_there_is_room_for_so_many() -> None:
-    async def play(server: Server) -> None:
+async def test_there_is_room_for_so_many() -> None:
+    async with playing(forever(), most=2) as server:
         await server.leave(after=3, name="old")
         await server.leave(after=3, name="new")
         readers = [await server.follow("new")]
@@ -243,11 +217,9 @@ def test_there_is_room_for_so_many() -> None:
         for _, reading in readers:
             await reading
 
-    serve(forever(), play, most=2)
 
-
-def test_there_is_no_more_room_for_those_that_come_at_once() -> None:
-    async def play(server: Server) -> None:
+async def test_there_is_no_more_room_for_those_that_come_at_once() -> None:
+    async with playing(forever(), most=2) as server:
         begun = [server.begin(f"c{number}") for number in range(5)]
         statuses = [(await socket.sent.get())["status"] for socket, _ in begun]
         assert sorted(statuses) == [200, 200, 429, 429, 429]
@@ -257,11 +229,9 @@ def test_there_is_no_more_room_for_those_that_come_at_once() -> None:
             await server.ask("DELETE", f"/v1/stream?conv_id=c{number}")
             await serving
 
-    serve(forever(), play, most=2)
 
-
-def test_a_refused_request_stops_no_stream() -> None:
-    async def play(server: Server) -> None:
+async def test_a_refused_request_stops_no_stream() -> None:
+    async with playing(forever(), most=1) as server:
         await server.leave(after=3, name="old")
         socket, serving = server.begin("new", {**STREAM, "n": 0})
         assert (await socket.sent.get())["status"] == 400
@@ -269,29 +239,23 @@ def test_a_refused_request_stops_no_stream() -> None:
         assert server.engine.running == 1
         await server.ask("DELETE", "/v1/stream?conv_id=old")
 
-    serve(forever(), play, most=1)
 
-
-def test_an_early_refusal_keeps_its_status_and_leaves_nothing() -> None:
-    async def play(server: Server) -> None:
+async def test_an_early_refusal_keeps_its_status_and_leaves_nothing() -> None:
+    async with playing(fails(RequestError(ErrorKind.UNAVAILABLE, "gone"))) as server:
         refused = await server.ask("POST", CHAT, json=STREAM, headers=NAMED)
         assert refused.status_code == 503
         await server.ended()
         assert (await server.ask("GET", "/v1/stream?conv_id=c1")).status_code == 404
 
-    serve(fails(RequestError(ErrorKind.UNAVAILABLE, "gone")), play)
 
-
-def test_an_answer_that_is_no_stream_is_not_kept() -> None:
-    async def play(server: Server) -> None:
+async def test_an_answer_that_is_no_stream_is_not_kept() -> None:
+    async with playing(says("Hello")) as server:
         assert (await server.ask("POST", CHAT, json=HELLO, headers=NAMED)).status_code == 200
         assert (await server.ask("GET", "/v1/stream?conv_id=c1")).status_code == 404
 
-    serve(says("Hello"), play)
 
-
-def test_holders_of_other_keys_have_other_streams() -> None:
-    async def play(server: Server) -> None:
+async def test_holders_of_other_keys_have_other_streams() -> None:
+    async with playing(says("Hello"), keys=("mine", "theirs")) as server:
         mine = {"authorization": "Bearer mine"}
         await server.ask("POST", CHAT, json=STREAM, headers={**NAMED, **mine})
         path = "/v1/stream?conv_id=c1"
@@ -300,11 +264,9 @@ def test_holders_of_other_keys_have_other_streams() -> None:
         assert (await server.ask("DELETE", path, headers=theirs)).status_code == 204
         assert (await server.ask("GET", path, headers=mine)).status_code == 200
 
-    serve(says("Hello"), play, keys=("mine", "theirs"))
 
-
-def test_a_lookup_tells_what_is_known() -> None:
-    async def play(server: Server) -> None:
+async def test_a_lookup_tells_what_is_known() -> None:
+    async with playing(says("Hello")) as server:
         kept = await server.ask("POST", CHAT, json=STREAM, headers=NAMED)
         body = {"conversation_ids": ["c1", "c2", "c1"]}
         [found] = (await server.ask("POST", "/v1/streams/lookup", json=body)).json()
@@ -312,8 +274,6 @@ def test_a_lookup_tells_what_is_known() -> None:
         assert found["is_done"] is True
         assert found["total_bytes"] == len(kept.content)
         assert 0 < found["started_at"] <= found["completed_at"]
-
-    serve(says("Hello"), play)
 
 
 @pytest.mark.parametrize(
@@ -337,35 +297,30 @@ def test_a_lookup_tells_what_is_known() -> None:
         ),
     ],
 )
-def test_wrong_names_and_offsets_are_refused(
+async def test_wrong_names_and_offsets_are_refused(
     method: str, path: str, request_: dict[str, Any], param: str
 ) -> None:
-    async def play(server: Server) -> None:
+    async with playing(says("Hello")) as server:
         response = await server.ask(method, path, **request_)
         assert response.status_code == 400, response.text
         assert response.json()["error"]["param"] == param
         assert not server.engine.requests
 
-    serve(says("Hello"), play)
 
-
-def test_a_part_is_what_has_come_and_waits_for_no_more_than_it_may() -> None:
-    async def reads() -> None:
-        replay = ReplayBuffer(capacity=8)
-        assert await replay.part(0, 0.0, 4) == StreamPart(b"", False, False)
-        waiting = asyncio.create_task(replay.part(0, 60.0, 4))
-        await asyncio.sleep(0)
-        replay.append(b"abcdef")
-        assert await waiting == StreamPart(b"abcd", True, False)
-        replay.finish(RequestError(ErrorKind.UNAVAILABLE, "it went away"))
-        assert await replay.part(4, 60.0, 4) == StreamPart(b"ef", True, False)
-        with pytest.raises(Refused):
-            await replay.part(6, 60.0, 4)
-        whole = ReplayBuffer(capacity=2)
-        whole.append(b"abc")
-        whole.finish()
-        assert await whole.part(1, 60.0, 4) == StreamPart(b"bc", True, True)
-        with pytest.raises(Refused):
-            await whole.part(0, 60.0, 4)  # it is not kept any more
-
-    asyncio.run(reads())
+async def test_a_part_is_what_has_come_and_waits_for_no_more_than_it_may() -> None:
+    replay = ReplayBuffer(capacity=8)
+    assert await replay.part(0, 0.0, 4) == StreamPart(b"", False, False)
+    waiting = asyncio.create_task(replay.part(0, 60.0, 4))
+    await asyncio.sleep(0)
+    replay.append(b"abcdef")
+    assert await waiting == StreamPart(b"abcd", True, False)
+    replay.finish(RequestError(ErrorKind.UNAVAILABLE, "it went away"))
+    assert await replay.part(4, 60.0, 4) == StreamPart(b"ef", True, False)
+    with pytest.raises(Refused):
+        await replay.part(6, 60.0, 4)
+    whole = ReplayBuffer(capacity=2)
+    whole.append(b"abc")
+    whole.finish()
+    assert await whole.part(1, 60.0, 4) == StreamPart(b"bc", True, True)
+    with pytest.raises(Refused):
+        await whole.part(0, 60.0, 4)  # it is not kept any more

@@ -1,12 +1,11 @@
 """Kept streams and their readers belong to clients, each of whom has a share and no more."""
 
-import asyncio
 import gc
 
 from deployments.contract.errors import ErrorKind, RequestError
 from deployments.ingress.streams.replay_buffer import PIECE_BYTES, ReplayBuffer
 from tests.ingress.engines import fails, forever
-from tests.ingress.streams.test_resumable_streams import NAMED, STREAM, Server, serve
+from tests.ingress.streams.test_resumable_streams import NAMED, STREAM, Server, playing
 from tests.openai.serving import CHAT
 
 
@@ -17,8 +16,8 @@ async def kept(server: Server, key: str, names: list[str]) -> list[str]:
     return [entry["conversation_id"] for entry in found.json()]
 
 
-def test_the_streams_of_one_client_push_out_no_others() -> None:
-    async def play(server: Server) -> None:
+async def test_the_streams_of_one_client_push_out_no_others() -> None:
+    async with playing(forever(), keys=("mine", "theirs"), most=10) as server:
         for name in ("c1", "c2"):
             await server.leave(after=3, name=name, key="mine")
         names = [f"c{number}" for number in range(20)]
@@ -34,11 +33,9 @@ def test_the_streams_of_one_client_push_out_no_others() -> None:
                 path = f"/v1/stream?conv_id={name}"
                 await server.ask("DELETE", path, headers={"x-api-key": key})
 
-    serve(forever(), play, keys=("mine", "theirs"), most=10)
 
-
-def test_readers_are_counted_until_they_go_and_leave_others_room() -> None:
-    async def play(server: Server) -> None:
+async def test_readers_are_counted_until_they_go_and_leave_others_room() -> None:
+    async with playing(forever(), readers=9) as server:
         await server.leave(after=3)
         readers = [await server.follow("c1") for _ in range(8)]
         path = "/v1/stream?conv_id=c1"
@@ -53,17 +50,12 @@ def test_readers_are_counted_until_they_go_and_leave_others_room() -> None:
         assert (await server.ask("DELETE", path)).status_code == 204
         await reading
 
-    serve(forever(), play, readers=9)
 
-
-def test_a_reader_that_does_not_read_holds_a_piece_of_its_stream() -> None:
-    async def play() -> list[int]:
-        replay = ReplayBuffer(capacity=1 << 20)
-        replay.append(b"x" * (1 << 20))
-        replay.finish()
-        return [len(piece) async for piece in replay.read(9)]
-
-    sizes = asyncio.run(play())
+async def test_a_reader_that_does_not_read_holds_a_piece_of_its_stream() -> None:
+    replay = ReplayBuffer(capacity=1 << 20)
+    replay.append(b"x" * (1 << 20))
+    replay.finish()
+    sizes = [len(piece) async for piece in replay.read(9)]
     assert sum(sizes) == (1 << 20) - 9
     assert max(sizes) == PIECE_BYTES
 
@@ -72,8 +64,8 @@ def buffers() -> list[ReplayBuffer]:
     return [candidate for candidate in gc.get_objects() if type(candidate) is ReplayBuffer]
 
 
-def test_a_stream_that_failed_is_forgotten_without_a_collection() -> None:
-    async def play(server: Server) -> None:
+async def test_a_stream_that_failed_is_forgotten_without_a_collection() -> None:
+    async with playing(fails(RequestError(ErrorKind.UNAVAILABLE, "gone"))) as server:
         refused = await server.ask("POST", CHAT, json=STREAM, headers=NAMED)
         assert refused.status_code == 503
         await server.ended()
@@ -88,5 +80,3 @@ def test_a_stream_that_failed_is_forgotten_without_a_collection() -> None:
             ]
         finally:
             gc.enable()
-
-    serve(fails(RequestError(ErrorKind.UNAVAILABLE, "gone")), play)

@@ -175,43 +175,37 @@ async def told_by(events: AsyncGenerator[bytes, None]) -> Any:
     return json.loads((await anext(events)).removeprefix(b"data: "))
 
 
-def test_all_who_watch_share_a_poll_and_nobody_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_who_watch_share_a_poll_and_nobody_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(fleet_feed, "POLL_INTERVAL_S", 600.0)
     monkeypatch.setattr(fleet_feed, "MAX_READING_AGE_S", 600.0)
-
-    async def asks() -> tuple[int, int]:
-        cluster = Watched()
-        feed = FleetFeed(cluster)
-        async with aclosing(feed.watch("a")) as one, aclosing(feed.watch("b")) as other:
-            first, second = await told_by(one), await told_by(other)
-            assert first == second
-            assert first["models"][0]["id"] == "tiny"
-            assert json.loads(await feed.latest()) == first
-        shared = cluster.polls
-        for _ in range(100):
-            await asyncio.sleep(0)
-        return shared, cluster.polls
-
-    assert asyncio.run(asks()) == (1, 1)
+    cluster = Watched()
+    feed = FleetFeed(cluster)
+    async with aclosing(feed.watch("a")) as one, aclosing(feed.watch("b")) as other:
+        first, second = await told_by(one), await told_by(other)
+        assert first == second
+        assert first["models"][0]["id"] == "tiny"
+        assert json.loads(await feed.latest()) == first
+    shared = cluster.polls
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert (shared, cluster.polls) == (1, 1)
 
 
-def test_who_watches_is_told_that_the_router_is_away_and_when_it_is_back(
+async def test_who_watches_is_told_that_the_router_is_away_and_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fleet_feed, "POLL_INTERVAL_S", 0.0)
     monkeypatch.setattr(fleet_feed, "MAX_READING_AGE_S", 0.0)
-
-    async def asks() -> None:
-        cluster = Watched()
-        cluster.fails = True
-        async with aclosing(FleetFeed(cluster).watch("a")) as events:
-            assert (await told_by(events))["error"]["code"] == 503
-            cluster.fails = False
-            while "error" in (told := await told_by(events)):
-                pass
-            assert told["models"]
-
-    asyncio.run(asks())
+    cluster = Watched()
+    cluster.fails = True
+    async with aclosing(FleetFeed(cluster).watch("a")) as events:
+        assert (await told_by(events))["error"]["code"] == 503
+        cluster.fails = False
+        while "error" in (told := await told_by(events)):
+            pass
+        assert told["models"]
 
 
 def test_no_client_takes_all_slots_of_those_who_watch() -> None:

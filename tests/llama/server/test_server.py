@@ -199,12 +199,9 @@ def test_health_and_statistics_are_still_there() -> None:
     assert names == {"chat_completion_models": ["tiny"], "completion_models": ["tiny"]}
 
 
-def test_who_opens_the_address_in_a_browser_is_shown_the_docs() -> None:
-    async def asks() -> httpx.Response:
-        async with http(served(tiny(), IngressSettings(api_keys=("k",)))) as client:
-            return await client.get("/", follow_redirects=True)
-
-    shown = asyncio.run(asks())
+async def test_who_opens_the_address_in_a_browser_is_shown_the_docs() -> None:
+    async with http(served(tiny(), IngressSettings(api_keys=("k",)))) as client:
+        shown = await client.get("/", follow_redirects=True)
     assert (shown.status_code, shown.url.path) == (200, "/docs")
     assert shown.headers["content-type"].startswith("text/html")
 
@@ -252,17 +249,14 @@ def test_a_chat_that_fills_the_context_is_refused_with_both_numbers() -> None:
     assert error["n_prompt_tokens"] > error["n_ctx"] == 512
 
 
-def test_a_native_stream_is_found_again_by_its_conversation() -> None:
-    async def asks() -> tuple[httpx.Response, httpx.Response, httpx.Response]:
-        async with http(served(tiny())) as client:
-            headers, body = {"x-conversation-id": "c1"}, {"prompt": "a", "stream": True}
-            return (
-                await client.post("/completion", json=body, headers=headers),
-                await client.get("/stream?conv_id=c1"),
-                await client.get("/v1/stream?conv_id=c1&from=5"),
-            )
-
-    streamed, again, rest = asyncio.run(asks())
+async def test_a_native_stream_is_found_again_by_its_conversation() -> None:
+    async with http(served(tiny())) as client:
+        headers, body = {"x-conversation-id": "c1"}, {"prompt": "a", "stream": True}
+        streamed, again, rest = (
+            await client.post("/completion", json=body, headers=headers),
+            await client.get("/stream?conv_id=c1"),
+            await client.get("/v1/stream?conv_id=c1&from=5"),
+        )
     assert events_of(streamed.text)[-1]["stop"] is True
     assert again.content == streamed.content
     assert rest.content == streamed.content[5:]

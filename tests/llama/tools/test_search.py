@@ -207,7 +207,9 @@ def test_a_pattern_that_minds_no_timeout_is_ended_and_told_of(
     assert message == "the search took more than 1 seconds"
 
 
-def test_one_client_leaves_a_slot_to_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_client_leaves_a_slot_to_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Clients are told apart by their addresses."""
     may_end = threading.Event()
     running: Queue[str] = Queue()
@@ -224,15 +226,12 @@ def test_one_client_leaves_a_slot_to_others(folder: Path, monkeypatch: pytest.Mo
             asked = (http.post("/tools", json=GREP | {"params": params}) for _ in range(n))
             assert [response.status_code for response in await asyncio.gather(*asked)] == [200] * n
 
-    async def ask_all() -> None:
-        busy = asyncio.create_task(ask("1.1.1.1", 8))
-        first = [await asyncio.to_thread(running.get) for _ in range(MAX_CLIENT_CALLS)]
-        other = asyncio.create_task(ask("2.2.2.2", 1))
-        assert await asyncio.to_thread(running.get) == "2.2.2.2"
-        assert first == ["1.1.1.1"] * MAX_CLIENT_CALLS
-        may_end.set()
-        await asyncio.gather(busy, other)
-
     monkeypatch.setattr(routes, "search", wait)
     served = serving.served(folder)
-    asyncio.run(ask_all())
+    busy = asyncio.create_task(ask("1.1.1.1", 8))
+    first = [await asyncio.to_thread(running.get) for _ in range(MAX_CLIENT_CALLS)]
+    other = asyncio.create_task(ask("2.2.2.2", 1))
+    assert await asyncio.to_thread(running.get) == "2.2.2.2"
+    assert first == ["1.1.1.1"] * MAX_CLIENT_CALLS
+    may_end.set()
+    await asyncio.gather(busy, other)

@@ -125,11 +125,8 @@ def test_what_it_can_not_take_is_refused_by_the_name_of_its_field(
     assert not requests
 
 
-def test_a_file_that_is_no_sound_is_refused() -> None:
-    async def ask() -> httpx.Response:
-        async with http(served(ScriptedEngine(says(SAID), seeing()))) as client:
-            return await client.post(TRANSCRIPTIONS, files={"file": ("sound.wav", b"no sound")})
-
-    response = asyncio.run(ask())
+async def test_a_file_that_is_no_sound_is_refused() -> None:
+    async with http(served(ScriptedEngine(says(SAID), seeing()))) as client:
+        response = await client.post(TRANSCRIPTIONS, files={"file": ("sound.wav", b"no sound")})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "file"

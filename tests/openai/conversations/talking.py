@@ -1,7 +1,7 @@
 """The application over a store of its own, asked by OpenAI's SDK and by plain HTTP."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -16,36 +16,24 @@ from tests.openai.serving import http, sdk, served
 CONVERSATIONS = "/v1/conversations"
 
 
-def visit(url: str, script: Any, asks: Callable[[AsyncOpenAI], Awaitable[None]]) -> ScriptedEngine:
-    engine = ScriptedEngine(script, ROOMY)
-
-    async def run() -> None:
-        store = DatabaseStore(url)
-        try:
-            async with sdk(served(engine, store=store)) as client:
-                await asks(client)
-        finally:
-            await store.close()
-
-    asyncio.run(run())
-    return engine
+@asynccontextmanager
+async def visiting(url: str, script: Any) -> AsyncIterator[tuple[AsyncOpenAI, ScriptedEngine]]:
+    engine, store = ScriptedEngine(script, ROOMY), DatabaseStore(url)
+    try:
+        async with sdk(served(engine, store=store)) as client:
+            yield client, engine
+    finally:
+        await store.close()
 
 
-def ask(
-    url: str,
-    script: Any,
-    asks: Callable[[httpx.AsyncClient], Awaitable[Any]],
-    *,
-    api_keys: tuple[str, ...] = (),
-    **limits: int,
-) -> Any:
-    async def run() -> Any:
-        store = DatabaseStore(url, KeptLimits(**limits))
-        try:
-            app = served(ScriptedEngine(script, ROOMY), store=store, api_keys=api_keys)
-            async with http(app) as client:
-                return await asks(client)
-        finally:
-            await store.close()
-
-    return asyncio.run(run())
+@asynccontextmanager
+async def asking(
+    url: str, script: Any, *, api_keys: tuple[str, ...] = (), **limits: int
+) -> AsyncIterator[httpx.AsyncClient]:
+    store = DatabaseStore(url, KeptLimits(**limits))
+    try:
+        app = served(ScriptedEngine(script, ROOMY), store=store, api_keys=api_keys)
+        async with http(app) as client:
+            yield client
+    finally:
+        await store.close()

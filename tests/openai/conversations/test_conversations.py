@@ -6,7 +6,6 @@ from pathlib import Path
 from sqlite3 import connect
 from typing import Any
 
-import httpx
 import pytest
 from openai.types.conversations import Conversation, ConversationItemList
 from pydantic import TypeAdapter
@@ -16,7 +15,7 @@ from deployments.openai.responses.database_store import DatabaseStore
 from deployments.store import database
 from tests.databases import sqlite_url
 from tests.ingress.engines import ScriptedEngine, says
-from tests.openai.conversations.talking import CONVERSATIONS, ask
+from tests.openai.conversations.talking import CONVERSATIONS, asking
 from tests.openai.responses.responding import HELLO, RESPONSES, ROOMY, events_of
 from tests.openai.serving import Socket, http, served
 
@@ -37,8 +36,8 @@ def file(tmp_path: Path) -> str:
     return sqlite_url(tmp_path)
 
 
-def test_answers_are_strictly_what_the_sdk_says_they_are(file: str) -> None:
-    async def asks(client: httpx.AsyncClient) -> None:
+async def test_answers_are_strictly_what_the_sdk_says_they_are(file: str) -> None:
+    async with asking(file, says("x")) as client:
         made = await client.post(CONVERSATIONS, json={"items": EVERY_ITEM})
         TypeAdapter(Conversation).validate_json(made.text, strict=True)
         path = f"{CONVERSATIONS}/{made.json()['id']}/items"
@@ -57,8 +56,6 @@ def test_answers_are_strictly_what_the_sdk_says_they_are(file: str) -> None:
         ITEM_LIST.validate_json(added.text, strict=True)
         assert (await client.get(f"{path}/{items[1]['id']}")).json() == items[1]
 
-    ask(file, says("x"), asks)
-
 
 WRONG: list[tuple[object, str]] = [
     ({"items": [HELLO_ITEM] * 21}, "items"),
@@ -74,8 +71,8 @@ WRONG: list[tuple[object, str]] = [
 ]
 
 
-def test_what_is_wrong_is_refused_by_its_field(file: str) -> None:
-    async def asks(client: httpx.AsyncClient) -> None:
+async def test_what_is_wrong_is_refused_by_its_field(file: str) -> None:
+    async with asking(file, says("x")) as client:
         for body, param in WRONG:
             refused = await client.post(CONVERSATIONS, json=body)
             assert refused.status_code in (400, 404), refused.text
@@ -96,11 +93,9 @@ def test_what_is_wrong_is_refused_by_its_field(file: str) -> None:
             assert refused.status_code == 404
             assert refused.json()["error"]["param"] == param
 
-    ask(file, says("x"), asks)
 
-
-def test_what_a_conversation_refuses_a_response(file: str) -> None:
-    async def asks(client: httpx.AsyncClient) -> None:
+async def test_what_a_conversation_refuses_a_response(file: str) -> None:
+    async with asking(file, says("x")) as client:
         made = (await client.post(CONVERSATIONS, json={"items": [HELLO_ITEM]})).json()
         path = f"{CONVERSATIONS}/{made['id']}/items"
         [item] = (await client.get(path)).json()["data"]
@@ -124,11 +119,10 @@ def test_what_a_conversation_refuses_a_response(file: str) -> None:
         assert await param(input=[reference, reference]) == (400, "input[1].id")
         assert await param(conversation=made["id"], input=None) == (200, None)
 
-    ask(file, says("x"), asks)
 
+async def test_to_another_key_a_conversation_is_not_there(file: str) -> None:
+    async with asking(file, says("x"), api_keys=("a", "b")) as client:
 
-def test_to_another_key_a_conversation_is_not_there(file: str) -> None:
-    async def asks(client: httpx.AsyncClient) -> None:
         async def status(key: str, method: str, path: str, body: object = None) -> int:
             headers = {"x-api-key": key}
             return (await client.request(method, path, json=body, headers=headers)).status_code
@@ -153,11 +147,11 @@ def test_to_another_key_a_conversation_is_not_there(file: str) -> None:
         assert len((await client.get(f"{one}/items", headers=headers)).json()["data"]) == 1
         assert await status("a", "POST", RESPONSES, asked) == 200
 
-    ask(file, says("x"), asks, api_keys=("a", "b"))
 
-
-def test_a_conversation_that_is_full_fails_the_response_that_would_add_to_it(file: str) -> None:
-    async def asks(client: httpx.AsyncClient) -> None:
+async def test_a_conversation_that_is_full_fails_the_response_that_would_add_to_it(
+    file: str,
+) -> None:
+    async with asking(file, says("x"), max_items=3) as client:
         made = (await client.post(CONVERSATIONS, json={})).json()
         asked = {**HELLO, "conversation": made["id"]}
         assert (await client.post(RESPONSES, json=asked)).status_code == 200
@@ -169,100 +163,79 @@ def test_a_conversation_that_is_full_fails_the_response_that_would_add_to_it(fil
         items = await client.get(f"{CONVERSATIONS}/{made['id']}/items")
         assert len(items.json()["data"]) == 2
 
-    ask(file, says("x"), asks, max_items=3)
+
+async def test_without_a_store_conversations_are_off() -> None:
+    async with http(served(ScriptedEngine(says("x"), ROOMY))) as client:
+        for answer in (
+            await client.post(CONVERSATIONS, json={}),
+            await client.get(f"{CONVERSATIONS}/conv_x"),
+            await client.post(RESPONSES, json={**HELLO, "conversation": "conv_x"}),
+        ):
+            assert answer.status_code == 403
+            assert answer.json()["error"]["code"] == "feature_disabled"
 
 
-def test_without_a_store_conversations_are_off() -> None:
-    async def run() -> None:
-        async with http(served(ScriptedEngine(says("x"), ROOMY))) as client:
-            for answer in (
-                await client.post(CONVERSATIONS, json={}),
-                await client.get(f"{CONVERSATIONS}/conv_x"),
-                await client.post(RESPONSES, json={**HELLO, "conversation": "conv_x"}),
-            ):
-                assert answer.status_code == 403
-                assert answer.json()["error"]["code"] == "feature_disabled"
-
-    asyncio.run(run())
-
-
-def test_all_text_is_sent_before_the_answer_is_stored(file: str) -> None:
-    async def run() -> None:
-        store = DatabaseStore(file)
-        try:
-            await store.write("", lambda kept: kept.responses.delete("", "x"))  # it is opened
-            socket = Socket(RESPONSES, {**HELLO, "stream": True})
-            with closing(connect(file.removeprefix("sqlite:///"))) as other:
-                other.execute("BEGIN IMMEDIATE")
-                app = served(ScriptedEngine(says("x"), ROOMY), store=store)
-                asking = asyncio.create_task(socket(app))
-                sent = b""
-                while b"response.output_item.done" not in sent:
-                    sent += (await socket.sent.get()).get("body", b"")
-                assert b"response.completed" not in sent
-            await asking
-        finally:
-            await store.close()
-
-    asyncio.run(run())
+async def test_all_text_is_sent_before_the_answer_is_stored(file: str) -> None:
+    store = DatabaseStore(file)
+    try:
+        await store.write("", lambda kept: kept.responses.delete("", "x"))  # it is opened
+        socket = Socket(RESPONSES, {**HELLO, "stream": True})
+        with closing(connect(file.removeprefix("sqlite:///"))) as other:
+            other.execute("BEGIN IMMEDIATE")
+            app = served(ScriptedEngine(says("x"), ROOMY), store=store)
+            asking = asyncio.create_task(socket(app))
+            sent = b""
+            while b"response.output_item.done" not in sent:
+                sent += (await socket.sent.get()).get("body", b"")
+            assert b"response.completed" not in sent
+        await asking
+    finally:
+        await store.close()
 
 
-def test_a_store_out_of_reach_is_left_alone_for_a_while(
+async def test_a_store_out_of_reach_is_left_alone_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_store, "RETRY_S", float("inf"))
     (tmp_path / "away").write_text("a file where a folder should be")
-
-    async def asks(client: httpx.AsyncClient) -> None:
+    async with asking(f"sqlite:///{tmp_path}/away/store.db", says("x")) as client:
         assert (await client.post(CONVERSATIONS, json={})).status_code == 503
         (tmp_path / "away").unlink()
         assert (await client.post(CONVERSATIONS, json={})).status_code == 503
 
-    ask(f"sqlite:///{tmp_path}/away/store.db", says("x"), asks)
 
-
-def test_a_failed_write_leaves_what_is_stored_to_all(
+async def test_a_failed_write_leaves_what_is_stored_to_all(
     file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_store, "RETRY_S", float("inf"))
-
-    async def asks(client: httpx.AsyncClient) -> str:
-        return str((await client.post(RESPONSES, json=HELLO)).json()["id"])
-
-    async def asks_when_full(client: httpx.AsyncClient) -> None:
+    async with asking(file, says("x")) as client:
+        one = f"{RESPONSES}/{(await client.post(RESPONSES, json=HELLO)).json()['id']}"
+    # No more pages than it has now.
+    monkeypatch.setattr(database, "PRAGMAS", (*database.PRAGMAS, "max_page_count=1"))
+    async with asking(file, says("x")) as client:
         large = {"items": [{"role": "user", "content": "x" * 300_000}]}
         full = await client.post(CONVERSATIONS, json=large)
         assert (full.status_code, full.json()["error"]["code"]) == (507, "storage_full")
         assert "disk" in full.json()["error"]["message"]
-        one = f"{RESPONSES}/{stored}"
         assert (await client.get(one)).json()["status"] == "completed"
         assert (await client.delete(one)).json()["deleted"]
 
-    stored = ask(file, says("x"), asks)
-    # No more pages than it has now.
-    monkeypatch.setattr(database, "PRAGMAS", (*database.PRAGMAS, "max_page_count=1"))
-    ask(file, says("x"), asks_when_full)
 
-
-def test_while_the_store_is_away_answers_come_and_say_that_they_are_not_stored(
+async def test_while_the_store_is_away_answers_come_and_say_that_they_are_not_stored(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").write_text("")
     store = DatabaseStore(f"sqlite:///{tmp_path / 'file' / 'store.db'}")
-
-    async def run() -> None:
-        async with http(served(ScriptedEngine(says("x"), ROOMY), store=store)) as client:
-            for fields in ({"input": [{**HELLO_ITEM, "id": "msg_x"}]}, {"stream": True}):
-                made = await client.post(RESPONSES, json={**HELLO, **fields})
-                assert made.status_code == 200
-                streams = "stream" in fields
-                body = events_of(made)[-1]["response"] if streams else made.json()
-                assert (body["status"], body["store"]) == ("completed", False)
-            for answer in (
-                await client.get(f"{RESPONSES}/resp_x"),
-                await client.post(CONVERSATIONS, json={}),
-                await client.post(RESPONSES, json={**HELLO, "previous_response_id": "resp_x"}),
-            ):
-                assert answer.status_code == 503
-
-    asyncio.run(run())
+    async with http(served(ScriptedEngine(says("x"), ROOMY), store=store)) as client:
+        for fields in ({"input": [{**HELLO_ITEM, "id": "msg_x"}]}, {"stream": True}):
+            made = await client.post(RESPONSES, json={**HELLO, **fields})
+            assert made.status_code == 200
+            streams = "stream" in fields
+            body = events_of(made)[-1]["response"] if streams else made.json()
+            assert (body["status"], body["store"]) == ("completed", False)
+        for answer in (
+            await client.get(f"{RESPONSES}/resp_x"),
+            await client.post(CONVERSATIONS, json={}),
+            await client.post(RESPONSES, json={**HELLO, "previous_response_id": "resp_x"}),
+        ):
+            assert answer.status_code == 503

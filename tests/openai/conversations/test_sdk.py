@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, NotFoundError
+from openai import NotFoundError
 
 from tests.ingress.engines import says
-from tests.openai.conversations.talking import visit
+from tests.openai.conversations.talking import visiting
 from tests.openai.responses.responding import CALL, WEATHER, prompt_of
 
 FIRST: Any = [
@@ -16,8 +16,8 @@ FIRST: Any = [
 TOOL: Any = WEATHER
 
 
-def test_a_conversation_is_made_read_changed_and_deleted(url: str) -> None:
-    async def asks(client: AsyncOpenAI) -> None:
+async def test_a_conversation_is_made_read_changed_and_deleted(url: str) -> None:
+    async with visiting(url, says("x")) as (client, _):
         talks = client.conversations
         made = await talks.create(items=FIRST, metadata={"topic": "numbers"})
         assert (made.object, made.metadata) == ("conversation", {"topic": "numbers"})
@@ -39,11 +39,9 @@ def test_a_conversation_is_made_read_changed_and_deleted(url: str) -> None:
         with pytest.raises(NotFoundError):
             await talks.update(made.id, metadata={})
 
-    visit(url, says("x"), asks)
 
-
-def test_items_are_added_listed_read_and_deleted(url: str) -> None:
-    async def asks(client: AsyncOpenAI) -> None:
+async def test_items_are_added_listed_read_and_deleted(url: str) -> None:
+    async with visiting(url, says("x")) as (client, _):
         talks = client.conversations
         made = await talks.create(items=FIRST)
         added = await talks.items.create(made.id, items=[{"role": "user", "content": "Two?"}])
@@ -64,11 +62,9 @@ def test_items_are_added_listed_read_and_deleted(url: str) -> None:
         with pytest.raises(NotFoundError):
             await talks.items.delete(item.id, conversation_id=made.id)
 
-    visit(url, says("x"), asks)
 
-
-def test_a_response_continues_a_conversation_and_adds_to_it(url: str) -> None:
-    async def asks(client: AsyncOpenAI) -> None:
+async def test_a_response_continues_a_conversation_and_adds_to_it(url: str) -> None:
+    async with visiting(url, says(f"Let me see. {CALL}")) as (client, engine):
         made = await client.conversations.create(items=FIRST)
         answer = await client.responses.create(
             model="tiny", input="Two?", conversation=made.id, tools=[TOOL]
@@ -95,8 +91,6 @@ def test_a_response_continues_a_conversation_and_adds_to_it(url: str) -> None:
             model="tiny", input="Three?", previous_response_id=answer.id, tools=[TOOL], store=False
         )
         assert later.conversation is None
-
-    engine = visit(url, says(f"Let me see. {CALL}"), asks)
     first, second, third = (prompt_of(request) for request in engine.requests)
     for text in ("Be kind.", "One?", "Two?"):
         assert text in first
@@ -106,8 +100,8 @@ def test_a_response_continues_a_conversation_and_adds_to_it(url: str) -> None:
     assert third.startswith(first)
 
 
-def test_a_response_that_is_not_stored_adds_to_its_conversation(url: str) -> None:
-    async def asks(client: AsyncOpenAI) -> None:
+async def test_a_response_that_is_not_stored_adds_to_its_conversation(url: str) -> None:
+    async with visiting(url, says("Hello")) as (client, _):
         made = await client.conversations.create()
         answer = await client.responses.create(
             model="tiny", input="Hello", conversation=made.id, store=False
@@ -118,18 +112,12 @@ def test_a_response_that_is_not_stored_adds_to_its_conversation(url: str) -> Non
         assert len(items) == 2
         assert items[-1].id == answer.output[0].id
 
-    visit(url, says("Hello"), asks)
 
-
-def test_a_response_outlives_the_process_that_made_it(url: str) -> None:
-    made: list[str] = []
-
-    async def makes(client: AsyncOpenAI) -> None:
-        answer = await client.responses.create(model="tiny", input="Hello")
-        made.append(answer.id)
-
-    async def asks(client: AsyncOpenAI) -> None:
-        found = await client.responses.retrieve(made[0])
+async def test_a_response_outlives_the_process_that_made_it(url: str) -> None:
+    async with visiting(url, says("Hello there")) as (client, _):
+        made = (await client.responses.create(model="tiny", input="Hello")).id
+    async with visiting(url, says("More")) as (client, engine):
+        found = await client.responses.retrieve(made)
         assert found.output_text == "Hello there"
         again = await client.responses.create(
             model="tiny", input="And?", previous_response_id=found.id
@@ -137,7 +125,4 @@ def test_a_response_outlives_the_process_that_made_it(url: str) -> None:
         await client.responses.delete(found.id)
         inputs = [item async for item in client.responses.input_items.list(again.id)]
         assert len(inputs) == 3
-
-    visit(url, says("Hello there"), makes)
-    engine = visit(url, says("More"), asks)
     assert "Hello there" in prompt_of(engine.requests[0])

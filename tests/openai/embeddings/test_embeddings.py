@@ -206,7 +206,7 @@ def test_models_say_what_they_can_do_instead() -> None:
     assert asked(CHAT, HELLO, known(GENERATES), says("Hi")).json["choices"]
 
 
-def test_thousands_of_texts_leave_room_for_others_requests() -> None:
+async def test_thousands_of_texts_leave_room_for_others_requests() -> None:
     most = 0
 
     def vectors(request: GenerationRequest) -> list[list[float]]:
@@ -216,12 +216,8 @@ def test_thousands_of_texts_leave_room_for_others_requests() -> None:
 
     engine = ScriptedEngine(pools(vectors), known(replace(EMBEDS, max_input_tokens=400)))
     texts = [f"{index} " + "x" * 300 for index in range(500)]
-
-    async def ask() -> Any:
-        async with sdk(served(engine)) as client:
-            return await client.embeddings.create(model="tiny", input=texts)
-
-    answer = asyncio.run(ask())
+    async with sdk(served(engine)) as client:
+        answer = await client.embeddings.create(model="tiny", input=texts)
     assert len(answer.data) == len(texts)
     assert [item.index for item in answer.data] == list(range(len(texts)))
     expected = [
@@ -235,18 +231,15 @@ def _index_of(request: GenerationRequest) -> int:
     return int(request.request_id.rpartition("-")[2])
 
 
-def test_they_end_when_the_client_leaves() -> None:
-    async def leave() -> int:
-        engine = ScriptedEngine(never(), MODEL)
-        socket = Socket(EMBEDDINGS, {"input": ["x"] * 3})
-        answering = asyncio.create_task(socket(served(engine)))
-        for _ in range(3):
-            await engine.starts.get()
-        socket.leave()
-        await answering
-        return engine.running
-
-    assert asyncio.run(leave()) == 0
+async def test_they_end_when_the_client_leaves() -> None:
+    engine = ScriptedEngine(never(), MODEL)
+    socket = Socket(EMBEDDINGS, {"input": ["x"] * 3})
+    answering = asyncio.create_task(socket(served(engine)))
+    for _ in range(3):
+        await engine.starts.get()
+    socket.leave()
+    await answering
+    assert engine.running == 0
 
 
 def test_an_answer_counts_for_the_bytes_of_its_client() -> None:

@@ -1,11 +1,9 @@
 """llama-server's own fields on OpenAI's routes, as its web page and editors send them."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from deployments.contract.requests import SamplingParams
 from deployments.ingress.metrics import Metrics
 from deployments.openai.chat.builder import OpenAIResponseBuilder
 from deployments.openai.chat.schema import parse_chat
@@ -47,18 +45,15 @@ NEUTRAL: dict[str, object] = {
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
-def test_samplers_draw_as_at_the_native_endpoint(path: str) -> None:
-    async def asks() -> tuple[SamplingParams, SamplingParams]:
-        engine = CountingCluster(says("x"), card())
-        body = {**SAMPLERS, "seed": 5, **(HELLO if path == CHAT else {"prompt": "x"})}
-        assert (await post(engine, path, body)).status_code == 200
-        off = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-        async with http(llama_app(engine, Metrics())) as client:
-            native = {**SAMPLERS, **off, "seed": 5, "prompt": "x"}
-            assert (await client.post("/completion", json=native)).status_code == 200
-        return engine.requests[0].sampling, engine.requests[1].sampling
-
-    here, native = asyncio.run(asks())
+async def test_samplers_draw_as_at_the_native_endpoint(path: str) -> None:
+    engine = CountingCluster(says("x"), card())
+    body = {**SAMPLERS, "seed": 5, **(HELLO if path == CHAT else {"prompt": "x"})}
+    assert (await post(engine, path, body)).status_code == 200
+    off = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    async with http(llama_app(engine, Metrics())) as client:
+        body = {**SAMPLERS, **off, "seed": 5, "prompt": "x"}
+        assert (await client.post("/completion", json=body)).status_code == 200
+    here, native = (request.sampling for request in engine.requests)
     assert here == native
     assert native.dry is not None
 

@@ -169,18 +169,15 @@ def test_several_choices_have_the_fields_that_they_share() -> None:
     assert whole(says("a", "b"), **fields)["nvext"]["prompt_token_ids"]
 
 
-def test_a_tenants_header_goes_before_every_salt() -> None:
-    async def salts() -> list[str]:
-        engine = ScriptedEngine(says("x"))
-        async with http(served(engine)) as client:
-            headers = {"x-tenant-id": "first"}
-            await client.post(CHAT, json={**HELLO, "cache_salt": "second"}, headers=headers)
-            await client.post(CHAT, json={**HELLO, "cache_prompt": False}, headers=headers)
-            refusal = await client.post(CHAT, json=HELLO, headers={"x-tenant-id": "x" * 1025})
-        assert (refusal.status_code, len(engine.requests)) == (400, 2)
-        return [request.content.salt for request in engine.requests]
-
-    tenants, nobodys = asyncio.run(salts())
+async def test_a_tenants_header_goes_before_every_salt() -> None:
+    engine = ScriptedEngine(says("x"))
+    async with http(served(engine)) as client:
+        headers = {"x-tenant-id": "first"}
+        await client.post(CHAT, json={**HELLO, "cache_salt": "second"}, headers=headers)
+        await client.post(CHAT, json={**HELLO, "cache_prompt": False}, headers=headers)
+        refusal = await client.post(CHAT, json=HELLO, headers={"x-tenant-id": "x" * 1025})
+    assert (refusal.status_code, len(engine.requests)) == (400, 2)
+    tenants, nobodys = [request.content.salt for request in engine.requests]
     assert tenants == "first"
     assert nobodys not in {"", "first"}
 
@@ -231,10 +228,7 @@ def test_extensions_that_clash_with_the_request_are_named(
         ),
     ],
 )
-def test_completions_name_what_they_can_not_do(fields: dict[str, Any], param: str) -> None:
-    async def asks() -> httpx.Response:
-        return await post(ScriptedEngine(says("x")), COMPLETIONS, {"prompt": "x", **fields})
-
-    response = asyncio.run(asks())
+async def test_completions_name_what_they_can_not_do(fields: dict[str, Any], param: str) -> None:
+    response = await post(ScriptedEngine(says("x")), COMPLETIONS, {"prompt": "x", **fields})
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"] == param

@@ -17,8 +17,9 @@ from deployments.text.grammar.grammar import (
 )
 from tests.ingress.engines import ScriptedEngine, says
 from tests.ingress.protocols.chats import plain
+from tests.ingress.protocols.completions import COMPLETIONS
 from tests.openai.chat.chatting import asked, refused, whole
-from tests.openai.serving import CHAT, COMPLETIONS, HELLO, post
+from tests.openai.serving import CHAT, HELLO, post
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
 UNIQUE: dict[str, Any] = {"type": "array", "items": SCHEMA, "uniqueItems": True}
@@ -75,14 +76,8 @@ def rules(grammar: str) -> list[dict[str, object]]:
 def test_every_form_reaches_the_engine(fields: dict[str, Any], grammar: str) -> None:
     [request] = asked(fields)
     assert rules(request.grammar) == rules(grammar)
-
-    async def completes() -> str:
-        engine = ScriptedEngine(says("x"))
-        response = await post(engine, COMPLETIONS, {"prompt": "x", **fields})
-        assert response.status_code == 200, response.text
-        return engine.requests[0].grammar
-
-    assert asyncio.run(completes()) == grammar
+    [request] = COMPLETIONS.asked(**fields)
+    assert request.grammar == grammar
 
 
 @pytest.mark.parametrize(
@@ -126,7 +121,7 @@ def test_a_form_that_can_not_be_honoured_is_named(fields: dict[str, Any], param:
     assert error["message"].count(f"`{param}`") == 1
 
 
-def test_a_grammar_is_made_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_grammar_is_made_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its check takes up to seconds, during which the others' tokens must flow."""
     threads: list[object] = []
     to_thread = asyncio.to_thread
@@ -135,15 +130,12 @@ def test_a_grammar_is_made_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None
         threads.append(work)
         return await to_thread(work, *arguments)
 
-    async def asks() -> tuple[int, int]:
-        engine = ScriptedEngine(says("x"))
-        await post(engine, CHAT, HELLO)  # loads the tokenizer of this application
-        threads.clear()
-        await post(engine, CHAT, {**HELLO, "regex": "a+"})
-        return len(threads), len(engine.requests)
-
     monkeypatch.setattr(asyncio, "to_thread", watched)
-    assert asyncio.run(asks()) == (1, 2)
+    engine = ScriptedEngine(says("x"))
+    await post(engine, CHAT, HELLO)  # loads the tokenizer of this application
+    threads.clear()
+    await post(engine, CHAT, {**HELLO, "regex": "a+"})
+    assert (len(threads), len(engine.requests)) == (1, 2)
 
 
 def test_an_answer_in_a_form_is_content() -> None:

@@ -1,17 +1,16 @@
 """The fields that vLLM adds to OpenAI's: token ids, prompt logprobs, banned words."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from deployments.text.tokens.tokenizer import TextTokenizer
-from tests.ingress.engines import END, ScriptedEngine, plays, says
+from tests.ingress.engines import END, plays, says
 from tests.ingress.protocols.chats import folded, plain
+from tests.ingress.protocols.completions import COMPLETIONS
 from tests.ingress.protocols.protocol import ROOMY
 from tests.openai.chat.chatting import asked, refused, streamed, whole
 from tests.openai.scripts import scoring, telling
-from tests.openai.serving import COMPLETIONS, post
 from tests.text.cards import card, metaspace
 
 TOKENIZER = TextTokenizer(card())
@@ -118,8 +117,7 @@ def test_special_tokens_show_if_so_wanted() -> None:
         assert body["choices"][0]["message"]["content"] == text
 
 
-@pytest.mark.parametrize("path", ["chat", "completions"])
-def test_words_for_what_is_done_anyway_are_taken(path: str) -> None:
+def test_words_for_what_is_done_anyway_are_taken() -> None:
     fields: dict[str, Any] = {
         "use_beam_search": False,
         "length_penalty": 1.0,
@@ -128,15 +126,8 @@ def test_words_for_what_is_done_anyway_are_taken(path: str) -> None:
         "guided_decoding_backend": "auto",
         "media_io_kwargs": {},
     }
-    if path == "chat":
-        assert whole(says("x"), **fields, add_special_tokens=False, include_reasoning=True)
-        return
-
-    async def asks() -> int:
-        body = {"prompt": "x", **fields, "best_of": 1, "suffix": ""}
-        return (await post(ScriptedEngine(says("x")), COMPLETIONS, body)).status_code
-
-    assert asyncio.run(asks()) == 200
+    assert whole(says("x"), **fields, add_special_tokens=False, include_reasoning=True)
+    assert COMPLETIONS.whole(says("x"), **fields, best_of=1, suffix="")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Helpers for tests of responses: requests, checks against the SDK's types, parsed streams."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -43,21 +43,17 @@ streamed, events_of = responses.RESPONSES.streamed, responses.RESPONSES.events_o
 Ask = Callable[..., Awaitable[httpx.Response]]
 
 
-def talk(script: Any, *cards: ModelCard, asks: Callable[[Ask, ScriptedEngine], Any]) -> Any:
+@asynccontextmanager
+async def talking(script: Any, *cards: ModelCard) -> AsyncIterator[tuple[Ask, ScriptedEngine]]:
     """Several requests, one after the other, to one application."""
+    engine = ScriptedEngine(script, *(cards or (ROOMY,)))
+    async with http(served(engine)) as client:
 
-    async def run() -> Any:
-        engine = ScriptedEngine(script, *(cards or (ROOMY,)))
-        async with http(served(engine)) as client:
+        async def ask(body: object, path: str = RESPONSES) -> httpx.Response:
+            return await client.post(path, json=body)
 
-            async def ask(body: object, path: str = RESPONSES) -> httpx.Response:
-                return await client.post(path, json=body)
-
-            outcome = await asks(ask, engine)
-        assert engine.running == 0
-        return outcome
-
-    return asyncio.run(run())
+        yield ask, engine
+    assert engine.running == 0
 
 
 def asked(body: dict[str, Any], *cards: ModelCard) -> GenerationRequest:

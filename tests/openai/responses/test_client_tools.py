@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.ingress.engines import ScriptedEngine, says
+from tests.ingress.engines import says
 from tests.openai.responses.responding import (
     ROOMY,
     THINKER,
-    Ask,
     answered,
     asked,
     prompt_of,
     streamed,
-    talk,
+    talking,
     whole,
 )
 from tests.openai.responses.test_input import TOOLED, rendered, said, user
@@ -259,16 +258,17 @@ def test_the_result_of_a_call_that_passes_over_does_too() -> None:
     )
 
 
-def test_all_items_of_clients_come_again_from_the_store() -> None:
-    async def asks(ask: Ask, engine: ScriptedEngine) -> tuple[str, list[str]]:
+async def test_all_items_of_clients_come_again_from_the_store() -> None:
+    text = calls("apply_patch", {"input": TEXT})
+    async with talking(says(text), TOOLED) as (ask, engine):
         first = (await ask({"input": [user("x"), *HISTORY, *HOSTED], "tools": [PATCH]})).json()
         second = await ask({"input": "y", "previous_response_id": first["id"], "tools": [PATCH]})
         listed = await ask({}, f"/v1/responses/{second.json()['id']}/none")
         assert listed.status_code == 404
-        return prompt_of(engine.requests[1], TOOLED), [entry["type"] for entry in first["output"]]
-
-    text = calls("apply_patch", {"input": TEXT})
-    prompt, kinds = talk(says(text), TOOLED, asks=asks)
+        prompt, kinds = (
+            prompt_of(engine.requests[1], TOOLED),
+            [entry["type"] for entry in first["output"]],
+        )
     assert kinds == ["custom_tool_call"]
     assert prompt.count("apply_patch=") == 2
 

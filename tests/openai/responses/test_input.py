@@ -8,7 +8,7 @@ import pytest
 
 from deployments.openai.fields.tool_arguments import INVALID
 from deployments.openai.responses.items import KEPT
-from tests.ingress.engines import ScriptedEngine, says
+from tests.ingress.engines import says
 from tests.openai.responses.responding import (
     CALL,
     HELLO,
@@ -16,10 +16,9 @@ from tests.openai.responses.responding import (
     ROOMY,
     THINKER,
     WEATHER,
-    Ask,
     asked,
     prompt_of,
-    talk,
+    talking,
 )
 from tests.text.cards import CHAT_TEMPLATE, card
 
@@ -163,19 +162,15 @@ def test_a_summary_stands_for_a_thought_that_is_not_there() -> None:
     assert "<think>short</think>Yes." in rendered([item, said("Yes.")], THINKER)
 
 
-def conversation(*bodies: dict[str, Any], script: Any, model: Any = ROOMY) -> list[str]:
+async def conversation(*bodies: dict[str, Any], script: Any, model: Any = ROOMY) -> list[str]:
     """The prompts of requests that each go on with the one before."""
-
-    async def asks(ask: Ask, engine: ScriptedEngine) -> list[str]:
+    async with talking(script, model) as (ask, engine):
         last: dict[str, Any] = {}
         for body in bodies:
             response: httpx.Response = await ask({**body, **last})
             assert response.status_code == 200, response.text
             last = {"previous_response_id": response.json()["id"]}
         return [prompt_of(request, model) for request in engine.requests]
-
-    prompts: list[str] = talk(script, model, asks=asks)
-    return prompts
 
 
 GARBLED = """<tool_call>
@@ -189,15 +184,15 @@ DAYS = {"type": "object", "properties": {"days": {"type": "integer"}}}
 FORECAST = {"type": "function", "name": "forecast", "parameters": DAYS}
 
 
-def test_a_call_that_the_model_garbled_can_be_gone_on_with() -> None:
+async def test_a_call_that_the_model_garbled_can_be_gone_on_with() -> None:
     first = {"input": "Hot?", "tools": [FORECAST]}
     model = replace(TOOLED, dialect="qwen3_coder")
-    _, second = conversation(first, {"input": "Well?"}, script=says(GARBLED), model=model)
+    _, second = await conversation(first, {"input": "Well?"}, script=says(GARBLED), model=model)
     assert f'forecast={{"{INVALID}": ' in second
 
 
-def test_a_conversation_goes_on_from_the_store() -> None:
-    first, second, third = conversation(
+async def test_a_conversation_goes_on_from_the_store() -> None:
+    first, second, third = await conversation(
         {"input": "One?", "instructions": "Be brief."},
         {"input": [user("Two?")]},
         {"input": "Three?", "instructions": "Be kind."},
@@ -212,26 +207,23 @@ def test_a_conversation_goes_on_from_the_store() -> None:
     assert third.endswith("Three?<|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_a_call_is_answered_from_the_store() -> None:
-    async def asks(ask: Ask, engine: ScriptedEngine) -> str:
+async def test_a_call_is_answered_from_the_store() -> None:
+    async with talking(says(CALL), TOOLED) as (ask, engine):
         tools = {"tools": [WEATHER]}
         first = (await ask({**HELLO, **tools})).json()
         [spoken] = first["output"]
         items = [result(spoken["call_id"], "sunny")]
         body = {"previous_response_id": first["id"], "input": items, **tools}
         assert (await ask(body)).status_code == 200
-        return prompt_of(engine.requests[1], TOOLED)
-
-    prompt = talk(says(CALL), TOOLED, asks=asks)
+        prompt = prompt_of(engine.requests[1], TOOLED)
     assert 'weather={"city": "K\u00f6ln"}<|im_end|>\n<|im_start|>tool\nsunny' in prompt
 
 
-def test_tools_that_came_as_items_are_those_of_the_conversation() -> None:
+async def test_tools_that_came_as_items_are_those_of_the_conversation() -> None:
     item = {"type": "additional_tools", "role": "developer", "tools": [WEATHER]}
     again = {**WEATHER, "description": "Tells it better."}
     choice = {"type": "function", "name": "weather"}
-
-    async def asks(ask: Ask, engine: ScriptedEngine) -> None:
+    async with talking(says(CALL)) as (ask, _):
         first = (await ask({"input": [item, user("One?")]})).json()
         more = {"input": "Two?", "previous_response_id": first["id"]}
         second = await ask({**more, "tools": [{**WEATHER, "name": "other"}], "tool_choice": choice})
@@ -243,31 +235,25 @@ def test_tools_that_came_as_items_are_those_of_the_conversation() -> None:
         alone = await ask({"input": "Two?", "tool_choice": choice})
         assert alone.json()["error"]["param"] == "tool_choice.name"
 
-    talk(says(CALL), asks=asks)
 
-
-def test_a_stateless_client_sends_the_output_back() -> None:
-    async def asks(ask: Ask, engine: ScriptedEngine) -> list[str]:
+async def test_a_stateless_client_sends_the_output_back() -> None:
+    async with talking(says("Yes."), ROOMY) as (ask, engine):
         for store in (True, False):
             first = (await ask({"input": "One?", "tools": [WEATHER], "store": store})).json()
             items = [user("One?"), *first["output"], user("Two?")]
             assert (await ask({"input": items, "store": store})).status_code == 200
-        return [prompt_of(request) for request in engine.requests[1::2]]
-
-    stored, stateless = talk(says("Yes."), ROOMY, asks=asks)
+        stored, stateless = [prompt_of(request) for request in engine.requests[1::2]]
     assert stored == stateless
     assert "Yes.<|im_end|>\n<|im_start|>user\nTwo?" in stored
 
 
-def test_a_reference_stands_for_its_item() -> None:
-    async def asks(ask: Ask, engine: ScriptedEngine) -> str:
+async def test_a_reference_stands_for_its_item() -> None:
+    async with talking(says("Yes.")) as (ask, engine):
         [item] = (await ask({"input": "One?"})).json()["output"]
         for reference in ({"type": "item_reference", "id": item["id"]}, {"id": item["id"]}):
             assert (await ask({"input": [user("x"), reference]})).status_code == 200
         assert engine.requests[1].prompt_ids == engine.requests[2].prompt_ids
-        return prompt_of(engine.requests[2])
-
-    assert "<|im_start|>assistant\nYes.<|im_end|>\n" in talk(says("Yes."), asks=asks)
+        assert "<|im_start|>assistant\nYes.<|im_end|>\n" in prompt_of(engine.requests[2])
 
 
 LONG = [user("a " * 40), said("b " * 40), user("c " * 40), said("d"), user("e")]
@@ -283,14 +269,11 @@ def test_truncation_drops_the_oldest_turns_and_keeps_instructions() -> None:
 
 
 @pytest.mark.parametrize("truncation", ["disabled", "auto"])
-def test_what_can_not_be_made_to_fit_is_refused(truncation: str) -> None:
+async def test_what_can_not_be_made_to_fit_is_refused(truncation: str) -> None:
     items = [user("x")] if truncation == "auto" else LONG
     items = [*items, user("a " * 400)] if truncation == "auto" else items
-
-    async def asks(ask: Ask, engine: ScriptedEngine) -> httpx.Response:
-        return await ask({"input": items, "truncation": truncation}, RESPONSES)
-
-    response = talk(says("x"), card(context_length=220), asks=asks)
+    async with talking(says("x"), card(context_length=220)) as (ask, _):
+        response = await ask({"input": items, "truncation": truncation}, RESPONSES)
     assert response.status_code == 400
     error = response.json()["error"]
     assert (error["code"], error["param"]) == ("context_length_exceeded", "input")

@@ -17,11 +17,10 @@ from tests.openai.responses.responding import (
     RESPONSES,
     THINKER,
     WEATHER,
-    Ask,
     events_of,
     prompt_of,
     streamed,
-    talk,
+    talking,
     whole,
 )
 from tests.openai.serving import http, served
@@ -109,8 +108,8 @@ def agents_history(output: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sent
 
 
-def test_an_agent_that_stores_nothing_here_loses_no_thought() -> None:
-    async def asks(ask: Ask, engine: ScriptedEngine) -> list[str]:
+async def test_an_agent_that_stores_nothing_here_loses_no_thought() -> None:
+    async with talking(says(ANSWER), CALLER) as (ask, engine):
         events = events_of(await ask({**AGENT, "input": [QUESTION]}))
         ended = [event["item"] for event in events if event["type"] == "response.output_item.done"]
         assert ended == events[-1]["response"]["output"]
@@ -120,9 +119,7 @@ def test_an_agent_that_stores_nothing_here_loses_no_thought() -> None:
         for items in (history, without_summary):
             response = await ask({**AGENT, "input": [QUESTION, *items]})
             assert events_of(response)[-1]["type"] == "response.completed"
-        return [prompt_of(request, CALLER) for request in engine.requests[1:]]
-
-    summarized, encrypted = talk(says(ANSWER), CALLER, asks=asks)
+        summarized, encrypted = [prompt_of(request, CALLER) for request in engine.requests[1:]]
     assert summarized == encrypted
     assert f"<think>{THOUGHT}</think>So:" in encrypted
     assert "sunny" in encrypted
@@ -181,12 +178,9 @@ def replica(encryption_key: bytes) -> ASGIApp:
     return served(engine, api_keys=KEYS, encryption_key=encryption_key)
 
 
-def test_replicas_with_one_key_read_each_others_thoughts() -> None:
-    async def run() -> httpx.Response:
-        content = await thought_of(replica(SECRET), "alice")
-        return await send_back(replica(SECRET), "alice", content)
-
-    assert asyncio.run(run()).status_code == 200
+async def test_replicas_with_one_key_read_each_others_thoughts() -> None:
+    content = await thought_of(replica(SECRET), "alice")
+    assert (await send_back(replica(SECRET), "alice", content)).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,15 @@ from typing import Any
 
 import pytest
 
-from tests.ingress.engines import ScriptedEngine, says
+from tests.ingress.engines import says
 from tests.openai.responses.responding import (
     HELLO,
     RESPONSES,
     ROOMY,
     THINKER,
     WEATHER,
-    Ask,
     answered,
-    talk,
+    talking,
 )
 
 LOGPROBS = "message.output_text.logprobs"
@@ -189,15 +188,13 @@ def test_a_wrong_field_is_refused_by_its_name(fields: dict[str, object], param: 
     assert param in error["message"]
 
 
-def test_what_is_refused_leaves_the_server_as_it_was() -> None:
-    async def asks(ask: Ask, engine: ScriptedEngine) -> None:
+async def test_what_is_refused_leaves_the_server_as_it_was() -> None:
+    async with talking(says("x")) as (ask, engine):
         for fields, _ in WRONG:
             assert (await ask({**HELLO, **fields})).status_code == 400
             assert (await ask({**HELLO, **fields}, f"{RESPONSES}/input_tokens")).status_code == 400
         assert engine.requests == []
         assert (await ask(HELLO)).status_code == 200
-
-    talk(says("x"), asks=asks)
 
 
 def test_what_is_not_there_is_404() -> None:

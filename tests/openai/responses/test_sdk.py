@@ -1,8 +1,8 @@
 """The real client on responses, as its users write it."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pydantic
@@ -21,19 +21,15 @@ class Place(pydantic.BaseModel):
     city: str
 
 
-def visit(script: Any, asks: Callable[[AsyncOpenAI], Awaitable[None]]) -> ScriptedEngine:
+@asynccontextmanager
+async def visiting(script: Any) -> AsyncIterator[tuple[AsyncOpenAI, ScriptedEngine]]:
     engine = ScriptedEngine(script, ROOMY)
-
-    async def run() -> None:
-        async with sdk(served(engine)) as client:
-            await asks(client)
-
-    asyncio.run(run())
-    return engine
+    async with sdk(served(engine)) as client:
+        yield client, engine
 
 
-def test_the_sdk_makes_asks_for_and_deletes() -> None:
-    async def asks(client: AsyncOpenAI) -> None:
+async def test_the_sdk_makes_asks_for_and_deletes() -> None:
+    async with visiting(says("Hello world")) as (client, _):
         made = await client.responses.create(model="tiny", input="Hello", instructions="Be brief.")
         assert made.output_text == "Hello world"
         assert (await client.responses.retrieve(made.id)).output_text == "Hello world"
@@ -45,11 +41,9 @@ def test_the_sdk_makes_asks_for_and_deletes() -> None:
         with pytest.raises(NotFoundError):
             await client.responses.retrieve(made.id)
 
-    visit(says("Hello world"), asks)
 
-
-def test_the_sdks_own_accumulator_agrees() -> None:
-    async def asks(client: AsyncOpenAI) -> None:
+async def test_the_sdks_own_accumulator_agrees() -> None:
+    async with visiting(says(f"<think>Hm.</think>Let me see. {CALL}")) as (client, _):
         manager = client.responses.stream(model="tiny", input="Hello", tools=[TOOL])
         heard = ""
         async with manager as stream:
@@ -60,26 +54,21 @@ def test_the_sdks_own_accumulator_agrees() -> None:
         assert final.output_text == heard
         assert [item.type for item in final.output] == ["reasoning", "message", "function_call"]
 
-    visit(says(f"<think>Hm.</think>Let me see. {CALL}"), asks)
 
-
-def test_the_sdk_parses_what_it_asked_the_form_of() -> None:
-    async def asks(client: AsyncOpenAI) -> None:
+async def test_the_sdk_parses_what_it_asked_the_form_of() -> None:
+    async with visiting(says('{"city": "Bonn"}')) as (client, engine):
         parsed = await client.responses.parse(model="tiny", input="Where?", text_format=Place)
         assert parsed.output_parsed == Place(city="Bonn")
         async with client.responses.stream(
             model="tiny", input="Where?", text_format=Place
         ) as stream:
             assert (await stream.get_final_response()).output_parsed == Place(city="Bonn")
-
-    engine = visit(says('{"city": "Bonn"}'), asks)
     assert all("city" in request.grammar for request in engine.requests)
 
 
-def test_the_sdks_own_items_come_back() -> None:
+async def test_the_sdks_own_items_come_back() -> None:
     """They come as objects and as all of their fields, with what the SDK parsed in them."""
-
-    async def asks(client: AsyncOpenAI) -> None:
+    async with visiting(says(f"Let me see. {CALL}")) as (client, engine):
         function = pydantic_function_tool(Place, name="weather")["function"]
         tool: Any = {"type": "function", **function}
         made = await client.responses.parse(model="tiny", input="Hello", tools=[tool])
@@ -90,14 +79,12 @@ def test_the_sdks_own_items_come_back() -> None:
             history: Any = [*output, result]
             again = await client.responses.create(model="tiny", input=history, tools=[tool])
             assert again.status == "completed"
-
-    engine = visit(says(f"Let me see. {CALL}"), asks)
     _, objects, dumped = engine.requests
     assert objects.prompt_ids == dumped.prompt_ids
 
 
-def test_the_sdk_counts() -> None:
-    async def asks(client: AsyncOpenAI) -> None:
+async def test_the_sdk_counts() -> None:
+    async with visiting(says("x")) as (client, _):
         tools: list[FunctionToolParam] = [TOOL]
         counted = await client.responses.input_tokens.count(
             model="tiny", input="Hello", tools=tools, instructions="Be brief."
@@ -107,5 +94,3 @@ def test_the_sdk_counts() -> None:
         )
         assert made.usage is not None
         assert counted.input_tokens == made.usage.input_tokens
-
-    visit(says("x"), asks)
