@@ -10,6 +10,11 @@ from tests.openai.serving import http
 APPS = every()
 CASES = list(cases())
 RIGHT = {endpoint.path: endpoint.right for endpoint in ENDPOINTS}
+TYPES = {
+    ("anthropic", 404): "not_found_error",
+    ("anthropic", 413): "request_too_large",
+    ("llama", 404): "not_found_error",
+}
 
 
 def test_they_are_many() -> None:
@@ -26,6 +31,8 @@ async def test_it_is_refused_and_the_next_one_answered(case: Malformed) -> None:
         answered = await client.post(path, json=RIGHT[path])
     assert refused.status_code == case.status, refused.text
     assert case.told in message_of(case.protocol, refused)
+    error = refused.json()["error"]
+    assert error["type"] == TYPES.get((case.protocol, case.status), "invalid_request_error")
     if case.param and case.protocol != "anthropic":
-        assert refused.json()["error"]["param"] == case.param
+        assert error["param"] == case.param
     assert answered.status_code == 200, answered.text

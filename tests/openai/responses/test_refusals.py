@@ -1,11 +1,13 @@
 """Everything wrong in a request for a response is a 4xx that names it."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.ingress.engines import says
+from tests.malformed.cases import cases
 from tests.openai.responses.responding import (
     HELLO,
     RESPONSES,
@@ -189,10 +191,12 @@ def test_a_wrong_field_is_refused_by_its_name(fields: dict[str, object], param: 
 
 
 async def test_what_is_refused_leaves_the_server_as_it_was() -> None:
+    bodies = [{**HELLO, **fields} for fields, _ in WRONG]
+    bodies += [json.loads(case.body) for case in cases() if case.path == RESPONSES and case.param]
     async with talking(says("x")) as (ask, engine):
-        for fields, _ in WRONG:
-            assert (await ask({**HELLO, **fields})).status_code == 400
-            assert (await ask({**HELLO, **fields}, f"{RESPONSES}/input_tokens")).status_code == 400
+        for body in bodies:
+            assert (await ask(body)).status_code == 400
+            assert (await ask(body, f"{RESPONSES}/input_tokens")).status_code == 400
         assert engine.requests == []
         assert (await ask(HELLO)).status_code == 200
 
