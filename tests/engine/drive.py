@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from deployments.contract.errors import RequestError
 from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
+from deployments.contract.outputs import Vectors, join_vectors
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
@@ -88,6 +89,8 @@ class Outcome:
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    states: tuple[float, ...] = ()  # Mirostat's, behind each token
+    vectors: Vectors | None = None
 
 
 @dataclass
@@ -117,6 +120,8 @@ class Record:
             self._prompt_logprobs(),
             sum(event.drafted_tokens for event in self.events),
             sum(event.accepted_tokens for event in self.events),
+            tuple(event.mirostat_mu for event in self.events if event.mirostat_mu is not None),
+            join_vectors([event.vectors for event in self.events if event.vectors is not None]),
         )
 
     def _prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:
@@ -160,6 +165,7 @@ class Engine:
     def _record(self, requests: Iterable[GenerationRequest], n: int) -> list[Outcome]:
         records = [Record() for _ in range(n)]
         for index, event in self.core.run(requests):
+            assert len(event.token_ids) <= 1
             records[index].put(event)
         return [record.outcome for record in records]
 
@@ -344,3 +350,32 @@ class Poison:
     def gives_nan(self) -> None:
         with torch.no_grad():
             self._model.get_input_embeddings().weight[self.token_id] = torch.nan
+
+
+ERROR = ValueError("a broken step")
+
+
+class Faults:
+    """Fails the steps of a model that it is told to, when they are about to give their logits.
+
+    Until then a failing step computes with NaNs, so that all that it writes is broken.
+    """
+
+    def __init__(self, model: PreTrainedModel, error: Exception = ERROR) -> None:
+        self.error = error
+        self.failing: Callable[[Tensor], bool] = lambda ids: False  # by the ids of a step
+        self.sizes: list[int] = []  # of the steps that did not fail
+        self._fails = False
+        model.get_input_embeddings().register_forward_hook(self._embed)
+        model.get_output_embeddings().register_forward_pre_hook(self._finish)
+
+    def _embed(self, module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        self._fails = self.failing(args[0][0])
+        if self._fails:
+            return torch.full_like(output, torch.nan)
+        self.sizes.append(args[0].shape[1])
+        return output
+
+    def _finish(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        if self._fails:
+            raise self.error

@@ -1,13 +1,14 @@
 """The output of a request depends on it alone: not on batch, chunks, pages or replica."""
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from deployments.contract.events import FinishReason
-from deployments.contract.requests import GenerationRequest, SamplingParams
-from tests.engine.drive import Outcome, engine, random_ids, request, roomy
+from deployments.contract.requests import SamplingParams
+from tests.engine import laws
+from tests.engine.drive import engine, random_ids, request
+from tests.engine.workload import Workload
 
 N_NEW = 24
 SHARED = random_ids(21, seed=1)
@@ -49,101 +50,39 @@ SAMPLINGS = {
 every_sampling = pytest.mark.parametrize("name", SAMPLINGS)
 
 
-def requests(name: str, salt: bool = False) -> list[GenerationRequest]:
-    """One a prompt; with a salt of its own none can hit another's pages."""
-    return [
-        request(
-            f"r{i}",
-            prompt,
-            SAMPLINGS[name],
-            max_tokens=N_NEW - i,
-            cache_salt=str(i) if salt else "",
-        )
-        for i, prompt in enumerate(PROMPTS)
-    ]
-
-
 @cache
-def undisturbed(name: str) -> list[Outcome]:
-    """Each request alone on an engine, its prompt in one piece, no prefix to find."""
-    with engine() as running:
-        outcomes = [running.run(req)[0] for req in requests(name, salt=True)]
-        assert running.core.stats().cached_tokens == 0
-    return outcomes
-
-
-def check(outcomes: list[Outcome], name: str, skipped: int = 0) -> None:
-    """Asserts equality with the undisturbed outcomes behind their first `skipped` tokens."""
-    for outcome, expected in zip(outcomes, undisturbed(name), strict=True):
-        assert outcome.token_ids == expected.token_ids[skipped:]
-        assert outcome.finish_reason is expected.finish_reason is FinishReason.LENGTH
-        check_logprobs(outcome, expected, skipped)
-
-
-def check_logprobs(outcome: Outcome, expected: Outcome, skipped: int) -> None:
-    assert len(outcome.logprobs) == len(expected.logprobs[skipped:])
-    for entry, other in zip(outcome.logprobs, expected.logprobs[skipped:], strict=True):
-        assert entry.token_id == other.token_id
-        assert entry.logprob == pytest.approx(other.logprob, abs=1e-4)
-        assert [token_id for token_id, _ in entry.top] == [token_id for token_id, _ in other.top]
-        assert dict(entry.top) == pytest.approx(dict(other.top), abs=1e-4)
+def workload(name: str) -> Workload:
+    return Workload(
+        requests=[
+            request(f"r{i}", prompt, SAMPLINGS[name], max_tokens=N_NEW - i)
+            for i, prompt in enumerate(PROMPTS)
+        ],
+        chunks=[{"max_batch_tokens": n, "max_running": 4} for n in (4, 7, 16)],
+        few_pages=[{"n_pages": n, "max_batch_tokens": 32} for n in (12, 17)],
+        cuts=(1, 6, 19),
+    )
 
 
 def test_the_undisturbed_outcomes_differ_by_sampling() -> None:
-    assert len({undisturbed(name)[0].token_ids for name in SAMPLINGS}) == len(SAMPLINGS)
+    first = [workload(name).undisturbed[0] for name in SAMPLINGS]
+    assert len({outcome.token_ids for outcome in first}) == len(SAMPLINGS)
+    assert {outcome.finish_reason for outcome in first} == {FinishReason.LENGTH}
 
 
 @every_sampling
-def test_batched_is_alone(name: str) -> None:
-    with engine() as running:
-        check(running.run_together(*requests(name)), name)
-        assert running.core.stats().steps < 1.5 * N_NEW
+@pytest.mark.parametrize("law", [*laws.EVERY, laws.drafted_is_plain])
+def test_law(law: laws.Law, name: str) -> None:
+    law(workload(name))
 
 
 @every_sampling
-@pytest.mark.parametrize("max_batch_tokens", [4, 7, 16])
-def test_chunked_is_whole(name: str, max_batch_tokens: int) -> None:
-    limits = roomy(max_running=4, max_batch_tokens=max_batch_tokens)
-    with engine(limits=limits) as running:
-        check(running.run_together(*requests(name, salt=True)), name)
+@pytest.mark.parametrize("law", [laws.preempted_is_undisturbed, laws.a_hit_is_no_hit])
+def test_law_where_steps_are_launched_ahead(law: laws.Law, name: str) -> None:
+    law(workload(name).on(async_scheduling=True))
 
 
-@every_sampling
-def test_a_prefix_hit_is_no_hit(name: str) -> None:
-    with engine() as running:
-        running.run(*requests(name))
-        outcomes = running.run(*requests(name))
-        check(outcomes, name)
-        assert [outcome.cached_tokens for outcome in outcomes] == [20, 16, 8, 0]
-
-
-@every_sampling
-@pytest.mark.parametrize("n_pages", [12, 17])
-def test_preempted_is_undisturbed(name: str, n_pages: int) -> None:
-    with engine(limits=roomy(n_pages=n_pages, max_batch_tokens=32)) as running:
-        check(running.run_together(*requests(name)), name)
-        assert running.core.stats().preemptions > 0
-
-
-@every_sampling
-@pytest.mark.parametrize("n_produced", [1, 6, 19])
-def test_failed_over_is_undisturbed(name: str, n_produced: int) -> None:
-    expected = undisturbed(name)
-    continued = [
-        replace(req, produced_ids=outcome.token_ids[:n_produced])
-        for req, outcome in zip(requests(name), expected, strict=True)
-    ]
-    with engine() as running:
-        check(running.run_together(*continued), name, skipped=n_produced)
-
-
-def test_a_stream_folded_is_what_is_run_at_once() -> None:
-    """`run` reads single events, `stream` whatever piled up: the same in the end."""
-    with engine() as running:
-        (streamed,) = running.run_together(requests("everything")[0])
-        (run,) = running.run(requests("everything")[0])
-    assert streamed.token_ids == run.token_ids
-    check_logprobs(streamed, run, skipped=0)
+def test_streamed_is_unary() -> None:
+    laws.streamed_is_unary(workload("everything"))
 
 
 def test_another_seed_draws_other_tokens_and_the_same_seed_the_same() -> None:

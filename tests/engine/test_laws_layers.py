@@ -1,17 +1,15 @@
 """The output of layers of every kind depends on the request alone, as with keys that stay."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
-from itertools import count
+from functools import cache, partial
 
 import pytest
-from torch import nn
 
-from deployments.contract.requests import GenerationRequest, SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.engine.forward.recurrent import can_keep_states
-from tests.engine.drive import Engine, Outcome, engine, random_ids, request, roomy
+from tests.engine import laws
+from tests.engine.drive import Engine, engine, random_ids, request, roomy
+from tests.engine.workload import Workload
 from tests.models import STATES, forgetful, tiny_model
 
 needs_states = pytest.mark.skipif(not can_keep_states(), reason="needs a newer transformers")
@@ -23,7 +21,6 @@ KINDS_OF_STATES = tuple(pytest.param(name, marks=needs_states) for name in STATE
 # Heads that differ by layer; row by row, without states and with them.
 MORE_STATELESS = ("gemma4", "diffllama")
 BY_ROWS = ("rwkv", "recurrent_gemma")
-STATELESS = (*KINDS, *MORE_STATELESS)
 
 
 def exhaustively(*names: str) -> list[object]:
@@ -39,133 +36,100 @@ every_state = of_kinds(*KINDS_OF_STATES, *exhaustively(*BY_ROWS))
 also_by_rows = of_kinds(
     *KINDS, *KINDS_OF_STATES, "diffllama", "rwkv", *exhaustively("gemma4", "recurrent_gemma")
 )
-N_NEW = 14
 SAMPLING = SamplingParams(temperature=2, seed=3, logprobs=1)
 LONG = random_ids(45)  # longer than all windows
 PROMPTS = (LONG, LONG[:32] + random_ids(3, seed=2), random_ids(2, seed=4))
-REQUESTS = [
-    request(f"r{i}", prompt, SAMPLING, max_tokens=N_NEW) for i, prompt in enumerate(PROMPTS)
-]
+REQUESTS = [request(f"r{i}", prompt, SAMPLING, max_tokens=14) for i, prompt in enumerate(PROMPTS)]
+ROOMY = roomy(n_pages=1024)
+SMALL_STEPS = {"max_running": 3, "max_batch_tokens": 5}
 
 
 @cache
-def undisturbed(architecture: str) -> list[Outcome]:
-    alone = [replace_salt(req, req.request_id) for req in REQUESTS]
-    with engine(architecture, limits=roomy(n_pages=1024)) as running:
-        return [running.run(req)[0] for req in alone]
+def workload(architecture: str) -> Workload:
+    return Workload(
+        requests=REQUESTS,
+        model=partial(tiny_model, architecture),
+        limits=ROOMY,
+        tolerance=1e-3,
+        chunks=[SMALL_STEPS],
+        cuts=(5,),
+        ahead=SMALL_STEPS,
+    )
 
 
-def replace_salt(one: GenerationRequest, salt: str) -> GenerationRequest:
-    return replace(one, content=replace(one.content, salt=salt))
+def growing(architecture: str) -> Workload:
+    """What has too few pages for all three at their ends."""
+    n_pages = {"gemma3": 68, "gemma4": 46, "mistral": 18}.get(architecture, 16)
+    prompts = [random_ids(20 + i, seed=7 + i) for i in range(3)]
+    return replace(
+        workload(architecture),
+        requests=[request("r", prompt, SAMPLING, max_tokens=20) for prompt in prompts],
+        few_pages=[{"n_pages": n_pages, "max_running": 4, "max_batch_tokens": 8}],
+    )
 
 
-def check(outcomes: list[Outcome], architecture: str, skipped: int = 0) -> None:
-    for outcome, expected in zip(outcomes, undisturbed(architecture), strict=True):
-        assert outcome.token_ids == expected.token_ids[skipped:]
-        logprobs = [entry.logprob for entry in expected.logprobs[skipped:]]
-        assert [entry.logprob for entry in outcome.logprobs] == pytest.approx(logprobs, abs=1e-3)
+def repeating(architecture: str) -> Workload:
+    samplings = [
+        SamplingParams(temperature=heat, seed=n) for n, heat in ((5, 0), (6, 0.3), (7, 0.5))
+    ]
+    return replace(
+        workload(architecture),
+        model=partial(forgetful, architecture),
+        requests=[
+            request("r", random_ids(sampling.seed) * 9, sampling, max_tokens=40)
+            for sampling in samplings
+        ],
+        n_drafted=1,
+    )
 
 
 @every_kind
-def test_batched_is_alone(architecture: str) -> None:
-    with engine(architecture, limits=roomy(n_pages=1024)) as running:
-        check(running.run_together(*REQUESTS), architecture)
-
-
-@every_kind
-def test_chunked_is_whole(architecture: str) -> None:
-    limits = roomy(n_pages=1024, max_running=3, max_batch_tokens=5)
-    with engine(architecture, limits=limits) as running:
-        check(running.run_together(*REQUESTS), architecture)
-
-
-@every_kind
-def test_a_hit_is_no_hit(architecture: str) -> None:
-    """A beginning alone is hit too where two prompts part: the first to come computes it."""
-    with engine(architecture, limits=roomy(n_pages=1024)) as running:
-        first = [running.run(req)[0] for req in REQUESTS]
-        check(first, architecture)
-        branch = replace(REQUESTS[1], prompt_ids=LONG[:32] + random_ids(9, seed=5))
-        (third,) = running.run(branch)
-        assert third.cached_tokens == 32
-        again = running.run_together(*REQUESTS)
-        check(again, architecture)
-        assert [outcome.cached_tokens for outcome in again] == [44, 32, 0]
+@pytest.mark.parametrize(
+    "law",
+    [
+        laws.batched_is_alone,
+        laws.chunked_is_whole,
+        laws.a_hit_is_no_hit,
+        laws.failed_over_is_undisturbed,
+        laws.launched_ahead_is_in_turns,
+    ],
+)
+def test_law(law: laws.Law, architecture: str) -> None:
+    law(workload(architecture))
 
 
 @every_kind
 def test_preempted_is_undisturbed(architecture: str) -> None:
-    """Layers with states go on from the last page whose state was kept."""
-    alike = [
-        request(f"r{i}", random_ids(20 + i, seed=7 + i), SAMPLING, max_tokens=20) for i in range(3)
-    ]
-    with engine(architecture, limits=roomy(n_pages=1024)) as running:
-        expected = [running.run(req)[0].token_ids for req in alike]
-    n_pages = {"gemma3": 68, "gemma4": 46, "mistral": 18}.get(architecture, 16)
-    limits = roomy(n_pages=n_pages, max_running=4, max_batch_tokens=8)
-    with engine(architecture, limits=limits) as running:
-        assert [outcome.token_ids for outcome in running.run_together(*alike)] == expected
-        stats = running.core.stats()
-        assert stats.preemptions > 0
-        assert stats.checkpoints_restored > 0 or architecture in STATELESS
-
-
-@every_kind
-def test_launched_ahead_is_in_turns(architecture: str) -> None:
-    """Chunks are launched ahead too. A launch that fails so is repeated, and is no failed step."""
-    limits = roomy(n_pages=1024, max_running=3, max_batch_tokens=5, async_scheduling=True)
-    with engine(architecture, limits=limits) as running:
-        check(running.run_together(*REQUESTS), architecture)
-    calls = (1, 4, 60 if architecture == "recurrent_gemma" else 13)  # of different steps
-    with failing(architecture, *calls, max_batch_tokens=16, async_scheduling=True) as running:
-        check(running.run_in_one_batch(*REQUESTS), architecture)
-        assert running.core.stats().failed_steps == 2
-
-
-@contextmanager
-def failing(architecture: str, *calls: int, **limits: float | None) -> Iterator[Engine]:
-    """An engine whose model fails at these calls, when all behind them is written. A step is one
-    call, or one for each row and token where the model is run so."""
-    model, number = tiny_model(architecture), count()
-
-    def fail(module: nn.Module, args: object) -> None:
-        if next(number) in calls:
-            raise ValueError("a fault")
-
-    with engine(architecture, model=model, limits=roomy(n_pages=1024, **limits)) as running:
-        model.get_output_embeddings().register_forward_pre_hook(fail)
-        yield running
-
-
-@also_by_rows
-def test_a_failed_step_changes_nothing(architecture: str) -> None:
-    with failing(architecture, 1, 6, 13, async_scheduling=False) as running:
-        check(running.run_in_one_batch(*REQUESTS), architecture)
-        assert running.core.stats().failed_steps == 3
-
-
-@every_kind
-def test_failed_over_is_undisturbed(architecture: str) -> None:
-    known = [outcome.token_ids[:5] for outcome in undisturbed(architecture)]
-    rest = [replace(req, produced_ids=ids) for req, ids in zip(REQUESTS, known, strict=True)]
-    with engine(architecture, limits=roomy(n_pages=1024)) as running:
-        check(running.run_together(*rest), architecture, skipped=5)
+    laws.preempted_is_undisturbed(growing(architecture))
 
 
 @every_kind
 def test_drafted_is_plain(architecture: str) -> None:
     """Drafts that are wrong were written to pages that are soon freed out of a window, and a state
     can't be cut back: what was right before them is computed again."""
-    repeating = [
-        request(f"r{n}", random_ids(n) * 9, SamplingParams(temperature=heat, seed=n), max_tokens=40)
-        for n, heat in ((5, 0), (6, 0.3), (7, 0.5))
-    ]
-    model = forgetful(architecture)
-    with engine(model=model, limits=roomy(n_pages=1024)) as running:
-        plain = [running.run(req)[0].token_ids for req in repeating]
-    with engine(model=model, limits=roomy(n_pages=1024, draft_tokens=5)) as running:
-        assert [outcome.token_ids for outcome in running.run_together(*repeating)] == plain
-        assert running.core.stats().drafted_tokens > 0
+    laws.drafted_is_plain(repeating(architecture))
+
+
+@also_by_rows
+def test_a_failed_step_changes_nothing(architecture: str) -> None:
+    """A step is one call of the model, or one for each row and token where it is run so."""
+    laws.a_failed_step_changes_nothing(workload(architecture).on(async_scheduling=False))
+
+
+@every_kind
+def test_a_step_that_fails_ahead_of_its_turn_changes_nothing(architecture: str) -> None:
+    steps = (1, 4, 60 if architecture == "recurrent_gemma" else 13)  # different ones
+    ahead = workload(architecture).on(max_batch_tokens=16, async_scheduling=True)
+    laws.a_failed_step_changes_nothing(replace(ahead, failing=steps))
+
+
+@every_kind
+def test_where_two_prompts_part_a_third_one_finds_their_beginning(architecture: str) -> None:
+    third = request("r", LONG[:32] + random_ids(9, seed=5), max_tokens=1)
+    with workload(architecture).engine() as running:
+        workload(architecture).check([running.run(req)[0] for req in REQUESTS])
+        (found,) = running.run(third)
+    assert found.cached_tokens == 32
 
 
 def conversation(running: Engine, n_turns: int) -> list[float]:
@@ -180,7 +144,7 @@ def conversation(running: Engine, n_turns: int) -> list[float]:
 
 @every_state
 def test_a_conversation_is_cached_where_states_are_kept(architecture: str) -> None:
-    limits = roomy(n_pages=1024, page_size=16, context_length=None)
+    limits = replace(ROOMY, page_size=16)
     with engine(architecture, limits=limits) as running:
         first, *others = conversation(running, 10)
         assert first == 0
@@ -194,36 +158,34 @@ def test_a_conversation_is_cached_where_states_are_kept(architecture: str) -> No
 
 @every_state
 def test_another_last_message_finds_what_is_before_it(architecture: str) -> None:
-    first = replace(REQUESTS[0], message_starts=(34,))
-    other = request("other", LONG[:34] + random_ids(9, seed=6), SAMPLING, max_tokens=N_NEW)
-    with engine(architecture, limits=roomy(n_pages=1024)) as running:
-        (alone,) = running.run(replace_salt(other, "alone"))
-        running.run(first)
-        (found,) = running.run(other)
-    assert found.token_ids == alone.token_ids
+    prompt = LONG[:34] + random_ids(9, seed=6)
+    alone = request("alone", prompt, SAMPLING, cache_salt="alone")
+    with workload(architecture).engine() as running:
+        (expected,) = running.run(alone)
+        running.run(replace(REQUESTS[0], message_starts=(34,)))
+        (found,) = running.run(request("other", prompt, SAMPLING))
+    assert found.token_ids == expected.token_ids
     assert found.cached_tokens == 32
 
 
 @every_state
 def test_many_streams_in_room_for_few_are_as_alone(architecture: str) -> None:
-    many = [
-        request(f"r{i}", LONG[: 16 + i % 3 * 8] + (i,), SAMPLING, max_tokens=6) for i in range(64)
-    ]
-    with engine(architecture, limits=roomy(n_pages=1024)) as running:
-        alone = [running.run(req)[0].token_ids for req in many]
-    limits = roomy(n_pages=16 * 11, max_running=16, ctx_checkpoints=1)
-    with engine(architecture, limits=limits) as running:
-        assert [outcome.token_ids for outcome in running.run_together(*many)] == alone
+    prompts = [LONG[: 16 + i % 3 * 8] + (i,) for i in range(64)]
+    many = replace(
+        workload(architecture),
+        requests=[request("r", prompt, SAMPLING, max_tokens=6) for prompt in prompts],
+    )
+    with many.engine(n_pages=16 * 11, max_running=16, ctx_checkpoints=1) as running:
+        many.check(running.run_together(*many.requests))
 
 
 @every_state
 def test_the_least_recently_used_state_goes_first(architecture: str) -> None:
-    limits = roomy(n_pages=1024, max_running=1, ctx_checkpoints=2)
-    with engine(architecture, limits=limits) as running:
+    with workload(architecture).engine(max_running=1, ctx_checkpoints=2) as running:
         for req in REQUESTS:
             running.run(req)
         assert running.core.stats().checkpoints == 2
-        check([running.run(req)[0] for req in REQUESTS], architecture)
+        workload(architecture).check([running.run(req)[0] for req in REQUESTS])
 
 
 @every_state
@@ -231,12 +193,8 @@ def test_what_many_begin_with_is_computed_once(architecture: str) -> None:
     """The same prompt at the same time, and others that part from it: they wait for its state."""
     same = [request(f"s{i}", LONG, replace(SAMPLING, seed=i), max_tokens=5) for i in range(3)]
     parting = request("p", LONG[:32] + random_ids(7, seed=9), SAMPLING, max_tokens=5)
-    alone = []
-    for req in (*same, parting):
-        with engine(architecture, limits=roomy(n_pages=1024)) as running:
-            alone += running.run(req)
-    limits = roomy(n_pages=1024, max_batch_tokens=16, max_running=8)
-    with engine(architecture, limits=limits) as running:
-        together = running.run_in_one_batch(*same, parting)
-    assert [outcome.token_ids for outcome in together] == [outcome.token_ids for outcome in alone]
+    many = replace(workload(architecture), requests=[*same, parting])
+    with many.engine(max_batch_tokens=16, max_running=8) as running:
+        together = running.run_in_one_batch(*many.requests)
+    many.check(together)
     assert [outcome.cached_tokens for outcome in together] == [0, 44, 44, 32]

@@ -14,11 +14,10 @@ from deployments.engine.forward.forward import DecoderForward
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
 from tests.engine.adapters.test_laws import LIMITS as LIMITS_OF_ADAPTERS
-from tests.engine.adapters.test_laws import check as check_merged
-from tests.engine.adapters.test_laws import make_adapters, rows
+from tests.engine.adapters.test_laws import make_adapters, merging, rows
 from tests.engine.drive import drop_graphs, engine, roomy
-from tests.engine.sampling.test_samplers_laws import check, requests
-from tests.engine.scheduler.repeating import every_repeating, plain, repeating, tokens
+from tests.engine.sampling.test_samplers_laws import workload
+from tests.engine.scheduler.repeating import every_repeating, repeating
 from tests.models import CONFIGS, VOCAB, alike, forgetful, tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -56,9 +55,9 @@ def test_tokens_on_a_gpu_are_those_on_a_cpu(architecture: str) -> None:
 @every_repeating
 def test_drafted_tokens_are_those_on_a_cpu(name: str) -> None:
     with engine(model=forgetful().to("cuda"), limits=roomy(draft_tokens=5)) as running:
-        outcomes = running.run_together(*repeating(name))
+        outcomes = running.run_together(*repeating(name).requests)
         assert running.core.stats().accepted_tokens > 0
-    assert tokens(outcomes) == tokens(plain(name))
+    repeating(name).check(outcomes)
 
 
 @every_repeating
@@ -66,30 +65,30 @@ def test_what_a_draft_model_drafts_is_that_on_a_cpu(name: str) -> None:
     model, draft = forgetful().to("cuda"), alike(forgetful()).to("cuda")
     limits = roomy(draft_tokens=5, draft_min=1)
     with engine(model=model, draft=draft, limits=limits) as running:
-        outcomes = running.run_together(*repeating(name))
+        outcomes = running.run_together(*repeating(name).requests)
         assert running.core.stats().accepted_tokens > 0
-    assert tokens(outcomes) == tokens(plain(name))
+    repeating(name).check(outcomes)
 
 
 @pytest.mark.parametrize("name", ["mirostat 1", "mirostat 2", "dry", "window", "thinking"])
 def test_what_is_sampled_behind_a_launch_is_as_on_a_cpu(name: str) -> None:
     """The logits wait in the memory of a CUDA graph until the token before them is known."""
     with engine(model=tiny_model().to("cuda"), limits=roomy(async_scheduling=True)) as running:
-        check(running.run_together(*requests(name)), name)
+        workload(name).check(running.run_at_once(*workload(name).requests))
 
 
 def test_steps_with_adapters_are_captured(tmp_path: Path) -> None:
     """The steps have rows with several adapters, and rows with none."""
     adapters = make_adapters(tmp_path)
-    many = rows(adapters)
+    many = merging(rows(adapters))
     with engine(model=tiny_model().to("cuda"), limits=LIMITS_OF_ADAPTERS) as running:
         forward = running.core._scheduler._runner._forward
         assert isinstance(forward, DecoderForward)
         assert forward._graphs is not None
         assert len({key.has_adapters for key in forward._graphs._replays}) == 2
-        check_merged(running.run_together(*many), many)
+        many.check(running.run_together(*many.requests))
         drop_graphs(running.core)
-        check_merged(running.run_together(*many), many)
+        many.check(running.run_together(*many.requests))
 
 
 def test_keys_and_values_of_one_byte_take_half_the_memory_of_two() -> None:

@@ -10,12 +10,13 @@ import pytest
 from transformers import PreTrainedModel
 
 from deployments.contract.requests import GenerationRequest, SamplingParams
-from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.lora import merge_adapters
-from kv.content import Adapter, Content
+from kv.content import Adapter
 from tests.adapters import make_adapter
-from tests.engine.drive import Outcome, engine, random_ids, request, roomy
+from tests.engine import laws
+from tests.engine.drive import Engine, Outcome, engine, random_ids, request, roomy
+from tests.engine.workload import Workload
 from tests.models import alike, forgetful, tiny_model
 
 N_ADAPTERS, N_ROWS, N_NEW = 8, 32, 12
@@ -29,14 +30,7 @@ LAYERS = (
     *("self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj", "self_attn.qkv_proj"),
     *("mlp.gate_up_proj", "mlp.down_proj", "shared_expert.up_proj"),
 )
-
-
-def roomy_limits(**changes: float) -> EngineLimits:
-    own = {"max_loras": N_ADAPTERS, "max_running": N_ROWS, "max_batch_tokens": 64, "n_pages": 1024}
-    return roomy(**{**own, **changes})
-
-
-LIMITS = roomy_limits()
+LIMITS = roomy(max_loras=N_ADAPTERS, max_running=N_ROWS, max_batch_tokens=64, n_pages=1024)
 
 
 @pytest.fixture(scope="module")
@@ -81,36 +75,62 @@ def merged(one: GenerationRequest, make: Callable[[], PreTrainedModel] = tiny_mo
         return running.run(plain)[0]
 
 
-def check(
-    outcomes: Sequence[Outcome], requests: Sequence[GenerationRequest], skip: int = 0
-) -> None:
-    for outcome, req in zip(outcomes, requests, strict=True):
-        expected = merged(replace(req, produced_ids=()))
-        assert outcome.error is None
-        assert outcome.token_ids == expected.token_ids[skip:]
-        for ours, theirs in zip(outcome.logprobs, expected.logprobs[skip:], strict=True):
-            assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-3)
+def merging(
+    requests: Sequence[GenerationRequest], make: Callable[[], PreTrainedModel] = tiny_model
+) -> Workload:
+    return Workload(
+        requests=requests,
+        reference=lambda: [merged(req, make) for req in requests],
+        model=make,
+        limits=LIMITS,
+        come=Engine.run_in_one_batch,
+        tolerance=1e-3,
+        chunks=[{"max_batch_tokens": 33}],
+        few_pages=[{"n_pages": 48}, {"max_loras": 1, "n_pages": 12, "lora_cache_mib": 1}],
+        cuts=(5,),
+        ahead={"max_loras": 3},
+    )
 
 
-def test_rows_of_eight_adapters_and_of_none_go_in_one_step(adapters: list[Adapter]) -> None:
+@pytest.mark.parametrize(
+    "law",
+    [
+        laws.chunked_is_whole,
+        laws.a_hit_is_no_hit,  # in one step: the adapters are loaded then
+        laws.preempted_is_undisturbed,
+        laws.failed_over_is_undisturbed,
+        laws.launched_ahead_is_in_turns,
+    ],
+)
+def test_law(law: laws.Law, adapters: list[Adapter]) -> None:
+    law(merging(rows(adapters)))
+
+
+def test_rows_differ_by_adapter(adapters: list[Adapter]) -> None:
     requests = rows(adapters)
     assert {req.content.adapters for req in requests} == {(), *((adapter,) for adapter in adapters)}
-    with engine(limits=LIMITS) as running:
-        running.run(*requests)  # which loads the adapters
-        outcomes = running.run_in_one_batch(*requests)
-        check(outcomes, requests)
     assert len({merged(req).token_ids for req in requests}) > N_ROWS // 2
+
+
+def test_adapters_take_turns_where_a_step_has_room_for_few(adapters: list[Adapter]) -> None:
+    workload = merging(rows(adapters))
+    with workload.engine(max_loras=2) as running:
+        workload.check_on(running)
+        assert running.core.stats().preemptions == 0
 
 
 def test_a_draft_model_without_adapters_drafts_for_rows_that_have_some(
     adapters: list[Adapter],
 ) -> None:
     requests = rows([replace(adapter, scale=0.05) for adapter in adapters])[:4]
-    limits = roomy_limits(draft_tokens=3, draft_min=1)
-    with engine(draft=alike(tiny_model()), limits=limits) as running:
-        check(running.run_together(*requests), requests)
-        stats = running.core.stats()
-    assert 0 < stats.accepted_tokens < stats.drafted_tokens
+    workload = replace(
+        merging(requests),
+        draft=lambda: alike(tiny_model()),
+        drafting={"draft_tokens": 3, "draft_min": 1},
+        n_accepted=1,
+    )
+    laws.drafted_is_plain(workload)
+    laws.each_accepted_token_saves_a_step(workload)
 
 
 def test_a_row_without_an_adapter_keeps_its_bits(adapters: list[Adapter]) -> None:
@@ -128,56 +148,31 @@ def test_a_row_without_an_adapter_keeps_its_bits(adapters: list[Adapter]) -> Non
         assert (ours == theirs) == (i % PERIOD == 0)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"max_batch_tokens": 33},  # chunks
-        {"n_pages": 48},  # preemptions
-        {"max_loras": 2},  # turns
-        {"max_loras": 3, "async_scheduling": True},
-        {"max_loras": 1, "n_pages": 12, "lora_cache_mib": 1},
-    ],
-    ids=str,
-)
-def test_disturbed_is_undisturbed(adapters: list[Adapter], changes: dict[str, float]) -> None:
-    requests = rows(adapters)
-    with engine(limits=roomy_limits(**changes)) as running:
-        check(running.run_at_once(*requests), requests)
-        assert bool(running.core.stats().preemptions) == ("n_pages" in changes)
-
-
-def test_failed_over_is_undisturbed(adapters: list[Adapter]) -> None:
-    requests = rows(adapters)
-    continued = [replace(req, produced_ids=merged(req).token_ids[:5]) for req in requests]
-    with engine(limits=LIMITS) as running:
-        check(running.run_at_once(*continued), continued, skip=5)
-
-
 def test_a_prefix_is_found_by_those_of_the_same_adapter_alone(adapters: list[Adapter]) -> None:
     prompt = random_ids(13)
     requests = [
         request("r", prompt, max_tokens=4, adapters=own)
         for own in ([], adapters[:1], adapters[1:2], [replace(adapters[0], scale=0.5)])
     ]
+    laws.a_hit_is_no_hit(merging(requests))
+
+
+def test_an_adapter_is_the_same_by_another_path(adapters: list[Adapter]) -> None:
+    paths = [adapters[0].path + end for end in ("", "/.")]
+    requests = [
+        request("r", random_ids(13), adapters=[replace(adapters[0], path=path)]) for path in paths
+    ]
     with engine(limits=LIMITS) as running:
-        for _ in range(2):
-            outcomes = running.run(*requests)
-            check(outcomes, requests)
-        assert [outcome.cached_tokens for outcome in outcomes] == [12] * 4
-        moved = replace(adapters[0], path=adapters[0].path + "/.")
-        assert (
-            running.run(replace(requests[1], content=Content(adapters=(moved,))))[0] == outcomes[1]
-        )
+        first, again = (running.run(req)[0] for req in requests)
+    assert again == replace(first, cached_tokens=12)
 
 
 def test_drafted_is_plain(adapters: list[Adapter]) -> None:
     prompt = random_ids(4) * 3
     requests = [request("r", prompt, max_tokens=40, adapters=own) for own in ([], adapters[7:])]
-    with engine(model=forgetful(), limits=roomy_limits(draft_tokens=4)) as running:
-        outcomes = running.run_at_once(*requests)
-    assert all(result.accepted_tokens for result in outcomes)
-    for outcome, req in zip(outcomes, requests, strict=True):
-        assert outcome.token_ids == merged(req, forgetful).token_ids
+    laws.drafted_is_plain(
+        replace(merging(requests, forgetful), drafting={"draft_tokens": 4}, n_accepted=2)
+    )
 
 
 def test_adapters_of_one_request_add_up(adapters: list[Adapter]) -> None:
@@ -187,9 +182,9 @@ def test_adapters_of_one_request_add_up(adapters: list[Adapter]) -> None:
         request(f"r{i}", random_ids(6), max_tokens=N_NEW, adapters=own)
         for i, own in enumerate((both, [*both, *zero], zero, []))
     ]
-    with engine(limits=roomy_limits(max_loras=1)) as running:
+    with engine(limits=replace(LIMITS, max_loras=1)) as running:
         outcomes = running.run_at_once(*requests)
-    check(outcomes, requests)
+    merging(requests).check(outcomes)
     assert outcomes[0].token_ids == outcomes[1].token_ids != outcomes[2].token_ids
     assert outcomes[2].token_ids == outcomes[3].token_ids
 
@@ -203,9 +198,8 @@ def test_other_models_take_adapters_too(architecture: str, tmp_path: Path) -> No
     requests = [
         request(f"r{i}", random_ids(7), max_tokens=N_NEW, adapters=own[i : i + 1]) for i in range(3)
     ]
-    with engine(model=model, limits=LIMITS) as running:
+    workload = merging(requests, partial(tiny_model, architecture))
+    with workload.engine() as running:
         outcomes = running.run_at_once(*requests)
-    for outcome, req in zip(outcomes, requests, strict=True):
-        expected = merged(req, partial(tiny_model, architecture))
-        assert outcome.token_ids == expected.token_ids
+    workload.check(outcomes)
     assert len({result.token_ids for result in outcomes}) == 3

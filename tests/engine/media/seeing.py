@@ -16,6 +16,7 @@ from transformers import AutoModelForMultimodalLM, PreTrainedModel
 from deployments.contract.media_rules import MediaRules
 from deployments.contract.requests import GenerationRequest, MediumFile, SamplingParams
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.media_models import split_media
 from deployments.media.images import as_png, described
 from deployments.media.medium import Medium
@@ -157,11 +158,14 @@ def spread(model: PreTrainedModel) -> None:
             weight.add_(torch.randn(weight.shape, generator=generator) * 0.2)
 
 
+def language_model(name: str = "llava") -> LoadedModel:
+    """The part that the engine runs as any other model, and its encoder."""
+    return split_media(copy.deepcopy(seeing(name).whole), seeing(name).processor)
+
+
 @contextmanager
 def seeing_engine(name: str = "llava", limits: EngineLimits | None = None) -> Iterator[Engine]:
-    one = seeing(name)
-    model = split_media(copy.deepcopy(one.whole), one.processor)
-    with engine(model=model, limits=limits) as running:
+    with engine(model=language_model(name), limits=limits) as running:
         yield running
 
 

@@ -8,11 +8,10 @@ import pytest
 
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.lora import merge_adapters
-from deployments.engine.loading.media_models import split_media
 from kv.content import Adapter
 from tests.adapters import lora_tensors, make_adapter, save_adapter
 from tests.engine.drive import engine, roomy
-from tests.engine.media.seeing import picture, seeing
+from tests.engine.media.seeing import language_model, picture, seeing
 
 PROMPT = "What is this? <image>", (picture(1),)
 # Those that its tower has not.
@@ -29,10 +28,6 @@ def expected(adapter: Adapter) -> tuple[int, ...]:
     whole = copy.deepcopy(seeing().whole)
     merge_adapters(LoadedModel(whole), [(adapter.path, adapter.scale)])
     return replace(seeing(), whole=whole).expected(*PROMPT)
-
-
-def language_model() -> LoadedModel:
-    return split_media(copy.deepcopy(seeing().whole), seeing().processor)
 
 
 def test_it_is_merged_as_the_model_is_loaded(adapter: Adapter) -> None:

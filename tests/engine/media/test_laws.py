@@ -5,7 +5,7 @@ import asyncio
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -13,13 +13,24 @@ from PIL import Image
 from torch import Tensor
 
 from deployments.contract.errors import ErrorKind
-from deployments.contract.requests import GenerationRequest, MediumFile
-from deployments.engine.limits import EngineLimits
+from deployments.contract.events import FinishReason
+from deployments.contract.requests import MediumFile
 from deployments.engine.loading.media_models import split_media
 from deployments.engine.media.encoder import LARGEST_SIDE
+from tests.effort import tries
+from tests.engine import laws
 from tests.engine.drive import Engine, Outcome, roomy
-from tests.engine.media.seeing import Shown, medium, picture, seeing, seeing_engine, shown
+from tests.engine.media.seeing import (
+    Shown,
+    language_model,
+    medium,
+    picture,
+    seeing,
+    seeing_engine,
+    shown,
+)
 from tests.engine.media.tiny_families import FAMILIES
+from tests.engine.workload import Limits, Workload
 
 # Of these the check tries every law; of the rare ones none, and of the others one that has most of
 # what can go wrong.
@@ -63,32 +74,47 @@ def prompts(name: str) -> Sequence[tuple[str, tuple[Shown, ...]]]:
     return made
 
 
-def requests(name: str, salt: str = "") -> list[GenerationRequest]:
-    return [
-        seeing(name).request(f"r{i}", text, images, salt=salt and f"{salt}{i}")
-        for i, (text, images) in enumerate(prompts(name))
-    ]
-
-
 @cache
-def expected(name: str) -> list[tuple[int, ...]]:
-    return [seeing(name).expected(*prompt) for prompt in prompts(name)]
+def workload(name: str) -> Workload:
+    asked = prompts(name)
+    return Workload(
+        requests=[seeing(name).request("r", text, media) for text, media in asked],
+        reference=lambda: [greedy(seeing(name).expected(*prompt)) for prompt in asked],
+        model=partial(language_model, name),
+        come=Engine.run_at_once,
+        chunks=[fitting(name, 5), *tries((), (fitting(name, 16),))],
+        cuts=(5,),
+        ahead=fitting(name, 8),
+        drafting={"draft_tokens": 4},
+    )
 
 
-def check(outcomes: list[Outcome], name: str) -> None:
-    for outcome, tokens in zip(outcomes, expected(name), strict=True):
-        assert outcome.error is None, outcome.error
-        assert outcome.token_ids == tokens
+def greedy(tokens: tuple[int, ...]) -> Outcome:
+    return Outcome(tokens, (), FinishReason.LENGTH)
 
 
-def fitting(name: str, max_batch_tokens: int) -> EngineLimits:
+def fitting(name: str, max_batch_tokens: int) -> Limits:
     """Steps of so many tokens, or of as many as the family's images need."""
     least = FAMILIES[name].whole + 3
-    return roomy(max_running=4, max_batch_tokens=max(least, max_batch_tokens))
+    return {"max_running": 4, "max_batch_tokens": max(least, max_batch_tokens)}
 
 
-def n_encoded(running: Engine) -> int:
-    return running.core.stats().media_encoded
+def growing(name: str) -> Workload:
+    """Two with the same tokens and nothing to share have room for their prompts alone."""
+    longest = max(workload(name).requests, key=lambda req: len(req.prompt_ids))
+    n = 12
+    limits: Limits = {"n_pages": 2 * (len(longest.prompt_ids) // 4 + 1) + 2}
+    # Whose windows give pages back, that only a longer answer needs.
+    if (n_pages := {"gemma3": 56, "gemma3n": 56, "gemma4": 170}.get(name)) is not None:
+        n, limits = 60, {**fitting(name, 24), "n_pages": n_pages}
+    both = [replace(longest, content=replace(longest.content, salt=salt)) for salt in "ab"]
+    # Not transformers': the id of an image may be in a long answer, and Gemma 4 reads none there.
+    return replace(
+        workload(name),
+        requests=[replace(req, max_tokens=n) for req in both],
+        reference=None,
+        few_pages=[limits],
+    )
 
 
 @typical_families
@@ -99,82 +125,39 @@ def test_other_pixels_have_other_answers(name: str) -> None:
 
 
 @typical_families
-def test_tokens_alone_are_those_of_transformers(name: str) -> None:
-    with seeing_engine(name) as running:
-        check([running.run(req)[0] for req in requests(name)], name)
-
-
-@typical_families
-def test_batched_is_alone(name: str) -> None:
-    with seeing_engine(name) as running:
-        check(running.run_together(*requests(name)), name)
+@pytest.mark.parametrize(
+    "law",
+    [
+        laws.alone_is_as_the_reference_says,
+        laws.batched_is_alone,
+        laws.a_hit_is_no_hit,
+        laws.failed_over_is_undisturbed,
+        laws.launched_ahead_is_in_turns,
+        laws.drafted_is_plain,
+    ],
+)
+def test_law(law: laws.Law, name: str) -> None:
+    law(workload(name))
 
 
 @most_families
-@pytest.mark.parametrize("max_batch_tokens", [5, pytest.param(16, marks=pytest.mark.exhaustive)])
-def test_chunked_is_whole(name: str, max_batch_tokens: int) -> None:
-    limits = fitting(name, max_batch_tokens)
-    with seeing_engine(name, limits) as running:
-        check(running.run_together(*requests(name, salt="own")), name)
-
-
-@typical_families
-def test_a_hit_is_no_hit_and_is_not_encoded_again(name: str) -> None:
-    n_images = len({image.tobytes() for _, images in prompts(name) for image in images})
-    with seeing_engine(name) as running:
-        check([running.run(req)[0] for req in requests(name)], name)
-        assert n_encoded(running) == n_images
-        again = [running.run(req)[0] for req in requests(name)]
-        check(again, name)
-        lengths = [len(req.prompt_ids) for req in requests(name)]
-        assert [outcome.cached_tokens for outcome in again] == [(n - 1) // 4 * 4 for n in lengths]
-        assert n_encoded(running) == n_images
-        check(running.run_together(*requests(name, salt="other")), name)
-        assert n_encoded(running) == n_images
+def test_chunked_is_whole(name: str) -> None:
+    laws.chunked_is_whole(workload(name))
 
 
 @typical_families
 def test_preempted_is_undisturbed(name: str) -> None:
-    """Two with the same tokens and nothing to share have room for their prompts alone."""
-    longest = max(requests(name), key=lambda one: len(one.prompt_ids))
-    n, limits = 12, roomy(n_pages=2 * (len(longest.prompt_ids) // 4 + 1) + 2)
-    # Whose windows give pages back, that only a longer answer needs.
-    if (n_pages := {"gemma3": 56, "gemma3n": 56, "gemma4": 170}.get(name)) is not None:
-        n, limits = 60, replace(fitting(name, 24), n_pages=n_pages)
-    longest = replace(longest, max_tokens=n)
-    # Not transformers': the id of an image may be in a long answer, and Gemma 4 reads none there.
-    with seeing_engine(name) as running:
-        tokens = running.run(longest)[0].token_ids
-    both = [replace(longest, content=replace(longest.content, salt=salt)) for salt in "ab"]
-    with seeing_engine(name, limits) as running:
-        outcomes = running.run_together(*both)
-        assert running.core.stats().preemptions > 0
-    assert [outcome.token_ids for outcome in outcomes] == [tokens, tokens]
+    laws.preempted_is_undisturbed(growing(name))
 
 
 @typical_families
-def test_failed_over_is_undisturbed(name: str) -> None:
-    continued = [
-        replace(req, produced_ids=tokens[:5])
-        for req, tokens in zip(requests(name), expected(name), strict=True)
-    ]
-    with seeing_engine(name) as running:
-        outcomes = running.run_together(*continued)
-    for outcome, tokens in zip(outcomes, expected(name), strict=True):
-        assert outcome.token_ids == tokens[5:]
-
-
-@typical_families
-def test_drafted_is_plain(name: str) -> None:
-    with seeing_engine(name, roomy(draft_tokens=4)) as running:
-        check(running.run_together(*requests(name)), name)
-
-
-@typical_families
-def test_launched_ahead_is_plain(name: str) -> None:
-    limits = replace(fitting(name, 8), async_scheduling=True)
-    with seeing_engine(name, limits) as running:
-        check(running.run_together(*requests(name)), name)
+def test_an_image_is_encoded_once(name: str) -> None:
+    """Not again for a request that shares no pages with the first one."""
+    n_images = len({file.data for req in workload(name).requests for file in req.media})
+    with workload(name).engine() as running:
+        for requests in (workload(name).requests, workload(name).apart()):
+            workload(name).check(running.run(req)[0] for req in requests)
+            assert running.core.stats().media_encoded == n_images
 
 
 @typical_families
@@ -198,7 +181,7 @@ def test_a_file_that_can_t_be_decoded_fails_its_request_alone() -> None:
     assert one.error is not None
     assert one.error.kind is ErrorKind.INVALID_REQUEST
     assert "an image can't be decoded" in one.error.message
-    assert other.token_ids == expected("llava")[0]
+    assert other.token_ids == workload("llava").undisturbed[0].token_ids
 
 
 @typical_families
@@ -235,7 +218,7 @@ def test_a_step_out_of_memory_ends_the_request_whose_image_can_t_be_cut() -> Non
         again = running.run(one.request("again", *prompts("gemma3")[0]))[0]
     assert failed.error is not None
     assert failed.error.kind is ErrorKind.OUT_OF_MEMORY
-    assert again.token_ids == expected("gemma3")[0]
+    assert again.token_ids == workload("gemma3").undisturbed[0].token_ids
 
 
 def out_of_memory(_: object, inputs: tuple[Tensor, ...]) -> None:
@@ -258,7 +241,7 @@ def test_who_leaves_while_an_image_is_decoded_leaves_nothing() -> None:
 
     with seeing_engine() as running:
         asyncio.run(leave(running))
-        check(running.run_together(*requests("llava")), "llava")
+        workload("llava").check(running.run_together(*workload("llava").requests))
 
 
 def test_images_of_many_wait_for_those_that_have_room_for_their_vectors() -> None:

@@ -2,15 +2,15 @@
 
 import json
 import re
-from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from deployments.contract.errors import ErrorKind
 from deployments.contract.events import FinishReason
-from deployments.contract.requests import GenerationRequest, SamplingParams
+from deployments.contract.requests import SamplingParams
 from deployments.text.grammar.grammar import from_choice, from_json_schema, from_lark, from_regex
+from tests.engine import laws
 from tests.engine.drive import (
     Engine,
     Outcome,
@@ -18,8 +18,8 @@ from tests.engine.drive import (
     engine,
     random_ids,
     request,
-    roomy,
 )
+from tests.engine.workload import Workload
 
 END = 0  # the model's end token
 PERSON = {
@@ -49,27 +49,22 @@ every_case = pytest.mark.parametrize(
 )
 
 
-def requests(grammar: str, sampling: str) -> list[GenerationRequest]:
-    """One a prompt, and one that no grammar can express."""
-    return [
-        request(f"r{i}", prompt, SAMPLINGS[sampling], max_tokens=90, grammar=GRAMMARS[grammar])
-        for i, prompt in enumerate(PROMPTS)
-    ] + [request("free", random_ids(9, seed=4), SAMPLINGS[sampling], max_tokens=30)]
-
-
 @cache
-def undisturbed(grammar: str, sampling: str) -> list[Outcome]:
-    with engine(eos=frozenset({END})) as running:
-        return [running.run(req)[0] for req in requests(grammar, sampling)]
-
-
-def check(outcomes: list[Outcome], grammar: str, sampling: str, skipped: int = 0) -> None:
-    for outcome, expected in zip(outcomes, undisturbed(grammar, sampling), strict=True):
-        assert outcome.token_ids == expected.token_ids[skipped:]
-        assert outcome.finish_reason is expected.finish_reason
-        assert outcome.stop_token_id == expected.stop_token_id
-        logprobs = [entry.logprob for entry in expected.logprobs[skipped:]]
-        assert [entry.logprob for entry in outcome.logprobs] == pytest.approx(logprobs, abs=1e-4)
+def workload(grammar: str, sampling: str) -> Workload:
+    """One request a prompt, and one that no grammar can express."""
+    return Workload(
+        requests=[
+            *(
+                request("r", prompt, SAMPLINGS[sampling], max_tokens=90, grammar=GRAMMARS[grammar])
+                for prompt in PROMPTS
+            ),
+            request("free", random_ids(9, seed=4), SAMPLINGS[sampling], max_tokens=30),
+        ],
+        eos=frozenset({END}),
+        come=Engine.run_at_once,
+        few_pages=[{"n_pages": 29, "max_batch_tokens": 32}],
+        n_accepted=1,
+    )
 
 
 def say(running: Engine, grammar: str, **fields: object) -> Outcome:
@@ -84,7 +79,7 @@ def text_of(outcome: Outcome) -> str:
 
 @every_case
 def test_an_output_is_a_sentence_of_its_grammar(grammar: str, sampling: str) -> None:
-    outcomes = undisturbed(grammar, sampling)[:-1]
+    outcomes = workload(grammar, sampling).undisturbed[:-1]
     ended = [result for result in outcomes if result.finish_reason is FinishReason.STOP]
     assert ended
     for outcome in ended:
@@ -99,50 +94,10 @@ def test_an_output_is_a_sentence_of_its_grammar(grammar: str, sampling: str) -> 
 
 
 @every_case
-def test_batched_is_alone(grammar: str, sampling: str) -> None:
-    with engine(eos=frozenset({END})) as running:
-        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
-
-
-@every_case
-def test_chunked_is_whole(grammar: str, sampling: str) -> None:
-    limits = roomy(max_running=4, max_batch_tokens=5)
-    with engine(eos=frozenset({END}), limits=limits) as running:
-        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
-
-
-@every_case
-def test_preempted_is_undisturbed(grammar: str, sampling: str) -> None:
-    limits = roomy(n_pages=29, max_batch_tokens=32)
-    with engine(eos=frozenset({END}), limits=limits) as running:
-        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
-        assert running.core.stats().preemptions > 0
-
-
-@every_case
-def test_drafted_is_plain(grammar: str, sampling: str) -> None:
+@pytest.mark.parametrize("law", [*laws.EVERY, laws.drafted_is_plain])
+def test_law(law: laws.Law, grammar: str, sampling: str) -> None:
     """A draft loses what a grammar forbids, and has what the grammar leaves no choice about."""
-    with engine(eos=frozenset({END}), limits=roomy(draft_tokens=5)) as running:
-        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
-        assert running.core.stats().accepted_tokens > 0
-
-
-@every_case
-def test_launched_ahead_is_undisturbed(grammar: str, sampling: str) -> None:
-    with engine(eos=frozenset({END}), limits=roomy(async_scheduling=True)) as running:
-        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
-
-
-@every_case
-@pytest.mark.parametrize("n_produced", [1, 7])
-def test_failed_over_is_undisturbed(grammar: str, sampling: str, n_produced: int) -> None:
-    expected = undisturbed(grammar, sampling)
-    continued = [
-        replace(req, produced_ids=outcome.token_ids[:n_produced])
-        for req, outcome in zip(requests(grammar, sampling), expected, strict=True)
-    ]
-    with engine(eos=frozenset({END})) as running:
-        check(running.run_at_once(*continued), grammar, sampling, n_produced)
+    law(workload(grammar, sampling))
 
 
 @pytest.mark.parametrize("fields", [{}, {"ignore_eos": True}, {"min_tokens": 30}])
@@ -243,13 +198,11 @@ def test_what_an_earlier_replica_made_whole_ends_at_once() -> None:
 
 
 def test_requests_with_the_same_grammar_stand_in_it_each_on_its_own() -> None:
+    samplings = [SamplingParams(temperature=2.5, seed=i) for i in range(6)]
     same = [
-        request(f"r{i}", PROMPTS[0], SamplingParams(temperature=2.5, seed=i), max_tokens=60,
-                grammar=GRAMMARS["regex"])
-        for i in range(6)
-    ]  # fmt: skip
-    with engine() as running:
-        together = running.run_at_once(*same)
-        alone = [running.run(req)[0] for req in same]
-    assert [outcome.token_ids for outcome in together] == [outcome.token_ids for outcome in alone]
-    assert len({outcome.token_ids for outcome in together}) == len(same)
+        request("r", PROMPTS[0], sampling, max_tokens=60, grammar=GRAMMARS["regex"])
+        for sampling in samplings
+    ]
+    workload = Workload(requests=same, come=Engine.run_at_once)
+    laws.batched_is_alone(workload)
+    assert len({outcome.token_ids for outcome in workload.undisturbed}) == len(same)

@@ -17,8 +17,9 @@ from deployments.engine.needs.grammar.grammar_need import GrammarNeed
 from deployments.engine.needs.grammar.matcher import GrammarMatcher
 from deployments.text.grammar import matcher
 from deployments.text.grammar.grammar import from_lark, from_regex
-from tests.engine.drive import PATIENCE_S, Engine, Record, engine, random_ids, request, roomy
-from tests.engine.needs.test_grammar import check, requests, undisturbed
+from tests.engine import laws
+from tests.engine.drive import PATIENCE_S, Engine, Record, engine, random_ids, request
+from tests.engine.needs.test_grammar import workload
 
 AMBIGUOUS = from_lark('start: e\ne: e e | "a" | "b" | " " | e "x" e | e e e', "grammar")
 WORDS = SamplingParams(temperature=2.5, seed=11)
@@ -46,18 +47,13 @@ def test_a_row_that_waits_for_its_grammar_says_what_it_says_alone(
     changes: dict[str, float],
 ) -> None:
     """Batched, chunked, preempted and failed over at once."""
-    expected = undisturbed(grammar, sampling)
-    limits = roomy(n_pages=29, max_batch_tokens=12, **changes)
-    with (
-        masks_that_wait(monkeypatch, is_known),
-        engine(eos=frozenset({0}), limits=limits) as running,
-    ):
-        check(running.run_at_once(*requests(grammar, sampling)), grammar, sampling)
-        continued = [
-            replace(req, produced_ids=outcome.token_ids[:5])
-            for req, outcome in zip(requests(grammar, sampling), expected, strict=True)
-        ]
-        check(running.run_at_once(*continued), grammar, sampling, 5)
+    limited = workload(grammar, sampling).on(n_pages=29, max_batch_tokens=12, **changes)
+    disturbed = replace(limited, cuts=[5], n_accepted=0)
+    assert disturbed.undisturbed  # is computed first
+    with masks_that_wait(monkeypatch, is_known):
+        with disturbed.engine() as running:
+            disturbed.check_on(running)
+        laws.failed_over_is_undisturbed(disturbed)
 
 
 class Panic(BaseException):
@@ -75,10 +71,11 @@ def test_a_mask_that_fails_costs_nobody_anything(
             raise Panic if n == 9 else MemoryError
         compute(grammar)
 
-    undisturbed("regex", "random")
+    disturbed = workload("regex", "random").on(**changes)
+    assert disturbed.undisturbed  # is computed first
     monkeypatch.setattr(GrammarMatcher, "compute_mask", fail)
-    with engine(eos=frozenset({0}), limits=roomy(**changes)) as running:
-        check(running.run_at_once(*requests("regex", "random")), "regex", "random")
+    with disturbed.engine() as running:
+        disturbed.check(running.run_at_once(*disturbed.requests))
         assert running.core.stats().failed_steps == 3
 
 

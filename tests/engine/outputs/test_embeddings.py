@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from deployments.contract.events import TokenEvent, merge
+from deployments.contract.events import merge
 from deployments.contract.outputs import Pooling, PoolParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.sentence_files import SentenceFiles
@@ -21,8 +21,10 @@ from tests.encoders import (
     random_prompts,
     tiny_embedder,
 )
-from tests.engine.drive import engine, request, roomy
+from tests.engine import laws
+from tests.engine.drive import Engine, engine, request, roomy
 from tests.engine.outputs.drive import ALIKE, EXACT, answers, ask, embedder
+from tests.engine.workload import Workload
 from tests.models import tiny_model
 
 
@@ -85,25 +87,19 @@ def test_vectors_of_tokens_are_normalized_where_they_are_the_models_own(
         np.testing.assert_array_equal(unnamed, named)
 
 
-def test_a_pooling_task_that_was_preempted_has_the_same_vectors() -> None:
-    ids = tuple(range(3, 63))
-    asked = [ask(kind, ids, PoolParams(pooling=kind)) for kind in (Pooling.MEAN, Pooling.TOKEN)]
-    asked = [replace(req, priority=1) for req in asked]
-    grows = request("grows", (5, 6, 7), max_tokens=60, ignore_eos=True)
-    model = tiny_model("qwen3")
-    with engine(model=model) as running:
-        expected = answers(running.core, *asked)
-    limits = roomy(n_pages=24, max_batch_tokens=2, max_running=2)
-    with engine(model=tiny_model("qwen3"), limits=limits) as running:
-        for req, vectors in zip(asked, expected, strict=True):
-            events: list[TokenEvent] = []
-            for index, event in running.core.run([grows, req]):
-                if index == 1:
-                    events.append(event)
-            found = merge(events).vectors
-            assert found is not None
-            np.testing.assert_allclose(unpack(found), vectors, **EXACT)
-        assert running.core.stats().preemptions >= 2
+@pytest.mark.parametrize("kind", [Pooling.MEAN, Pooling.TOKEN])
+def test_preempted_is_undisturbed(kind: Pooling) -> None:
+    grows = request("grows", (5, 6, 7), max_tokens=60)
+    asked = ask(kind, range(3, 63), PoolParams(pooling=kind))
+    laws.preempted_is_undisturbed(
+        Workload(
+            requests=[grows, replace(asked, priority=1)],
+            model=lambda: tiny_model("qwen3"),
+            come=Engine.run_at_once,
+            tolerance=EXACT["atol"],
+            few_pages=[{"n_pages": 24, "max_batch_tokens": 2, "max_running": 2}],
+        )
+    )
 
 
 @pytest.mark.parametrize("architecture", ["bert", "nomic_bert"])

@@ -7,15 +7,15 @@ from math import inf, nan
 import pytest
 
 from deployments.contract.errors import ErrorKind
-from deployments.contract.events import FinishReason
 from deployments.contract.requests import (
     DryParams,
-    GenerationRequest,
     MirostatParams,
     SamplingParams,
     ThinkingBudget,
 )
-from tests.engine.drive import Outcome, engine, random_ids, request, roomy
+from tests.engine import laws
+from tests.engine.drive import Engine, engine, random_ids, request
+from tests.engine.workload import Workload, beside
 from tests.models import VOCAB
 
 WORD = (1,) * 129
@@ -117,37 +117,18 @@ SAMPLINGS = {
     "thinking": SamplingParams(temperature=3, seed=12),
 }
 BUDGET = ThinkingBudget(tokens=6, start_ids=(5,), end_ids=(7, 8, 9), open=True)
-every_sampling = pytest.mark.parametrize("name", SAMPLINGS)
-
-
-def requests(name: str) -> list[GenerationRequest]:
-    budget = BUDGET if name == "thinking" else None
-    return [
-        replace(request(f"r{i}", prompt, SAMPLINGS[name], max_tokens=N_NEW), thinking=budget)
-        for i, prompt in enumerate(PROMPTS)
-    ]
 
 
 @cache
-def undisturbed(name: str) -> list[Outcome]:
-    """Each request alone on an engine."""
-    outcomes = []
-    for req in requests(name):
-        with engine() as running:
-            outcomes += running.run(req)
-    return outcomes
-
-
-def check(outcomes: list[Outcome], name: str, skipped: int = 0) -> None:
-    for outcome, expected in zip(outcomes, undisturbed(name), strict=True):
-        assert outcome.finish_reason is FinishReason.LENGTH
-        assert outcome.token_ids == expected.token_ids[skipped:]
-        assert [entry.token_id for entry in outcome.logprobs] == [
-            entry.token_id for entry in expected.logprobs[skipped:]
-        ]
-        assert [value for entry in outcome.logprobs for _, value in entry.top] == pytest.approx(
-            [value for entry in expected.logprobs[skipped:] for _, value in entry.top], abs=1e-4
-        )
+def workload(name: str) -> Workload:
+    budget = BUDGET if name == "thinking" else None
+    requests = [request("r", prompt, SAMPLINGS[name], max_tokens=N_NEW) for prompt in PROMPTS]
+    return Workload(
+        requests=[replace(req, thinking=budget) for req in requests],
+        come=Engine.run_at_once,
+        few_pages=[{"n_pages": 12, "max_batch_tokens": 16}],
+        cuts=(1, 7, 13),
+    )
 
 
 def test_each_sampler_makes_a_difference() -> None:
@@ -155,51 +136,21 @@ def test_each_sampler_makes_a_difference() -> None:
         plain = SamplingParams(temperature=sampling.temperature, seed=sampling.seed)
         with engine() as running:
             (outcome,) = running.run(request("r", PROMPTS[0], plain, max_tokens=N_NEW))
-        assert outcome.token_ids != undisturbed(name)[0].token_ids, name
+        assert outcome.token_ids != workload(name).undisturbed[0].token_ids, name
+        assert outcome.finish_reason is workload(name).undisturbed[0].finish_reason
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_all_samplers_in_one_batch_are_each_alone(is_async: bool) -> None:
-    together = [req for name in SAMPLINGS for req in requests(name)]
-    limits = roomy(max_running=64, n_pages=2048, async_scheduling=is_async)
-    with engine(limits=limits) as running:
-        outcomes = running.run_together(*together)
-        assert running.core.stats().steps < 1.5 * N_NEW
-    for i, name in enumerate(SAMPLINGS):
-        check(outcomes[i * len(PROMPTS) : (i + 1) * len(PROMPTS)], name)
+@pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.parametrize("law", [laws.preempted_is_undisturbed, laws.failed_over_is_undisturbed])
+def test_law(law: laws.Law, name: str) -> None:
+    law(workload(name))
 
 
-@every_sampling
-def test_preempted_is_undisturbed(name: str) -> None:
-    with engine(limits=roomy(n_pages=12, max_batch_tokens=16)) as running:
-        check(running.run_together(*requests(name)), name)
-        assert running.core.stats().preemptions > 0
-
-
-@every_sampling
-@pytest.mark.parametrize("n_produced", [1, 7, 13])
-def test_failed_over_is_undisturbed(name: str, n_produced: int) -> None:
-    continued = [
-        replace(req, produced_ids=outcome.token_ids[:n_produced])
-        for req, outcome in zip(requests(name), undisturbed(name), strict=True)
-    ]
-    if SAMPLINGS[name].mirostat is not None:
-        continued = [with_state(req, name, i, n_produced) for i, req in enumerate(continued)]
-    with engine() as running:
-        check(running.run_together(*continued), name, skipped=n_produced)
-
-
-def with_state(one: GenerationRequest, name: str, i: int, n_produced: int) -> GenerationRequest:
-    """Mirostat's state as the replica before reported it with its last token."""
-    cut = replace(requests(name)[i], max_tokens=n_produced)
-    with engine() as running:
-        events = [event for _, event in running.core.run([cut])]
-    assert one.sampling.mirostat is not None
-    mirostat = replace(one.sampling.mirostat, mu=events[-1].mirostat_mu)
-    assert mirostat.mu is not None
-    return replace(one, sampling=replace(one.sampling, mirostat=mirostat))
+@pytest.mark.parametrize("law", [laws.batched_is_alone, laws.launched_ahead_is_in_turns])
+def test_law_of_all_samplers_in_one_batch(law: laws.Law) -> None:
+    law(beside(*map(workload, SAMPLINGS)).on(max_running=64, n_pages=2048))
 
 
 def test_a_thought_is_ended_by_force() -> None:
-    for outcome in undisturbed("thinking"):
+    for outcome in workload("thinking").undisturbed:
         assert outcome.token_ids[6:9] == (7, 8, 9)

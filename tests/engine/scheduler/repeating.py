@@ -1,16 +1,17 @@
-"""Requests that repeat themselves, and what comes of them where nothing is drafted."""
+"""Requests that repeat themselves, on models that do: much that is drafted is right."""
 
-from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
-from deployments.contract.requests import GenerationRequest, SamplingParams
-from tests.engine.drive import GREEDY, Outcome, engine, random_ids, request
+from deployments.contract.requests import SamplingParams
+from tests.engine.drive import GREEDY, random_ids, request
+from tests.engine.workload import Workload
 from tests.models import forgetful
 
 N_NEW = 90
 PERIOD = random_ids(5, seed=1)
+PROMPTS = (PERIOD * 4, PERIOD * 3 + random_ids(3, seed=2), random_ids(9, seed=3))
 SAMPLINGS = {
     "greedy": GREEDY,
     "cool": SamplingParams(temperature=0.3, seed=3),
@@ -19,19 +20,15 @@ SAMPLINGS = {
 every_repeating = pytest.mark.parametrize("name", SAMPLINGS)
 
 
-def repeating(name: str) -> list[GenerationRequest]:
-    prompts = (PERIOD * 4, PERIOD * 3 + random_ids(3, seed=2), random_ids(9, seed=3))
-    return [
-        request(f"r{i}", prompt, SAMPLINGS[name], max_tokens=N_NEW - i)
-        for i, prompt in enumerate(prompts)
-    ]
-
-
 @cache
-def plain(name: str, architecture: str = "llama") -> list[Outcome]:
-    with engine(model=forgetful(architecture)) as running:
-        return [running.run(req)[0] for req in repeating(name)]
-
-
-def tokens(outcomes: Sequence[Outcome]) -> list[tuple[int, ...]]:
-    return [outcome.token_ids for outcome in outcomes]
+def repeating(name: str, architecture: str = "llama") -> Workload:
+    return Workload(
+        requests=[
+            request(f"r{i}", prompt, SAMPLINGS[name], max_tokens=N_NEW - i)
+            for i, prompt in enumerate(PROMPTS)
+        ],
+        model=partial(forgetful, architecture),
+        few_pages=[{"n_pages": 36}],
+        failing=(8, 15, 22),
+        n_accepted=1,
+    )

@@ -31,14 +31,13 @@ from tests.engine.drive import (
     roomy,
 )
 from tests.engine.needs.test_slow_grammar import CONSTRAINED, FREE, deferred_masks
-from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
 from tests.engine.test_laws_layers import needs_states
+from tests.engine.workload import Workload, beside
 
 AHEAD = roomy(async_scheduling=True)
 HOT = SamplingParams(temperature=2.5, top_k=50, top_p=0.95, min_p=0.001, seed=11)
 IDS = random_ids(9, seed=6)
 MIROSTAT = MirostatParams(version=2, tau=3)
-OTHERS = [request(f"{i}", random_ids(5, seed=20 + i), HOT, max_tokens=100) for i in range(7)]
 THINKING = ThinkingBudget(tokens=9, start_ids=(3,), end_ids=(7, 8, 9), open=True)
 
 
@@ -48,31 +47,11 @@ def _no_mask_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar_need, "MASK_GRACE_S", PATIENCE_S)
 
 
-@every_sampling
-def test_batched_is_alone(name: str) -> None:
-    with engine(limits=AHEAD) as running:
-        check(running.run_together(*requests(name)), name)
-
-
-@every_sampling
-def test_preempted_is_undisturbed(name: str) -> None:
-    limits = replace(AHEAD, n_pages=12, max_batch_tokens=32)
-    with engine(limits=limits) as running:
-        check(running.run_together(*requests(name)), name)
-        assert running.core.stats().preemptions > 0
-
-
-@every_sampling
-def test_a_prefix_hit_is_no_hit(name: str) -> None:
-    with engine(limits=AHEAD) as running:
-        running.run(*requests(name))
-        check(running.run(*requests(name)), name)
-
-
 @cache
-def alone() -> list[Outcome]:
-    """Returns the outcomes of the other requests, which are the same beside each row."""
-    return [undisturbed(each) for each in OTHERS]
+def others() -> Workload:
+    """The requests that are the same beside each row."""
+    prompts = [random_ids(5, seed=20 + i) for i in range(7)]
+    return Workload(requests=[request("r", prompt, HOT, max_tokens=100) for prompt in prompts])
 
 
 @pytest.mark.parametrize(
@@ -100,14 +79,8 @@ def alone() -> list[Outcome]:
 )
 def test_a_row_that_reads_what_was_drawn_stops_nobody(one: GenerationRequest) -> None:
     ends = frozenset(undisturbed(one).token_ids[:20]) if one.min_tokens else ()
-    one = replace(one, stop_token_ids=tuple(ends))
-    expected = [undisturbed(one), *alone()]
-    with engine(limits=AHEAD) as running:
-        ahead = counted(running)
-        outcomes = running.run_together(one, *OTHERS)
-    assert [each.token_ids for each in outcomes] == [each.token_ids for each in expected]
-    check_logprobs(outcomes[0], expected[0], 0)
-    assert len(ahead) >= 95
+    row = Workload(requests=[replace(one, stop_token_ids=tuple(ends))], come=Engine.run_at_once)
+    assert run_ahead(beside(row, others())) >= 95
 
 
 @pytest.mark.parametrize("n_shared", [0, 48])
@@ -117,12 +90,11 @@ def test_chunks_are_launched_ahead_like_decodes(n_shared: int) -> None:
     asked = [
         request(f"{i}", shared + random_ids(90 + i, seed=i), HOT, max_tokens=20) for i in range(4)
     ]
-    expected = [undisturbed(req).token_ids for req in asked]
     with engine(limits=replace(AHEAD, max_batch_tokens=16)) as running:
         ahead = counted(running)
         outcomes = running.run_together(*asked)
         n_steps = running.core.stats().steps
-    assert [outcome.token_ids for outcome in outcomes] == expected
+    Workload(requests=asked).check(outcomes)
     assert [outcome.cached_tokens for outcome in outcomes[1:]] == [n_shared] * 3
     assert n_steps > (4 * 90 + n_shared) // 16
     assert len(ahead) >= n_steps - 2
@@ -136,6 +108,18 @@ def test_chunks_of_a_model_with_states_do_not_wait_for_their_own_checkpoints() -
         running.run(one)
         assert running.core.stats().checkpoints > 0
         assert len(ahead) >= running.core.stats().steps - 2
+
+
+def undisturbed(one: GenerationRequest) -> Outcome:
+    return Workload(requests=[one]).undisturbed[0]
+
+
+def run_ahead(workload: Workload) -> int:
+    """How many steps are launched ahead."""
+    with workload.engine(async_scheduling=True) as running:
+        ahead = counted(running)
+        workload.check_on(running)
+    return len(ahead)
 
 
 def counted(running: Engine) -> list[int]:
@@ -156,13 +140,7 @@ def test_rows_that_end_leave_the_others_launched_ahead() -> None:
         request(f"{n}", IDS, HOT, max_tokens=n, grammar=from_regex("([a-f]{3}-)*", "regex"))
         for n in (5, 20, 40)
     ]
-    with engine(limits=AHEAD) as running:
-        ahead = counted(running)
-        outcomes = running.run_together(*constrained)
-    assert [outcome.token_ids for outcome in outcomes] == [
-        undisturbed(req).token_ids for req in constrained
-    ]
-    assert len(ahead) >= 36
+    assert run_ahead(Workload(requests=constrained)) >= 36
 
 
 def test_a_row_that_waits_long_for_its_grammar_stops_nobody(
@@ -191,11 +169,6 @@ def test_the_next_step_begins_before_the_last_ones_token_is_told(is_async: bool)
         running.gate.close()
         n = asyncio.run(running.steps_to_first_token(one, limit=3))
     assert n == (2 if is_async else 1)
-
-
-def undisturbed(one: GenerationRequest) -> Outcome:
-    with engine() as running:
-        return running.run(one)[0]
 
 
 def test_what_ends_while_its_next_step_is_computed_leaves_nothing_and_disturbs_nobody() -> None:
@@ -237,7 +210,6 @@ def test_a_step_that_fails_ahead_of_its_turn_costs_nobody_anything(n_rows: int) 
     asked = [
         request(f"{i}", random_ids(5 + i, seed=i), HOT, max_tokens=20 + i) for i in range(n_rows)
     ]
-    expected = [undisturbed(req).token_ids for req in asked]
     with engine(limits=AHEAD) as running:
         runner = running.core._scheduler._runner
         launch_next, n_failed = runner.launch_next, 0
@@ -251,6 +223,6 @@ def test_a_step_that_fails_ahead_of_its_turn_costs_nobody_anything(n_rows: int) 
         runner.launch_next = fail  # type: ignore[method-assign]
         outcomes = running.run_together(*asked)
         stats = running.core.stats()
-    assert [outcome.token_ids for outcome in outcomes] == expected
+    Workload(requests=asked).check(outcomes)
     assert n_failed == 1  # none is tried for a while
     assert stats.failed_steps == 0

@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import count
+from functools import cache
 
 import numpy as np
 import pytest
@@ -19,98 +19,58 @@ from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.scheduler.prefill_pacer import PrefillPacer
 from deployments.engine.tasks.ngram_drafts import MAX_INDEXED_AT_ONCE, NgramIndex
 from tests import effort
-from tests.engine.drive import GREEDY, Engine, engine, random_ids, request, roomy
-from tests.engine.scheduler.repeating import (
-    N_NEW,
-    PERIOD,
-    every_repeating,
-    plain,
-    repeating,
-    tokens,
-)
-from tests.engine.scheduler.test_recovery import ERROR, Faults
-from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
-from tests.models import forgetful
+from tests.engine import laws, test_laws
+from tests.engine.drive import GREEDY, Engine, random_ids, request
+from tests.engine.scheduler.repeating import N_NEW, PERIOD, every_repeating, repeating
+from tests.engine.workload import Workload, beside, check_same
+
+REPEATING = repeating("greedy").requests[0]
+THINKING = ThinkingBudget(tokens=9, start_ids=(39,), end_ids=PERIOD[1:4])
 
 
 def drafting(**changes: float | None) -> AbstractContextManager[Engine]:
-    return engine(model=forgetful(), limits=roomy(draft_tokens=5, **changes))
+    return repeating("greedy").engine(draft_tokens=5, **changes)
 
 
 @every_repeating
-def test_drafted_is_plain_in_fewer_steps(name: str) -> None:
-    with drafting() as running:
-        outcomes = [running.run(req)[0] for req in repeating(name)]
-        stats = running.core.stats()
-    assert tokens(outcomes) == tokens(plain(name))
-    assert {outcome.finish_reason for outcome in outcomes} == {FinishReason.LENGTH}
-    assert 0 < stats.accepted_tokens < stats.drafted_tokens
-    assert stats.drafted_tokens == sum(outcome.drafted_tokens for outcome in outcomes)
-    assert stats.accepted_tokens == sum(outcome.accepted_tokens for outcome in outcomes)
-    # With each prompt's step, one for every token that was not drafted.
-    assert stats.steps == sum(map(len, tokens(outcomes))) - stats.accepted_tokens
+@pytest.mark.parametrize("law", [laws.drafted_is_plain, laws.each_accepted_token_saves_a_step])
+def test_law(law: laws.Law, name: str) -> None:
+    law(repeating(name))
+
+
+@every_repeating
+@pytest.mark.parametrize("law", [laws.preempted_is_undisturbed, laws.a_failed_step_changes_nothing])
+def test_law_where_tokens_are_drafted(law: laws.Law, name: str) -> None:
+    law(repeating(name).on(draft_tokens=5))
 
 
 @pytest.mark.parametrize("architecture", ["mistral", "gemma2", "gpt_oss", "phi3_longrope"])
 def test_windows_see_what_was_accepted_alone(architecture: str) -> None:
-    limits = roomy(draft_tokens=5)
-    with engine(model=forgetful(architecture), limits=limits) as running:
-        outcomes = running.run_together(*repeating("greedy"))
-        assert running.core.stats().accepted_tokens > 0
-    assert tokens(outcomes) == tokens(plain("greedy", architecture))
+    laws.drafted_is_plain(repeating("greedy", architecture))
+
+
+@cache
+def others() -> Workload:
+    return replace(repeating("greedy"), requests=test_laws.workload("penalties").requests)
 
 
 @every_repeating
-def test_among_others_it_is_plain(name: str) -> None:
-    others = [replace(req, request_id=f"o{i}") for i, req in enumerate(requests("penalties"))]
-    with drafting(max_batch_tokens=16) as running:
-        outcomes = running.run_together(*repeating(name), *others)
-        assert running.core.stats().accepted_tokens > 0
-    assert tokens(outcomes[:3]) == tokens(plain(name))
+def test_among_others_drafted_is_plain(name: str) -> None:
+    drafting = {"draft_tokens": 5, "max_batch_tokens": 16}
+    laws.drafted_is_plain(replace(beside(repeating(name), others()), drafting=drafting))
+
+
+@cache
+def short_ones() -> Workload:
+    prompts = [random_ids(6, seed=i) for i in range(MAX_DRAFTED_STEP_CPU)]
+    requests = [request("short", prompt, max_tokens=9) for prompt in prompts]
+    return replace(repeating("greedy"), requests=requests)
 
 
 @every_repeating
-def test_behind_steps_that_were_launched_ahead_it_is_plain(name: str) -> None:
-    short = [
-        request(f"s{i}", random_ids(6, seed=i), max_tokens=9) for i in range(MAX_DRAFTED_STEP_CPU)
-    ]
-    with drafting(max_running=32, async_scheduling=True) as running:
-        outcomes = running.run_at_once(*repeating(name), *short)
-        assert running.core.stats().accepted_tokens > 0
-    assert tokens(outcomes[:3]) == tokens(plain(name))
-
-
-@every_repeating
-def test_where_steps_fail_it_is_plain(name: str) -> None:
-    model, step = forgetful(), count()
-    faults = Faults(model, ERROR)
-    with engine(model=model, limits=roomy(draft_tokens=5)) as running:
-        faults.failing = lambda ids: next(step) in (8, 15, 22)
-        outcomes = running.run_at_once(*repeating(name))
-        stats = running.core.stats()
-    assert stats.failed_steps == 3
-    assert stats.accepted_tokens > 0
-    assert tokens(outcomes) == tokens(plain(name))
-
-
-@every_repeating
-def test_preempted_it_is_plain(name: str) -> None:
-    with drafting(n_pages=36) as running:
-        outcomes = running.run_together(*repeating(name))
-        stats = running.core.stats()
-    assert stats.preemptions > 0
-    assert stats.accepted_tokens > 0
-    assert tokens(outcomes) == tokens(plain(name))
-
-
-@every_sampling
-def test_whatever_is_asked_for_it_is_plain(name: str) -> None:
-    with engine(limits=roomy(draft_tokens=5)) as running:
-        check(running.run_together(*requests(name)), name)
-
-
-REPEATING = repeating("greedy")[0]
-THINKING = ThinkingBudget(tokens=9, start_ids=(39,), end_ids=PERIOD[1:4])
+def test_behind_steps_that_were_launched_ahead_drafted_is_plain(name: str) -> None:
+    workload = beside(repeating(name), short_ones()).on(draft_tokens=5, max_running=32)
+    laws.launched_ahead_is_in_turns(replace(workload, come=Engine.run_at_once))
 
 
 def asked(name: str, **changes: object) -> GenerationRequest:
@@ -131,11 +91,10 @@ def asked(name: str, **changes: object) -> GenerationRequest:
 def test_nothing_is_guessed_where_a_draw_changes_what_the_next_one_depends_on(
     one: GenerationRequest,
 ) -> None:
-    with engine(model=forgetful()) as running:
-        expected = running.run(one)
     with drafting() as running:
-        assert running.run(one) == expected
+        outcomes = running.run(one)
         assert running.core.stats().drafted_tokens == 0
+    replace(repeating("greedy"), requests=[one]).check(outcomes)
 
 
 @pytest.mark.parametrize(
@@ -155,13 +114,7 @@ def test_nothing_is_guessed_where_a_draw_changes_what_the_next_one_depends_on(
     ids=lambda one: one.request_id,
 )
 def test_whatever_reads_tokens_alone_is_drafted(one: GenerationRequest) -> None:
-    with engine(model=forgetful()) as running:
-        [expected] = running.run(one)
-    with drafting() as running:
-        [found] = running.run(one)
-        assert running.core.stats().accepted_tokens > 0
-    assert found.token_ids == expected.token_ids
-    check_logprobs(found, expected, 0)
+    laws.drafted_is_plain(replace(repeating("greedy"), requests=[one]))
 
 
 def test_drafts_are_no_prompts_to_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,10 +127,10 @@ def test_drafts_are_no_prompts_to_the_pace(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_end_among_accepted_tokens_ends_the_sequence() -> None:
-    for index, token_id in enumerate(plain("greedy")[0].token_ids):
+    expected = repeating("greedy").undisturbed[0].token_ids
+    for index, token_id in enumerate(expected):
         if index and index % 7 == 0:
-            one = replace(repeating("greedy")[0], stop_token_ids=(token_id,))
-            expected = plain("greedy")[0].token_ids
+            one = replace(REPEATING, stop_token_ids=(token_id,))
             with drafting() as running:
                 (outcome,) = running.run(one)
                 stats = running.core.stats()
@@ -189,21 +142,22 @@ def test_an_end_among_accepted_tokens_ends_the_sequence() -> None:
 
 def test_pages_of_wrong_drafts_are_given_back() -> None:
     """Pages that are found later were computed from accepted tokens."""
-    with drafting() as running:
-        first = running.run(*repeating("cut"))
-        again = running.run(*repeating("cut"))
+    workload = repeating("cut").on(draft_tokens=5)
+    with workload.engine() as running:
+        workload.check(running.run(*workload.requests))
+        again = running.run(*workload.requests)
         assert running.core.stats().drafted_tokens > running.core.stats().accepted_tokens
-    assert tokens(again) == tokens(first) == tokens(plain("cut"))
+    workload.check(again)
     assert [outcome.cached_tokens for outcome in again] == [16, 16, 8]
 
 
 @pytest.mark.skipif(effort.device != "cpu", reason="a GPU has room beside them")
 def test_many_rows_leave_no_room_for_drafts() -> None:
-    many = [replace(repeating("greedy")[0], request_id=str(i)) for i in range(17)]
     with drafting(max_running=32) as running:
-        outcomes = running.run_at_once(*many)
+        outcomes = running.run_at_once(*[REPEATING] * 17)
         assert running.core.stats().drafted_tokens == 0
-    assert tokens(outcomes) == [plain("greedy")[0].token_ids] * 17
+    for outcome in outcomes:
+        check_same(outcome, repeating("greedy").undisturbed[0])
 
 
 @pytest.mark.parametrize(

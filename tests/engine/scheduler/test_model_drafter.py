@@ -20,9 +20,11 @@ from deployments.text.grammar.grammar import from_regex
 from deployments.text.stream import TextDelta, TextStream, fold
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.effort import tries
+from tests.engine import laws, test_laws
 from tests.engine.drive import (
     GREEDY,
     Engine,
+    Faults,
     ascii_text,
     ascii_tokenizer,
     engine,
@@ -30,10 +32,9 @@ from tests.engine.drive import (
     request,
     roomy,
 )
-from tests.engine.scheduler.repeating import every_repeating, plain, repeating, tokens
+from tests.engine.scheduler.repeating import every_repeating, repeating
 from tests.engine.scheduler.test_drafter import THINKING
-from tests.engine.scheduler.test_recovery import ERROR, Faults
-from tests.engine.test_laws import check, check_logprobs, every_sampling, requests
+from tests.engine.workload import Workload
 from tests.models import CONFIGS, SIZES, VOCAB, alike, forgetful, from_config, tiny_model
 from tests.text.cards import card
 
@@ -41,12 +42,27 @@ FREE = SamplingParams(temperature=2.5, seed=1)
 TOKENIZER = TextTokenizer(card(Tokenizer.from_str(ascii_tokenizer())))
 
 
+DRAFTING = {"draft_tokens": 5, "draft_min": 1}
+
+
 def drafting(
-    draft: PreTrainedModel | None = None, architecture: str = "llama", **changes: float | None
+    draft: PreTrainedModel | None = None, **changes: float | None
 ) -> AbstractContextManager[Engine]:
-    limits = roomy(draft_tokens=5, draft_min=1, **changes)
-    model = forgetful(architecture)
-    return engine(model=model, draft=draft or alike(model), limits=limits)
+    workload = replace(repeating("greedy"), draft=lambda: draft or alike(forgetful()))
+    return workload.engine(**DRAFTING, **changes)
+
+
+def drafted(
+    name: str = "greedy",
+    draft: Callable[[], PreTrainedModel] = lambda: alike(forgetful()),
+    architecture: str = "llama",
+) -> Workload:
+    return replace(
+        repeating(name, architecture).on(),
+        draft=draft,
+        drafting=DRAFTING,
+        few_pages=[{"n_pages": 36, "max_batch_tokens": 16}],
+    )
 
 
 class Reads:
@@ -61,22 +77,27 @@ class Reads:
 
 
 @every_repeating
-def test_drafted_is_plain_in_fewer_steps(name: str) -> None:
-    with drafting() as running:
-        outcomes = [running.run(req)[0] for req in repeating(name)]
-        stats = running.core.stats()
-    assert tokens(outcomes) == tokens(plain(name))
-    assert 0 < stats.accepted_tokens < stats.drafted_tokens
-    assert stats.drafted_tokens == sum(outcome.drafted_tokens for outcome in outcomes)
-    assert stats.accepted_tokens == sum(outcome.accepted_tokens for outcome in outcomes)
-    assert stats.steps == sum(map(len, tokens(outcomes))) - stats.accepted_tokens
+@pytest.mark.parametrize("law", [laws.drafted_is_plain, laws.each_accepted_token_saves_a_step])
+def test_law(law: laws.Law, name: str) -> None:
+    law(drafted(name))
 
 
-@every_sampling
-def test_whatever_is_asked_for_it_is_plain_among_others(name: str) -> None:
-    with engine(draft=alike(tiny_model()), limits=roomy(draft_tokens=3, draft_min=1)) as running:
-        check(running.run_together(*requests(name)), name)
-        assert running.core.stats().accepted_tokens > 0
+@every_repeating
+@pytest.mark.parametrize("law", [laws.preempted_is_undisturbed, laws.a_failed_step_changes_nothing])
+def test_law_where_tokens_are_drafted(law: laws.Law, name: str) -> None:
+    law(drafted(name).on(**DRAFTING))
+
+
+@pytest.mark.parametrize("name", test_laws.SAMPLINGS)
+def test_whatever_is_asked_for_drafted_is_plain(name: str) -> None:
+    laws.drafted_is_plain(
+        replace(
+            test_laws.workload(name).on(),
+            draft=lambda: alike(tiny_model()),
+            drafting={"draft_tokens": 3, "draft_min": 1},
+            n_accepted=1,
+        )
+    )
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, FREE, replace(FREE, top_k=9, frequency_penalty=0.5)])
@@ -92,7 +113,7 @@ def test_a_model_that_says_the_same_is_right_at_any_temperature(sampling: Sampli
 @pytest.mark.parametrize(
     "one",
     [
-        replace(repeating("cut")[0], thinking=THINKING),
+        replace(repeating("cut").requests[0], thinking=THINKING),
         request(
             "words", random_ids(5), FREE, max_tokens=40, grammar=from_regex("([a-f]{3}-)*", "")
         ),
@@ -101,15 +122,8 @@ def test_a_model_that_says_the_same_is_right_at_any_temperature(sampling: Sampli
     ],
     ids=lambda one: one.request_id,
 )
-def test_what_else_is_read_of_tokens_is_plain(one: object) -> None:
-    with engine(model=forgetful()) as running:
-        [expected] = running.run(one)  # type: ignore[arg-type]
-    with drafting(forgetful()) as running:
-        [found] = running.run(one)  # type: ignore[arg-type]
-        assert running.core.stats().accepted_tokens > 0
-    assert found.token_ids == expected.token_ids
-    assert found.finish_reason is expected.finish_reason
-    check_logprobs(found, expected, 0)
+def test_what_else_is_read_of_tokens_is_plain(one: GenerationRequest) -> None:
+    laws.drafted_is_plain(replace(drafted(draft=forgetful), requests=[one], reference=None))
 
 
 def stopped_at(running: Engine, one: GenerationRequest, stop: str) -> TextDelta:
@@ -140,41 +154,14 @@ def test_a_stop_string_ends_it_at_the_same_token() -> None:
         assert [each.offset for each in ours.logprobs] == [*range(len(ours.text))]
 
 
-@every_repeating
-def test_preempted_and_in_chunks_it_is_plain(name: str) -> None:
-    with drafting(n_pages=36, max_batch_tokens=16) as running:
-        outcomes = running.run_together(*repeating(name))
-        stats = running.core.stats()
-    assert stats.preemptions > 0
-    assert stats.accepted_tokens > 0
-    assert tokens(outcomes) == tokens(plain(name))
-
-
-@every_repeating
-def test_where_steps_fail_it_is_plain(name: str) -> None:
-    model, step = forgetful(), count()
-    faults = Faults(model, ERROR)
-    limits = roomy(draft_tokens=5, draft_min=1)
-    with engine(model=model, draft=alike(forgetful()), limits=limits) as running:
-        faults.failing = lambda ids: next(step) in (8, 15, 22)
-        outcomes = running.run_at_once(*repeating(name))
-        stats = running.core.stats()
-    assert stats.failed_steps == 3
-    assert stats.accepted_tokens > 0
-    assert tokens(outcomes) == tokens(plain(name))
-
-
 def test_a_draft_that_fails_costs_no_step() -> None:
     draft, step = alike(forgetful()), count()
-    faults = Faults(draft, ERROR)
-    with drafting(draft) as running:
+    faults, workload = Faults(draft), drafted(draft=lambda: draft).on(**DRAFTING)
+    with workload.engine() as running:
         faults.failing = lambda ids: next(step) == 20
-        outcomes = running.run_at_once(*repeating("greedy"))
-        stats = running.core.stats()
+        workload.check(running.run_at_once(*workload.requests))
+        assert running.core.stats().failed_steps == 0
     assert next(step) == 21  # it is left alone for a while
-    assert stats.failed_steps == 0
-    assert stats.accepted_tokens > 0
-    assert tokens(outcomes) == tokens(plain("greedy"))
 
 
 def test_what_it_has_read_of_a_prefix_is_found_with_its_pages() -> None:
@@ -207,10 +194,9 @@ def test_long_prompts_are_read_in_parts() -> None:
     "architecture", ["gemma3", "deepseek_v3", *tries((), ("mistral", "phi3_longrope"))]
 )
 def test_layers_of_any_kind_draft(architecture: str) -> None:
-    with drafting(alike(forgetful(architecture), 0.02), architecture) as running:
-        outcomes = running.run_together(*repeating("greedy"))
-        assert running.core.stats().accepted_tokens > 0
-    assert tokens(outcomes) == tokens(plain("greedy", architecture))
+    laws.drafted_is_plain(
+        drafted("greedy", lambda: alike(forgetful(architecture), 0.02), architecture)
+    )
 
 
 OTHERS = {
@@ -225,10 +211,8 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("architecture", ["llama", *tries((), ("gemma2", "diffllama"))])
 def test_it_need_not_be_of_the_same_shape(name: str, architecture: str) -> None:
-    with drafting(from_config(OTHERS[name]), architecture) as running:
-        outcomes = running.run_together(*repeating("greedy"))
-        assert running.core.stats().drafted_tokens > 0
-    assert tokens(outcomes) == tokens(plain("greedy", architecture))
+    workload = drafted("greedy", lambda: from_config(OTHERS[name]), architecture)
+    laws.drafted_is_plain(replace(workload, n_drafted=1, n_accepted=0))
 
 
 def with_layers(architecture: str, n: int) -> PreTrainedModel:
@@ -249,27 +233,25 @@ MIXED = {
 @pytest.mark.parametrize("name", MIXED)
 def test_row_by_row_all_layers_have_the_pages_of_their_groups(name: str) -> None:
     architecture, n_layers, other, n_others = MIXED[name]
-    model, draft = with_layers(architecture, n_layers), with_layers(other, n_others)
     longer_than_windows = [
         request(f"r{i}", random_ids(40 + i, seed=i), sampling, max_tokens=60)
         for i, sampling in enumerate((GREEDY, FREE))
     ]
-    with engine(model=model) as running:
-        expected = [running.run(req)[0] for req in longer_than_windows]
-    with engine(model=model, draft=draft, limits=roomy(draft_tokens=5, draft_min=1)) as running:
-        outcomes = running.run_together(*longer_than_windows)
+    mixed = Workload(
+        requests=longer_than_windows,
+        model=lambda: with_layers(architecture, n_layers),
+        draft=lambda: with_layers(other, n_others),
+        drafting=DRAFTING,
+        n_drafted=1,
+    )
+    laws.drafted_is_plain(mixed)
+    with mixed.engine(**DRAFTING) as running:
         assert sum(group.window is None for group in running.core.cache.groups) > 1
-        assert running.core.stats().drafted_tokens > 0
-    assert tokens(outcomes) == tokens(expected)
 
 
 def test_it_drafts_beside_layers_that_keep_a_state() -> None:
-    with engine(model=forgetful("qwen3_next")) as running:
-        expected = [running.run(req)[0] for req in repeating("greedy")]
-    with drafting(forgetful(), "qwen3_next") as running:
-        outcomes = running.run_together(*repeating("greedy"))
-        assert running.core.stats().drafted_tokens > 0
-    assert tokens(outcomes) == tokens(expected)
+    workload = drafted("greedy", forgetful, "qwen3_next")
+    laws.drafted_is_plain(replace(workload, n_drafted=1, n_accepted=0))
 
 
 def test_what_it_is_not_sure_of_is_not_drafted() -> None:

@@ -1,10 +1,9 @@
 """A failed step's rows are computed again in smaller ones: only what fails alone has failed."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
@@ -14,18 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import PreTrainedModel
 
 from deployments.contract.errors import ErrorKind
 from deployments.contract.events import FinishReason
 from deployments.contract.requests import GenerationRequest, SamplingParams
-from deployments.engine.limits import EngineLimits
 from deployments.engine.sampling.sampler import Sample, default_pipeline
 from deployments.engine.tasks.mailbox import ThreadMailbox
 from deployments.engine.tasks.task import make_task
 from tests.effort import tries
-from tests.engine.drive import Engine, Outcome, Record, engine, random_ids, request, roomy
-from tests.engine.test_laws_combined import END, REQUESTS, check
+from tests.engine.drive import ERROR, Engine, Faults, Outcome, engine, random_ids, request, roomy
+from tests.engine.test_laws_combined import REQUESTS, WORKLOAD
+from tests.engine.workload import Workload
 from tests.models import VOCAB, forgetful, tiny_model
 
 BAD = 100
@@ -36,36 +34,7 @@ GOOD_ONES = [
     request(f"r{n}", (n, *GOOD_IDS[: n - 1]), SAMPLING, max_tokens=12) for n in (12, 3, 25, 8, 17)
 ]
 
-Failing = Callable[[Tensor], bool]  # by the ids of a step
-
-
-class Faults:
-    """Fails the steps of a model that it is told to, when they are about to give their logits.
-
-    Until then a failing step computes with NaNs, so that all that it writes is broken.
-    """
-
-    def __init__(self, model: PreTrainedModel, error: Exception) -> None:
-        self.error = error
-        self.failing: Failing = lambda ids: False
-        self.sizes: list[int] = []  # of the steps that did not fail
-        self._fails = False
-        model.get_input_embeddings().register_forward_hook(self._embed)
-        model.get_output_embeddings().register_forward_pre_hook(self._finish)
-
-    def _embed(self, module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        self._fails = self.failing(args[0][0])
-        if self._fails:
-            return torch.full_like(output, torch.nan)
-        self.sizes.append(args[0].shape[1])
-        return output
-
-    def _finish(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        if self._fails:
-            raise self.error
-
-
-ERROR = ValueError("a broken step")
+GOOD = Workload(requests=GOOD_ONES)
 NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
 NO_MEMORY_ON_CPU = RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")  # fmt: skip  # noqa: E501
 
@@ -83,9 +52,10 @@ def holds_bad(ids: Tensor) -> bool:
     return bool((ids == BAD).any())
 
 
-def undisturbed(*requests: GenerationRequest) -> list[Outcome]:
-    with engine() as running:
-        return [running.run(req)[0] for req in requests]
+def check(outcomes: Sequence[Outcome], requests: Sequence[GenerationRequest] = GOOD_ONES) -> None:
+    """Asserts that they are the undisturbed ones, and that each found nothing of its own."""
+    (GOOD if requests is GOOD_ONES else Workload(requests=requests)).check(outcomes)
+    assert {outcome.cached_tokens for outcome in outcomes} == {0}
 
 
 def assert_failed(outcome: Outcome, words: str = "failed on this request") -> None:
@@ -94,15 +64,6 @@ def assert_failed(outcome: Outcome, words: str = "failed on this request") -> No
     assert words in outcome.error.message
     out_of_memory = "out of memory" in words
     assert outcome.error.kind is (ErrorKind.OUT_OF_MEMORY if out_of_memory else ErrorKind.INTERNAL)
-
-
-def assert_same(outcomes: Sequence[Outcome], expected: Sequence[Outcome]) -> None:
-    for outcome, other in zip(outcomes, expected, strict=True):
-        assert outcome.token_ids == other.token_ids
-        assert outcome.finish_reason is other.finish_reason
-        assert outcome.cached_tokens == other.cached_tokens
-        for ours, theirs in zip(outcome.logprobs, other.logprobs, strict=True):
-            assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-4)
 
 
 @pytest.mark.parametrize("error", [ERROR, NO_MEMORY, NO_MEMORY_ON_CPU, MemoryError()], ids=str)
@@ -116,19 +77,9 @@ def test_only_the_row_that_fails_alone_fails(error: Exception, index: int) -> No
         running.core.check_health()
     words = "failed on this" if error is ERROR else "out of memory"
     assert_failed(outcomes.pop(index), words)
-    assert_same(outcomes, undisturbed_alone(GOOD_ONES))
+    check(outcomes)
     assert 3 <= stats.failed_steps <= 6
     assert 9 <= stats.retried_rows <= 14
-
-
-def undisturbed_alone(requests: Sequence[GenerationRequest]) -> list[Outcome]:
-    return [_undisturbed_alone(req) for req in requests]
-
-
-@cache
-def _undisturbed_alone(one: GenerationRequest) -> Outcome:
-    """On an engine of its own: its prompt is not in the prefix cache."""
-    return undisturbed(one)[0]
 
 
 def test_several_bad_rows_fail_and_the_others_do_not() -> None:
@@ -139,7 +90,7 @@ def test_several_bad_rows_fail_and_the_others_do_not() -> None:
         running.core.check_health()
     for outcome in outcomes[:3] + outcomes[8:]:
         assert_failed(outcome)
-    assert_same(outcomes[3:8], undisturbed_alone(GOOD_ONES))
+    check(outcomes[3:8])
 
 
 @pytest.mark.parametrize("error", [NO_MEMORY, MemoryError()], ids=str)
@@ -150,7 +101,7 @@ def test_steps_that_do_not_fit_into_memory_become_smaller(error: Exception, n_fi
         faults.failing = lambda ids: len(ids) > n_fitting
         outcomes = running.run_at_once(*GOOD_ONES)
     assert max(faults.sizes) <= n_fitting
-    assert_same(outcomes, undisturbed_alone(GOOD_ONES))
+    check(outcomes)
 
 
 def test_steps_become_larger_again_when_there_is_memory() -> None:
@@ -198,7 +149,7 @@ def test_a_row_that_ran_out_of_memory_once_goes_on() -> None:
         faults.failing = fails_once
         outcomes = running.run(one)
         assert running.core.stats().failed_steps == 1
-    assert_same(outcomes, undisturbed(one))
+    check(outcomes, [one])
 
 
 @pytest.mark.parametrize("error", [ERROR, NO_MEMORY], ids=str)
@@ -218,11 +169,7 @@ def test_what_a_failed_step_wrote_is_found_by_nobody(error: Exception) -> None:
     words = "failed on this" if error is ERROR else "out of memory"
     assert_failed(outcomes[1], words)
     assert_failed(again, words)
-    expected = undisturbed(first, other)
-    assert [outcomes[0].token_ids, outcomes[2].token_ids] == [
-        outcome.token_ids for outcome in expected
-    ]
-    assert later.token_ids == expected[0].token_ids
+    Workload(requests=[first, other, first]).check([outcomes[0], outcomes[2], later])
     assert later.cached_tokens == 20
 
 
@@ -243,7 +190,7 @@ def test_a_row_can_be_left_while_it_is_tried_again() -> None:
         bad, left, *others = asyncio.run(scenario())
     assert bad.finish_reason in (FinishReason.ABORT, FinishReason.ERROR)
     assert left.finish_reason is FinishReason.ABORT
-    assert_same(others, undisturbed_alone(GOOD_ONES[1:]))
+    check(others, GOOD_ONES[1:])
 
 
 class ScarceMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -274,21 +221,6 @@ class ScarceMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs or {})
 
 
-def run_with_faults(gaps: Sequence[int], limits: EngineLimits) -> tuple[int, list[Record]]:
-    def until_all_wait() -> Iterator[GenerationRequest]:
-        running.gate.close()
-        yield from REQUESTS.values()
-        running.gate.open()
-
-    model = forgetful()
-    memory = ScarceMemory(model.get_input_embeddings(), gaps)
-    records = [Record() for _ in REQUESTS]
-    with engine(eos=frozenset({END}), model=model, limits=limits) as running:
-        for index, event in running.core.run(until_all_wait()):
-            records[index].put(event)
-    return memory.n_faults, records
-
-
 @settings(max_examples=tries(3, 25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     gaps=st.lists(st.integers(1500, 5000), min_size=4, max_size=8),
@@ -299,11 +231,14 @@ def run_with_faults(gaps: Sequence[int], limits: EngineLimits) -> tuple[int, lis
 def test_memory_that_runs_out_at_any_operation_changes_nothing(
     gaps: list[int], n_pages: int, n_tokens: int, is_async: bool
 ) -> None:
-    limits = roomy(n_pages=n_pages, max_batch_tokens=n_tokens, async_scheduling=is_async)
-    n_faults, records = run_with_faults(gaps, limits)
-    assert n_faults
-    for name, record in zip(REQUESTS, records, strict=True):
-        check(name, 0, record.events)
+    model = forgetful()
+    memory = ScarceMemory(model.get_input_embeddings(), gaps)
+    workload = replace(WORKLOAD, model=lambda: model, reference=lambda: WORKLOAD.undisturbed)
+    limits = {"n_pages": n_pages, "max_batch_tokens": n_tokens}
+    with workload.engine(**limits, async_scheduling=is_async) as running:
+        outcomes = running.run_at_once(*workload.requests)
+    assert memory.n_faults
+    workload.check(outcomes)
 
 
 @pytest.mark.parametrize("name", ["steered", "remembering thought"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from transformers import (
 )
 
 from deployments.contract.errors import ErrorKind
+from deployments.contract.events import FinishReason
 from deployments.contract.requests import GenerationRequest
 from deployments.engine.core import EngineCore
 from deployments.engine.engine import InferenceEngine
@@ -24,9 +26,11 @@ from deployments.engine.forward.cross_attention import extractor_of
 from deployments.engine.forward.linear import PackedLinear, is_packable
 from deployments.engine.limits import ON_CPU
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.speech import split_speech
+from deployments.engine.loading.speech import speech_rules, split_speech
 from deployments.engine.needs.speech import SpeechNeed
 from kv.content import Content
+from tests.engine import laws
+from tests.engine.drive import Engine, Outcome
 from tests.engine.speech.tiny_whisper import (
     MAX_TOKENS,
     WINDOW,
@@ -36,19 +40,16 @@ from tests.engine.speech.tiny_whisper import (
     tiny_tokenizer,
     tiny_whisper,
 )
+from tests.engine.workload import Workload
 
 SEEDS = range(6)
 IDS = tiny_tokenizer().get_vocab()
+END = IDS["<|endoftext|>"]
 PROMPT = tuple(IDS[name] for name in ("<|startoftranscript|>", "<|en|>", "<|transcribe|>"))
 
 
-@pytest.fixture(scope="module")
-def expected() -> Sequence[tuple[int, ...]]:
-    return [by_transformers(noise(seed)) for seed in SEEDS]
-
-
 @torch.inference_mode()
-def by_transformers(samples: NDArray[np.int16]) -> tuple[int, ...]:
+def by_transformers(samples: NDArray[np.int16]) -> Outcome:
     """One window, by the plain loop of transformers with its own rules for times."""
     model = tiny_whisper()
     extractor = extractor_of(model.config)
@@ -63,12 +64,15 @@ def by_transformers(samples: NDArray[np.int16]) -> tuple[int, ...]:
             WhisperTimeStampLogitsProcessor(own, begin_index=n),
         ]
     )
-    ids, end = torch.tensor([PROMPT]), IDS["<|endoftext|>"]
+    ids = torch.tensor([PROMPT])
     encoded = model.model.encoder(features)
-    while ids.shape[1] < MAX_TOKENS and ids[0, -1] != end:
+    while ids.shape[1] < MAX_TOKENS and ids[0, -1] != END:
         logits = model(encoder_outputs=encoded, decoder_input_ids=ids).logits[:, -1]
         ids = torch.cat([ids, rules(ids, logits).argmax(-1, keepdim=True)], dim=1)
-    return tuple(ids[0, n:].tolist())
+    said = tuple(ids[0, n:].tolist())
+    if said[-1] == END:
+        return Outcome(said, (), FinishReason.STOP, END)
+    return Outcome(said, (), FinishReason.LENGTH)
 
 
 def said(engine: InferenceEngine, requests: Sequence[GenerationRequest]) -> list[tuple[int, ...]]:
@@ -84,40 +88,42 @@ def request_of(engine: InferenceEngine, samples: NDArray[np.int16]) -> Generatio
     return sound_request(samples, PROMPT, engine.card.speech.transcript)
 
 
-def test_one_alone_says_what_transformers_says(
-    engine: InferenceEngine, expected: Sequence[tuple[int, ...]]
-) -> None:
-    assert len({*expected}) > 1
-    for seed in SEEDS:
-        assert said(engine, [request_of(engine, noise(seed))]) == [expected[seed]]
+@cache
+def workload() -> Workload:
+    rules = speech_rules(speaking(), tiny_tokenizer())
+    assert rules is not None
+    sounds = [noise(seed) for seed in SEEDS]
+    return Workload(
+        requests=[sound_request(sound, PROMPT, rules.transcript) for sound in sounds * 2],
+        reference=lambda: [*map(by_transformers, sounds)] * 2,
+        model=speaking,
+        eos=frozenset({END}),
+        limits=ON_CPU,
+        come=Engine.run_at_once,
+        few_pages=[{"max_batch_tokens": 4, "max_running": 4, "n_pages": 20, "page_size": 4}],
+        cuts=(1, 2, 9),
+    )
 
 
-def test_many_at_once_say_what_each_says_alone(
-    engine: InferenceEngine, expected: Sequence[tuple[int, ...]]
-) -> None:
-    sounds = [noise(seed) for seed in SEEDS] * 2
-    assert said(engine, [request_of(engine, sound) for sound in sounds]) == [*expected] * 2
+def speaking() -> LoadedModel:
+    return split_speech(LoadedModel(tiny_whisper()))
 
 
-def test_chunks_and_few_pages_change_nothing(expected: Sequence[tuple[int, ...]]) -> None:
-    limits = replace(ON_CPU, max_batch_tokens=4, max_running=4, n_pages=20, page_size=4)
-    with started(limits) as engine:
-        requests = [request_of(engine, noise(seed)) for seed in SEEDS]
-        assert said(engine, requests) == [*expected]
-        assert engine.core.stats().preemptions > 0
+@pytest.mark.parametrize(
+    "law",
+    [
+        laws.alone_is_as_the_reference_says,
+        laws.batched_is_alone,
+        laws.preempted_is_undisturbed,  # in chunks
+        laws.failed_over_is_undisturbed,
+    ],
+)
+def test_law(law: laws.Law) -> None:
+    law(workload())
 
 
-@pytest.mark.parametrize("n_produced", [1, 2, 9])
-def test_what_another_replica_has_begun_goes_on_as_if_undisturbed(
-    engine: InferenceEngine, expected: Sequence[tuple[int, ...]], n_produced: int
-) -> None:
-    begun = [ids[:n_produced] for ids in expected]
-    requests = [
-        replace(request_of(engine, noise(seed)), produced_ids=ids)
-        for seed, ids in zip(SEEDS, begun, strict=True)
-    ]
-    rest = said(engine, requests)
-    assert [a + b for a, b in zip(begun, rest, strict=True)] == [*expected]
+def test_sounds_differ() -> None:
+    assert len({outcome.token_ids for outcome in workload().undisturbed}) > 1
 
 
 def test_a_sound_that_was_just_transcribed_is_not_encoded_again(engine: InferenceEngine) -> None:
@@ -147,7 +153,7 @@ def content_with_salt(samples: NDArray[np.int16]) -> Content:
 
 @pytest.mark.parametrize("limits", [{"max_loras": 1}, {"draft_tokens": 4}])
 def test_what_can_not_be_had_beside_a_sound_stops_the_start(limits: dict[str, Any]) -> None:
-    model = split_speech(LoadedModel(tiny_whisper()))
+    model = speaking()
     draft = model if "draft_tokens" in limits else None
     with pytest.raises(UnsupportedModelError, match="transcribes"):
         EngineCore(model, frozenset(), replace(ON_CPU, **limits), draft=draft)
@@ -167,7 +173,7 @@ def test_a_sound_longer_than_the_window_is_refused(engine: InferenceEngine) -> N
 
 
 def test_a_model_that_is_kept_serves_one_engine_after_the_other() -> None:
-    kept = split_speech(LoadedModel(tiny_whisper()))
+    kept = speaking()
     said_by_each = []
     for _ in range(2):
         with InferenceEngine(kept, tiny_tokenizer(), limits=ON_CPU) as engine:

@@ -1,0 +1,130 @@
+"""The laws of the engine: what comes of a request depends on it alone, exact in float32.
+
+Each law disturbs a workload in one way, and asserts that the same comes of it.
+"""
+
+from collections.abc import Callable
+from itertools import count
+
+from tests.engine.drive import Faults
+from tests.engine.workload import Workload, check_same, continued
+
+Law = Callable[[Workload], None]
+
+
+def alone_is_as_the_reference_says(workload: Workload) -> None:
+    with workload.engine() as running:
+        workload.check(running.run(req)[0] for req in workload.requests)
+
+
+def batched_is_alone(workload: Workload) -> None:
+    """A step has a token of each request, unless some wait for a grammar or a medium."""
+    with workload.engine() as running:
+        workload.check_on(running)
+        longest = max(len(outcome.token_ids) for outcome in workload.undisturbed)
+        waits = any(req.grammar or req.media for req in workload.requests)
+        assert waits or running.core.stats().steps < 1.5 * longest
+
+
+def streamed_is_unary(workload: Workload) -> None:
+    """An event of a stream has whatever piled up, one of `run` a single token."""
+    with workload.engine() as running:
+        workload.check(running.run_together(req)[0] for req in workload.apart())
+
+
+def chunked_is_whole(workload: Workload) -> None:
+    """Prompts that share a prefix wait for the first of them. Others are cut side by side."""
+    for changes in workload.chunks:
+        with workload.engine(**changes) as running:
+            workload.check_on(running)
+            workload.check(workload.come(running, *workload.apart()))
+
+
+def a_hit_is_no_hit(workload: Workload) -> None:
+    """All full pages of a prompt are found but for its last token, and its media with them. Who
+    wants log-probabilities of the prompt has it computed again."""
+    with workload.engine() as running:
+        workload.check_on(running)
+        n_encoded = running.core.stats().media_encoded
+        page_size = workload.limits.page_size
+        for outcome, req in zip(workload.check_on(running), workload.requests, strict=True):
+            n_pages = (len(req.prompt_ids) - 1) // page_size
+            n_found = n_pages * page_size if req.prompt_logprobs is None else 0
+            assert outcome.cached_tokens == n_found
+        assert running.core.stats().media_encoded == n_encoded
+
+
+def preempted_is_undisturbed(workload: Workload) -> None:
+    """Layers with states go on from the last page whose state was kept."""
+    assert workload.few_pages
+    for changes in workload.few_pages:
+        with workload.engine(**changes) as running:
+            workload.check_on(running)
+            stats = running.core.stats()
+            assert stats.preemptions > 0
+            assert stats.checkpoints_restored > 0 or not running.core.cache.shape.has_states
+
+
+def failed_over_is_undisturbed(workload: Workload) -> None:
+    """Another replica has begun the answers, and has told the log-probabilities of prompts."""
+    wholes = workload.undisturbed
+    for n in workload.cuts:
+        begun = [
+            (req, whole)
+            for req, whole in zip(workload.requests, wholes, strict=True)
+            if len(whole.token_ids) > n
+        ]
+        assert begun
+        with workload.engine() as running:
+            rest = workload.come(running, *(continued(req, whole, n) for req, whole in begun))
+        for outcome, (_, whole) in zip(rest, begun, strict=True):
+            check_same(outcome, whole, skipped=n, tolerance=workload.tolerance)
+
+
+def launched_ahead_is_in_turns(workload: Workload) -> None:
+    """A step is launched before the last one's tokens are known."""
+    with workload.engine(**workload.ahead, async_scheduling=True) as running:
+        workload.check_on(running)
+
+
+def drafted_is_plain(workload: Workload) -> None:
+    """Tokens are guessed, and checked some at once."""
+    drafting = workload.on(**workload.drafting)
+    with drafting.engine() as running:
+        drafting.check_on(running)
+
+
+def each_accepted_token_saves_a_step(workload: Workload) -> None:
+    """Where each prompt is a step, there is one for every token that was not drafted."""
+    drafting = workload.on(**workload.drafting)
+    with drafting.engine() as running:
+        outcomes = [running.run(req)[0] for req in drafting.requests]
+        stats = running.core.stats()
+    drafting.check(outcomes)
+    assert 0 < stats.accepted_tokens < stats.drafted_tokens
+    assert stats.drafted_tokens == sum(outcome.drafted_tokens for outcome in outcomes)
+    assert stats.accepted_tokens == sum(outcome.accepted_tokens for outcome in outcomes)
+    n_tokens = sum(len(outcome.token_ids) for outcome in outcomes)
+    assert stats.steps == n_tokens - stats.accepted_tokens
+
+
+def a_failed_step_changes_nothing(workload: Workload) -> None:
+    """Its rows are computed again. A launch ahead that fails is repeated, and is no failed step:
+    none is tried for a while."""
+    with workload.engine() as running:
+        faults, step = Faults(running.model), count()
+        faults.failing = lambda ids: next(step) in workload.failing
+        workload.check(running.run_in_one_batch(*workload.requests))
+        n_ahead = bool(workload.limits.async_scheduling)
+        assert running.core.stats().failed_steps == len(workload.failing) - n_ahead
+
+
+# Of what a plain engine says.
+EVERY = (
+    batched_is_alone,
+    chunked_is_whole,
+    a_hit_is_no_hit,
+    preempted_is_undisturbed,
+    failed_over_is_undisturbed,
+    launched_ahead_is_in_turns,
+)
