@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 
 from tests.engine.drive import Faults
-from tests.engine.workload import Workload, check_same, continued
+from tests.engine.workload import Workload, check_same, continued, salted
 
 Law = Callable[[Workload], None]
 
@@ -33,11 +33,11 @@ def streamed_is_unary(workload: Workload) -> None:
 
 
 def chunked_is_whole(workload: Workload) -> None:
-    """Prompts that share a prefix wait for the first of them. Others are cut side by side."""
+    """Prompts that share a prefix wait for the first of them, unless they are kept apart."""
+    requests = workload.apart() if workload.is_apart_in_chunks else workload.requests
     for changes in workload.chunks:
         with workload.engine(**changes) as running:
-            workload.check_on(running)
-            workload.check(workload.come(running, *workload.apart()))
+            workload.check(workload.come(running, *requests))
 
 
 def a_hit_is_no_hit(workload: Workload) -> None:
@@ -67,18 +67,14 @@ def preempted_is_undisturbed(workload: Workload) -> None:
 
 def failed_over_is_undisturbed(workload: Workload) -> None:
     """Another replica has begun the answers, and has told the log-probabilities of prompts."""
-    wholes = workload.undisturbed
-    for n in workload.cuts:
-        begun = [
-            (req, whole)
-            for req, whole in zip(workload.requests, wholes, strict=True)
-            if len(whole.token_ids) > n
-        ]
-        assert begun
-        with workload.engine() as running:
-            rest = workload.come(running, *(continued(req, whole, n) for req, whole in begun))
-        for outcome, (_, whole) in zip(rest, begun, strict=True):
-            check_same(outcome, whole, skipped=n, tolerance=workload.tolerance)
+    pairs = [*zip(workload.requests, workload.undisturbed, strict=True)]
+    with workload.engine() as running:
+        for n in workload.cuts:
+            begun = [(req, whole) for req, whole in pairs if len(whole.token_ids) > n]
+            assert begun
+            rest = [salted(continued(req, whole, n), f"{n}") for req, whole in begun]
+            for outcome, (_, whole) in zip(workload.come(running, *rest), begun, strict=True):
+                check_same(outcome, whole, skipped=n, tolerance=workload.tolerance)
 
 
 def launched_ahead_is_in_turns(workload: Workload) -> None:
@@ -119,11 +115,10 @@ def a_failed_step_changes_nothing(workload: Workload) -> None:
         assert running.core.stats().failed_steps == len(workload.failing) - n_ahead
 
 
-# Of what a plain engine says.
-EVERY = (
+# Of whatever a request may ask for.
+USUAL = (
     batched_is_alone,
     chunked_is_whole,
-    a_hit_is_no_hit,
     preempted_is_undisturbed,
     failed_over_is_undisturbed,
     launched_ahead_is_in_turns,

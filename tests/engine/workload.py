@@ -38,6 +38,7 @@ class Workload:
     come: Callable[..., list[Outcome]] = Engine.run_together
     tolerance: float = 1e-4  # of log-probabilities and vectors
     chunks: Sequence[Limits] = ({"max_batch_tokens": 5, "max_running": 4},)
+    is_apart_in_chunks: bool = False  # whether they have salts of their own there
     few_pages: Sequence[Limits] = ()
     cuts: Sequence[int] = (1, 7)  # tokens that an earlier replica has produced
     ahead: Limits = field(default_factory=dict)
@@ -75,10 +76,7 @@ class Workload:
 
     def apart(self) -> list[GenerationRequest]:
         """The requests with salts of their own: none can hit another's pages."""
-        return [
-            replace(req, content=replace(req.content, salt=f"{number}"))
-            for number, req in enumerate(self.requests)
-        ]
+        return [salted(req, f"{number}") for number, req in enumerate(self.requests)]
 
     def check_on(self, running: Engine) -> list[Outcome]:
         """Serves all requests, and asserts that their outcomes are the undisturbed ones."""
@@ -103,6 +101,10 @@ def beside(first: Workload, *others: Workload) -> Workload:
         requests=[req for workload in workloads for req in workload.requests],
         reference=lambda: [each for workload in workloads for each in workload.undisturbed],
     )
+
+
+def salted(one: GenerationRequest, salt: str) -> GenerationRequest:
+    return replace(one, content=replace(one.content, salt=salt))
 
 
 def continued(one: GenerationRequest, whole: Outcome, n: int) -> GenerationRequest:

@@ -135,9 +135,7 @@ def test_a_draft_model_without_adapters_drafts_for_rows_that_have_some(
 
 def test_a_row_without_an_adapter_keeps_its_bits(adapters: list[Adapter]) -> None:
     """Computed in the same steps: a GPU's products of more rows may have other bits."""
-    requests = [
-        replace(req, content=replace(req.content, salt=req.request_id)) for req in rows(adapters)
-    ]
+    requests = merging(rows(adapters)).apart()
     plain = [replace(req, content=replace(req.content, adapters=())) for req in requests]
     with engine(limits=LIMITS) as running:
         running.run(*rows(adapters))  # which loads the adapters

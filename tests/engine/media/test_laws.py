@@ -30,7 +30,7 @@ from tests.engine.media.seeing import (
     shown,
 )
 from tests.engine.media.tiny_families import FAMILIES
-from tests.engine.workload import Limits, Workload
+from tests.engine.workload import Limits, Workload, salted
 
 # Of these the check tries every law; of the rare ones none, and of the others one that has most of
 # what can go wrong.
@@ -83,6 +83,7 @@ def workload(name: str) -> Workload:
         model=partial(language_model, name),
         come=Engine.run_at_once,
         chunks=[fitting(name, 5), *tries((), (fitting(name, 16),))],
+        is_apart_in_chunks=True,
         cuts=(5,),
         ahead=fitting(name, 8),
         drafting={"draft_tokens": 4},
@@ -107,7 +108,7 @@ def growing(name: str) -> Workload:
     # Whose windows give pages back, that only a longer answer needs.
     if (n_pages := {"gemma3": 56, "gemma3n": 56, "gemma4": 170}.get(name)) is not None:
         n, limits = 60, {**fitting(name, 24), "n_pages": n_pages}
-    both = [replace(longest, content=replace(longest.content, salt=salt)) for salt in "ab"]
+    both = [salted(longest, salt) for salt in "ab"]
     # Not transformers': the id of an image may be in a long answer, and Gemma 4 reads none there.
     return replace(
         workload(name),

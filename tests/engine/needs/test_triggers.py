@@ -113,7 +113,7 @@ def test_text_is_free_until_a_trigger_and_follows_the_grammar_from_there(samplin
 
 
 @every_sampling
-@pytest.mark.parametrize("law", laws.EVERY)
+@pytest.mark.parametrize("law", laws.USUAL)
 def test_law(law: laws.Law, sampling: str) -> None:
     law(workload(sampling))
 

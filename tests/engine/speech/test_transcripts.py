@@ -40,7 +40,7 @@ from tests.engine.speech.tiny_whisper import (
     tiny_tokenizer,
     tiny_whisper,
 )
-from tests.engine.workload import Workload
+from tests.engine.workload import Workload, beside
 
 SEEDS = range(6)
 IDS = tiny_tokenizer().get_vocab()
@@ -94,8 +94,8 @@ def workload() -> Workload:
     assert rules is not None
     sounds = [noise(seed) for seed in SEEDS]
     return Workload(
-        requests=[sound_request(sound, PROMPT, rules.transcript) for sound in sounds * 2],
-        reference=lambda: [*map(by_transformers, sounds)] * 2,
+        requests=[sound_request(sound, PROMPT, rules.transcript) for sound in sounds],
+        reference=lambda: [*map(by_transformers, sounds)],
         model=speaking,
         eos=frozenset({END}),
         limits=ON_CPU,
@@ -113,13 +113,16 @@ def speaking() -> LoadedModel:
     "law",
     [
         laws.alone_is_as_the_reference_says,
-        laws.batched_is_alone,
         laws.preempted_is_undisturbed,  # in chunks
         laws.failed_over_is_undisturbed,
     ],
 )
 def test_law(law: laws.Law) -> None:
     law(workload())
+
+
+def test_batched_is_alone() -> None:
+    laws.batched_is_alone(beside(workload(), workload()))
 
 
 def test_sounds_differ() -> None:
