@@ -58,7 +58,7 @@ def workload(architecture: str) -> Workload:
 
 
 def growing(architecture: str) -> Workload:
-    """What has too few pages for all three at their ends."""
+    """All three have no pages for their ends at once."""
     n_pages = {"gemma3": 68, "gemma4": 46, "mistral": 18}.get(architecture, 16)
     prompts = [random_ids(20 + i, seed=7 + i) for i in range(3)]
     return replace(
