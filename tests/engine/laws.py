@@ -91,7 +91,7 @@ def drafted_is_plain(workload: Workload) -> None:
 
 
 def each_accepted_token_saves_a_step(workload: Workload) -> None:
-    """Where each prompt is a step, there is one for every token that was not drafted."""
+    """Each prompt is a step here, and so is each later token that was not drafted."""
     drafting = workload.on(**workload.drafting)
     with drafting.engine() as running:
         outcomes = [running.run(req)[0] for req in drafting.requests]
