@@ -1,6 +1,6 @@
 """Builds the tokenizers whose files list the merges of BPE: `gpt2` and `gemma4`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -41,11 +41,10 @@ def gemma4_rule() -> SplitRule:
 
 def byte_pairs(metadata: Metadata, vocabulary: Vocabulary, rule: SplitRule) -> Tokenizer:
     """Raises GGUFError where the merges are missing, or are not of tokens."""
-    merges = list(_merges(text_list(metadata, MERGES), vocabulary.ids))
     unknown = vocabulary.of_type(TokenType.UNKNOWN)
     model = models.BPE(
         vocab=dict(vocabulary.ids),
-        merges=merges,
+        merges=_merges(text_list(metadata, MERGES), vocabulary.ids),
         ignore_merges=rule.keeps_tokens,
         byte_fallback=rule.is_raw,
         unk_token=vocabulary.tokens[unknown[0]] if rule.is_raw and unknown else None,
@@ -68,9 +67,10 @@ def byte_pairs(metadata: Metadata, vocabulary: Vocabulary, rule: SplitRule) -> T
     return tokenizer
 
 
-def _merges(texts: list[str], ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+def _merges(texts: list[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """The pairs in the order in which they are merged. A pair counts where it is first."""
-    for number, text in enumerate(dict.fromkeys(texts)):
+    found: dict[tuple[str, str], None] = {}
+    for number, text in enumerate(texts):
         at = text.find(" ", 1)
         first, second = text[:at], text[at + 1 :]
         if at < 0 or not second:
@@ -78,4 +78,5 @@ def _merges(texts: list[str], ids: Mapping[str, int]) -> Iterator[tuple[str, str
         for token in (first, second, first + second):
             if token not in ids:
                 raise broken(MERGES, f"merge {number}, {quoted(text)}: {quoted(token)} is no token")
-        yield first, second
+        found[first, second] = None
+    return list(found)

@@ -13,6 +13,9 @@ from deployments.engine.loading.gguf.errors import GGUFError
 from deployments.engine.loading.gguf.header import Value
 from deployments.engine.loading.gguf.tokenizing.vocabulary import broken
 
+# Of what takes the place of a character, which takes 33 in Unicode: a text must not grow beyond
+# measure.
+MAX_TEXT_BYTES = 256
 BLOCK = 256  # units: a unit leads to all of a block
 IS_VALUE, HAS_LEAF, IS_FAR = np.uint32(1 << 31), np.uint32(1 << 8), np.uint32(1 << 9)
 
@@ -24,7 +27,7 @@ def checked_charsmap(key: str, found: Value) -> bytes:
     data = found.tobytes()
     size = int.from_bytes(data[:4], "little")
     texts = data[4 + size :]
-    if not size or size % (4 * BLOCK) or 4 + size > len(data):
+    if not size or size % (4 * BLOCK) or not texts:
         raise _no_map(key)
     units = np.frombuffer(data, "<u4", size // 4, 4)
     _check_units(key, units, texts)
@@ -42,8 +45,11 @@ def _check_units(key: str, units: NDArray[np.uint32], texts: bytes) -> None:
         texts.decode()
     except UnicodeDecodeError as error:
         raise _no_map(key) from error
-    starts = np.frombuffer(texts, np.uint8)
-    if (values >= len(starts)).any() or (starts[values] & 0xC0 == 0x80).any():
+    codes = np.frombuffer(texts, np.uint8)
+    if (values >= len(codes)).any() or (codes[values] & 0xC0 == 0x80).any():
+        raise _no_map(key)
+    lengths = np.diff(np.flatnonzero(codes == 0), prepend=-1)
+    if codes[-1] or lengths.max() > MAX_TEXT_BYTES:
         raise _no_map(key)
 
 

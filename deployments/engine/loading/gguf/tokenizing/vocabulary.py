@@ -69,8 +69,8 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
     types = [int(TokenType.NORMAL)] * len(tokens)
     if TYPES in metadata:
         array = _numbers(metadata, TYPES, len(tokens))
-        types = array.astype(np.int64).tolist()
-        if array.dtype.kind not in "iu" or not set(types) <= set(TokenType):
+        types = array.tolist()
+        if array.dtype.kind == "f" or not set(types) <= set(TokenType):
             raise broken(TYPES, "it has an entry that is no type of a token")
     scores = None
     if SCORES in metadata:
