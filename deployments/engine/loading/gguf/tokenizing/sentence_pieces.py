@@ -29,10 +29,13 @@ def pieces_by_score(metadata: Metadata, vocabulary: Vocabulary, unknown: int | N
 
     Raises GGUFError for broken metadata.
     """
+    has_bytes = vocabulary.ids.keys() >= BYTE_TOKENS
+    if unknown is None and not has_bytes:  # parts of texts would be lost
+        raise broken(TYPES, "neither all bytes nor what is unknown have a token")
     model = models.BPE(
         vocab=dict(vocabulary.ids),
         merges=list(merges_by_score(vocabulary)),
-        byte_fallback=vocabulary.ids.keys() >= BYTE_TOKENS,
+        byte_fallback=has_bytes,
         unk_token=None if unknown is None else vocabulary.tokens[unknown],
         fuse_unk=True,
     )

@@ -23,7 +23,7 @@ class SplitRule:
     adds_bos, adds_sep: texts begin with BOS, and SEP parts the two texts of a pair, where the file
         does not say whether they do.
     is_raw: tokens are plain text with a mark for spaces, and no text of bytes.
-    is_composed: texts are brought to NFC.
+    is_composed: texts are brought to NFC, as the models' own files say. llama.cpp doesn't.
     """
 
     patterns: tuple[str, ...]
@@ -135,9 +135,10 @@ NAMES_AND_RULES: tuple[tuple[str, SplitRule], ...] = (
     ),
     ("jina-v1-en jina-v2-code roberta-bpe", SplitRule((GPT2,), adds_sep=True)),
     (
-        "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2",
+        "starcoder refact smollm codeshell exaone minerva-7b mellum2",
         SplitRule((DIGIT, GPT2)),
     ),
+    ("command-r", SplitRule((DIGIT, GPT2), is_composed=True)),
     ("falcon", SplitRule((r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"))),
     (
         "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",

