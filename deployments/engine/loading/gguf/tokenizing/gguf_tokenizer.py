@@ -35,6 +35,9 @@ from deployments.engine.loading.gguf.tokenizing.word_pieces import word_pieces
 MODEL, ADD_BOS, ADD_EOS, ADD_SEP = (
     f"{PREFIX}{name}" for name in ("model", "add_bos_token", "add_eos_token", "add_sep_token")
 )
+# Phi-3 was trained without the spaces that its templates have behind tokens, but for these tokens.
+ARCHITECTURE, STRIPPING = "general.architecture", "phi3"
+NEVER_STRIPPING = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 TEMPLATE = "tokenizer.chat_template"
 DEFAULT_TEMPLATE = "default"  # the name of the template for any conversation
 
@@ -82,8 +85,9 @@ def read_gguf_tokenizer(metadata: Metadata) -> GGUFTokenizer:
     control = {*ends, *vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN)}
     control |= {*frame.first, *frame.last}
     defined = set(vocabulary.of_type(TokenType.USER_DEFINED)) - control
-    tokenizer.add_special_tokens(_added(tokenizer, control))
-    tokenizer.add_tokens(_added(tokenizer, defined))
+    strips = kind == "llama" and text_of(metadata, ARCHITECTURE) == STRIPPING
+    tokenizer.add_special_tokens(_added(tokenizer, control, strips))
+    tokenizer.add_tokens(_added(tokenizer, defined, strips))
     tokenizer.post_processor = _post_processor(tokenizer, frame)
     return GGUFTokenizer(
         tokenizer,
@@ -127,9 +131,16 @@ def _frame(ids: Mapping[str, int], adds_bos: bool, adds_eos: bool, adds_sep: boo
     )
 
 
-def _added(tokenizer: Tokenizer, ids: Iterable[int]) -> list[AddedToken]:
-    """Tokens that are found in a text before it is split, where they are spelled in it."""
-    return [AddedToken(_text(tokenizer, token_id), normalized=False) for token_id in sorted(ids)]
+def _added(tokenizer: Tokenizer, ids: Iterable[int], strips: bool) -> list[AddedToken]:
+    """Tokens that are found in a text before it is split, where they are spelled in it.
+
+    strips: without the spaces behind them.
+    """
+    texts = [_text(tokenizer, token_id) for token_id in sorted(ids)]
+    return [
+        AddedToken(text, rstrip=strips and text not in NEVER_STRIPPING, normalized=False)
+        for text in texts
+    ]
 
 
 def _text(tokenizer: Tokenizer, token_id: int) -> str:

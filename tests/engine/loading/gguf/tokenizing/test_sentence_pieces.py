@@ -77,6 +77,20 @@ def test_pieces_that_a_user_defined_are_found_before_others() -> None:
             assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
+@pytest.mark.parametrize(("architecture", "n_left"), [("phi3", 1), ("llama", 3), (None, 3)])
+def test_control_tokens_of_phi_3_take_the_spaces_behind_them(
+    architecture: str | None, n_left: int
+) -> None:
+    metadata = made.of_pieces("llama", PIECES) | {"general.architecture": architecture}
+    tokens, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    metadata["tokenizer.ggml.tokens"] = [*tokens[:-2], "<|user|>", "<|endoftext|>"]
+    metadata["tokenizer.ggml.token_type"] = np.array([*types[:-2], made.CONTROL, made.CONTROL])
+    tokenizer = read_gguf_tokenizer(metadata).tokenizer
+    ids = tokenizer.encode("<|user|>\n<|endoftext|>\n", add_special_tokens=False).ids
+    newlines = [at for at in ids if at < len(tokens) - 2]
+    assert tokenizer.decode(newlines).count("\n") == (n_left + 1) // 2
+
+
 def test_a_space_precedes_a_text_unless_the_file_says_no() -> None:
     without = made.of_pieces("llama", PIECES, add_space_prefix=False)
     tokenizer = read_gguf_tokenizer(without).tokenizer
