@@ -1,0 +1,46 @@
+"""The form in which each architecture of GGUF files is described."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from deployments.engine.loading.gguf.facts import GGUFFacts
+from deployments.engine.loading.gguf.weight_source import RowNumbers, Shape
+
+# Makes of a config and the tensors' shapes without their inputs, which are right, the numbers of a
+# parameter's rows among the joined ones.
+RowOrder: TypeAlias = Callable[[PretrainedConfig, tuple[Shape, ...]], RowNumbers]
+
+
+@dataclass(frozen=True)
+class TensorRecipe:
+    """How a parameter is made of tensors.
+
+    tensors: the names of those whose rows are joined. {} is the number of the layer.
+    rows: the order of the joined rows in the parameter; None: as they are.
+    added: to each weight.
+    by_weight: each weight is a row of its own. It always is in vectors.
+    is_transposed: the parameter has inputs before outputs.
+    """
+
+    tensors: tuple[str, ...]
+    rows: RowOrder | None = None
+    added: float = 0.0
+    by_weight: bool = False
+    is_transposed: bool = False
+
+
+@dataclass(frozen=True)
+class GGUFArchitecture:
+    """A kind of models that files are made of.
+
+    config: reads the config of a model. Raises GGUFError, or the errors of the config's class.
+    recipes: by the name of each parameter that a model can have. {} is the number of the layer.
+    auto: makes the model of its config.
+    """
+
+    config: Callable[[GGUFFacts], PretrainedConfig]
+    recipes: Mapping[str, TensorRecipe]
+    auto: Any = AutoModelForCausalLM

@@ -1,0 +1,236 @@
+"""Writes models of transformers to GGUF files, as llama.cpp's conversion does.
+
+Names of tensors are those of the package `gguf`, and what is done to weights is written down here
+once more: nothing is shared with what reads the files.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, GGUFWriter, RopeScalingType, get_tensor_name_map
+from torch import Tensor
+from transformers import PretrainedConfig, PreTrainedModel
+
+Named = Iterator[tuple[str, Tensor]]
+Modify = Callable[[str, Tensor, Any], Named]
+TOKEN_IDS = ("bos", "eos", "pad")
+
+
+def write(
+    model: PreTrainedModel,
+    path: Path,
+    architecture: str,
+    *,
+    add_keys: Callable[[GGUFWriter, Any], None],
+    modify: Modify,
+    leave_out: str = "",
+    more_keys: Mapping[str, int] | None = None,
+    more_tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
+) -> Path:
+    """Writes a file of float32.
+
+    add_keys: what the conversion of this architecture writes beside what all have.
+    modify: makes of a weight the weights that are written, still with names of transformers.
+    leave_out: what is not written, a pattern of tensors' names.
+    """
+    config = model.config
+    arch = next(arch for arch, name in MODEL_ARCH_NAMES.items() if name == architecture)
+    writer = GGUFWriter(path, architecture)
+    _add_common_keys(writer, config)
+    add_keys(writer, config)
+    for key, value in (more_keys or {}).items():
+        writer.add_uint32(key, value)
+    for name, data in _tensors(model, arch, modify):
+        if not (leave_out and re.search(leave_out, name)):
+            writer.add_tensor(name, data)
+    for name, data in (more_tensors or {}).items():
+        writer.add_tensor(name, data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _tensors(
+    model: PreTrainedModel, arch: MODEL_ARCH, modify: Modify
+) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    config = model.config
+    names = get_tensor_name_map(arch, config.num_hidden_layers)
+    for name, weight in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        for changed_name, changed in modify(name, weight, config):
+            found = names.get_name(changed_name, try_suffixes=(".weight", ".bias"))
+            assert found is not None, changed_name
+            yield found, changed.float().contiguous().numpy()
+    rope = config.rope_parameters
+    if rope.get("rope_type") == "llama3":
+        yield "rope_freqs.weight", _llama3_factors(config)
+    if rope.get("rope_type") == "longrope":
+        for length in ("long", "short"):
+            yield f"rope_factors_{length}.weight", np.array(rope[f"{length}_factor"], np.float32)
+
+
+def _add_common_keys(writer: GGUFWriter, config: PretrainedConfig) -> None:
+    """The keys of `TextModel.set_gguf_parameters`."""
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if (head_dim := getattr(config, "head_dim", None)) is not None:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+    if (n_experts := getattr(config, "num_local_experts", None)) is not None:
+        writer.add_expert_count(n_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    for name in TOKEN_IDS:
+        if (token := getattr(config, f"{name}_token_id")) is not None:
+            getattr(writer, f"add_{name}_token_id")(token)
+    rope = config.rope_parameters
+    full = rope.get("full_attention", rope)
+    writer.add_rope_freq_base(full["rope_theta"])
+    if "sliding_attention" in rope:
+        writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+    if full["rope_type"] == "linear":
+        writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(full["factor"])
+    if full["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(full["factor"])
+        writer.add_rope_scaling_orig_ctx_len(full["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_beta_fast(full["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(full["beta_slow"])
+
+
+def _llama3_factors(config: PretrainedConfig) -> np.ndarray[Any, Any]:
+    """Each frequency is divided by one of them. Source: `LlamaModel.generate_extra_tensors`."""
+    rope = config.rope_parameters
+    factor, low, high = (rope[k] for k in ("factor", "low_freq_factor", "high_freq_factor"))
+    original = rope["original_max_position_embeddings"]
+    found = list[float]()
+    for at in range(0, config.head_dim, 2):
+        wavelength = 2 * math.pi * rope["rope_theta"] ** (at / config.head_dim)
+        if wavelength < original / high:
+            found.append(1)
+        elif wavelength > original / low:
+            found.append(factor)
+        else:
+            smooth = (original / wavelength - low) / (high - low)
+            found.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(found, np.float32)
+
+
+def permuted(weight: Tensor, n_heads: int) -> Tensor:
+    """Source: `LlamaModel.permute`."""
+    halves = weight.reshape(n_heads, 2, weight.shape[0] // n_heads // 2, *weight.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weight.shape)
+
+
+def llama(name: str, weight: Tensor, config: Any) -> Named:
+    if re.search(r"\.q_proj\.", name):
+        yield name, permuted(weight, config.num_attention_heads)
+    elif re.search(r"\.k_proj\.", name):
+        yield name, permuted(weight, config.num_key_value_heads)
+    else:
+        yield from experts(name, weight, config)
+
+
+def experts(name: str, weight: Tensor, _config: Any) -> Named:
+    """transformers has gate and up of an expert in one, and files of the hub do not."""
+    if name.endswith("experts.gate_up_proj"):
+        gate, up = weight.chunk(2, dim=1)
+        yield name.replace("gate_up_proj", "gate_proj.weight"), gate
+        yield name.replace("gate_up_proj", "up_proj.weight"), up
+    elif name.endswith("experts.down_proj"):
+        yield f"{name}.weight", weight
+    else:
+        yield name, weight
+
+
+def gemma(name: str, weight: Tensor, _config: Any) -> Named:
+    yield name, weight + 1 if name.endswith("norm.weight") else weight
+
+
+def gpt_oss(name: str, weight: Tensor, _config: Any) -> Named:
+    """Published files have a row for each output, as those of other models."""
+    if name.endswith(".gate_up_proj"):
+        for at, part in enumerate(("gate", "up")):
+            rows = weight.transpose(1, 2)[:, at::2]
+            yield name.replace("gate_up_proj", f"{part}_proj.weight"), rows
+    elif name.endswith(".gate_up_proj_bias"):
+        for at, part in enumerate(("gate", "up")):
+            yield name.replace("gate_up_proj_bias", f"{part}_proj.bias"), weight[:, at::2]
+    elif name.endswith(".down_proj"):
+        yield f"{name}.weight", weight.transpose(1, 2)
+    elif name.endswith(".down_proj_bias"):
+        yield name.replace("_bias", ".bias"), weight
+    elif name.endswith("sinks"):
+        yield f"{name}.weight", weight
+    else:
+        yield name, weight
+
+
+def no_keys(_writer: GGUFWriter, _config: Any) -> None:
+    pass
+
+
+def granite_keys(writer: GGUFWriter, config: Any) -> None:
+    llama_keys(writer, config)
+    writer.add_attention_scale(config.attention_multiplier)
+    writer.add_embedding_scale(config.embedding_multiplier)
+    writer.add_residual_scale(config.residual_multiplier)
+    writer.add_logit_scale(config.logits_scaling)
+
+
+def qwen3_moe_keys(writer: GGUFWriter, config: Any) -> None:
+    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+
+
+def gpt_oss_keys(writer: GGUFWriter, config: Any) -> None:
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_expert_feed_forward_length(config.intermediate_size)
+
+
+def phi3_keys(writer: GGUFWriter, config: Any) -> None:
+    rope, original = config.rope_parameters, config.original_max_position_embeddings
+    head_dim = config.hidden_size // config.num_attention_heads
+    writer.add_rope_dimension_count(int(head_dim * rope["partial_rotary_factor"]))
+    writer.add_rope_scaling_orig_ctx_len(original)
+    writer.add_sliding_window(config.sliding_window or 0)
+    if rope["rope_type"] == "longrope":
+        scale = config.max_position_embeddings / original
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)))
+
+
+def llama_keys(writer: GGUFWriter, config: Any) -> None:
+    writer.add_vocab_size(config.vocab_size)
+    head_dim = getattr(config, "head_dim", None)
+    writer.add_rope_dimension_count(head_dim or config.hidden_size // config.num_attention_heads)
+
+
+def gemma_keys(writer: GGUFWriter, config: Any) -> None:
+    writer.add_sliding_window(config.sliding_window)
+    if (cap := config.attn_logit_softcapping) is not None:
+        writer.add_attn_logit_softcapping(cap)
+    if (cap := config.final_logit_softcapping) is not None:
+        writer.add_final_logit_softcapping(cap)
+
+
+def vary(model: PreTrainedModel) -> PreTrainedModel:
+    """Has no vector begin as zeros or ones. A 1 can be added to its numbers, and taken away again,
+    without rounding."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() == 1 or not weight.any():
+                weight.copy_(torch.randint(-32, 33, weight.shape) / 64)
+    return model

@@ -1,0 +1,261 @@
+"""A model that is written to a GGUF file comes back as it was: each weight bit for bit, and a
+config by which it computes the same."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gguf import GGUFWriter
+from transformers import (
+    Gemma2Config,
+    Gemma3TextConfig,
+    GptOssConfig,
+    GraniteConfig,
+    LlamaConfig,
+    MistralConfig,
+    MixtralConfig,
+    Phi3Config,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+    SmolLM3Config,
+)
+
+from deployments.engine.loading.gguf.model_plan import GGUFPlan, read_plan
+from deployments.engine.loading.gguf.reader import read_gguf
+from tests.engine.loading.gguf import converted
+from tests.engine.loading.gguf.converted import Modify, vary, write
+from tests.models import SIZES, VOCAB, from_config
+
+# What no file says, and no answer depends on.
+UNSAID = {
+    *("architectures", "attention_dropout", "dtype", "initializer_range", "transformers_version"),
+    *("_sliding_window_pattern", "use_cache"),
+}
+N_TOKENS = 200  # more than each original context and window here
+# Halves of a head's rows can't be exchanged, nor can the rows of Q and K.
+WIDE = {**SIZES, "head_dim": 16, "bos_token_id": 1, "eos_token_id": 2}
+NARROW = {name: value for name, value in WIDE.items() if name != "head_dim"}
+SCALED = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and how it is converted.
+
+    tolerance: how far logits may be from those of the original, relative to the largest of them.
+    unsaid: further fields in which the configs may differ.
+    """
+
+    architecture: str
+    config: Callable[[], PretrainedConfig]
+    modify: Modify
+    add_keys: Callable[[GGUFWriter, Any], None]
+    tolerance: float = 0.0
+    unsaid: frozenset[str] = frozenset()
+
+
+CASES: Mapping[str, Case] = {
+    "llama": Case("llama", lambda: LlamaConfig(**WIDE), converted.llama, converted.llama_keys),
+    "llama, biased": Case(
+        "llama",
+        lambda: LlamaConfig(**WIDE, attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+        converted.llama,
+        converted.llama_keys,
+    ),
+    "llama 3.1": Case(
+        "llama",
+        lambda: LlamaConfig(**WIDE, rope_parameters={**SCALED}),
+        converted.llama,
+        converted.llama_keys,
+        tolerance=1e-4,
+        unsaid=frozenset({"rope_parameters"}),
+    ),
+    "mistral": Case(
+        "llama",
+        lambda: MistralConfig(**WIDE, sliding_window=None),
+        converted.llama,
+        converted.llama_keys,
+        unsaid=frozenset({"model_type", "sliding_window", "mlp_bias", "pretraining_tp"})
+        | {"attention_bias"},
+    ),
+    "mixtral": Case(
+        "llama",
+        lambda: MixtralConfig(**WIDE, num_local_experts=4, num_experts_per_tok=2),
+        converted.llama,
+        converted.llama_keys,
+    ),
+    "granite": Case(
+        "granite",
+        lambda: GraniteConfig(
+            **NARROW,
+            attention_multiplier=0.3,
+            embedding_multiplier=12.0,
+            residual_multiplier=0.22,
+            logits_scaling=8.0,
+        ),
+        converted.llama,
+        converted.granite_keys,
+        unsaid=frozenset({"head_dim"}),
+    ),
+    "smollm3": Case(
+        "smollm3",
+        lambda: SmolLM3Config(**{**WIDE, "num_hidden_layers": 5}),
+        converted.llama,
+        converted.llama_keys,
+    ),
+    "qwen2": Case("qwen2", lambda: Qwen2Config(**WIDE), converted.experts, converted.no_keys),
+    "qwen3": Case(
+        "qwen3",
+        lambda: Qwen3Config(
+            **WIDE,
+            rope_parameters={
+                "rope_type": "yarn",
+                "rope_theta": 1e6,
+                "factor": 4.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "original_max_position_embeddings": 128,
+            },
+        ),
+        converted.experts,
+        converted.no_keys,
+    ),
+    "qwen3moe": Case(
+        "qwen3moe",
+        lambda: Qwen3MoeConfig(
+            **WIDE,
+            num_experts=4,
+            num_experts_per_tok=2,
+            moe_intermediate_size=24,
+            norm_topk_prob=True,
+        ),
+        converted.experts,
+        converted.qwen3_moe_keys,
+    ),
+    "phi3": Case(
+        "phi3",
+        lambda: Phi3Config(
+            **NARROW,
+            original_max_position_embeddings=64,
+            sliding_window=100,
+            rope_parameters={
+                "rope_type": "longrope",
+                "rope_theta": 10_000.0,
+                "partial_rotary_factor": 0.75,
+                "short_factor": [1.0, 1.25, 1.5],
+                "long_factor": [2.0, 3.0, 4.0],
+                "original_max_position_embeddings": 64,
+                "factor": 8.0,
+            },
+        ),
+        converted.experts,
+        converted.phi3_keys,
+        tolerance=1e-5,
+        unsaid=frozenset({"rope_parameters"}),  # the file has the factor of attention besides
+    ),
+    "phi4": Case(
+        "phi3",
+        lambda: Phi3Config(**NARROW, original_max_position_embeddings=512),
+        converted.experts,
+        converted.phi3_keys,
+    ),
+    "gpt-oss": Case(
+        "gpt-oss",
+        lambda: GptOssConfig(
+            **WIDE,
+            sliding_window=16,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            rope_parameters={
+                "rope_type": "yarn",
+                "rope_theta": 150_000.0,
+                "factor": 8.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+                "original_max_position_embeddings": 64,
+            },
+        ),
+        converted.gpt_oss,
+        converted.gpt_oss_keys,
+    ),
+    "gemma2": Case(
+        "gemma2",
+        lambda: Gemma2Config(**WIDE, sliding_window=16, query_pre_attn_scalar=16),
+        converted.gemma,
+        converted.gemma_keys,
+    ),
+    "gemma3": Case(
+        "gemma3",
+        lambda: Gemma3TextConfig(
+            **{**WIDE, "num_hidden_layers": 7},
+            sliding_window=16,
+            query_pre_attn_scalar=16,
+            final_logit_softcapping=30.0,
+            rope_parameters={
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+            },
+        ),
+        converted.gemma,
+        converted.gemma_keys,
+    ),
+}
+
+
+def original(case: Case) -> PreTrainedModel:
+    return vary(from_config(case.config()))
+
+
+def plan_of(case: Case, model: PreTrainedModel, path: Path) -> GGUFPlan:
+    file = path / "model.gguf"
+    write(model, file, case.architecture, add_keys=case.add_keys, modify=case.modify)
+    return read_plan(read_gguf(file))
+
+
+def said(config: PretrainedConfig, case: Case) -> dict[str, Any]:
+    fields = config.to_dict()
+    return {name: fields[name] for name in fields.keys() - UNSAID - case.unsaid}
+
+
+def loaded(plan: GGUFPlan) -> PreTrainedModel:
+    model = from_config(plan.config)
+    weights = {name: torch.from_numpy(source.float32()) for name, source in plan.sources.items()}
+    found = model.load_state_dict(weights, strict=False)
+    assert not found.unexpected_keys
+    assert found.missing_keys == ["lm_head.weight"] * plan.config.tie_word_embeddings
+    return model
+
+
+@torch.no_grad()
+def logits(model: PreTrainedModel) -> torch.Tensor:
+    torch.manual_seed(2)
+    found: torch.Tensor = model(torch.randint(VOCAB, (1, N_TOKENS))).logits
+    return found
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_converted_model_is_read_as_it_was(case: Case, tmp_path: Path) -> None:
+    model = original(case)
+    plan = plan_of(case, model, tmp_path)
+    weights = model.state_dict()
+    for name, source in plan.sources.items():
+        assert torch.equal(torch.from_numpy(source.float32()), weights[name]), name
+    assert said(plan.config, case) == said(model.config, case)
+    read = loaded(plan)
+    assert plan.config.architectures == [type(read).__name__]
+    expected, found = logits(model), logits(read)
+    assert (found - expected).abs().max() <= case.tolerance * expected.abs().max()
