@@ -103,7 +103,7 @@ class _Planner:
         if recipe.rows is not None:
             ends = None if by_weight else -1
             rows = recipe.rows(self._config, tuple(tensor.shape[:ends] for tensor in tensors))
-        return WeightSource(shape, tensors, rows, recipe.added, by_weight, recipe.is_transposed)
+        return WeightSource(shape, tensors, rows, recipe.undo, by_weight, recipe.is_transposed)
 
     def _tensor(self, name: str, parameter: str) -> GGUFTensor:
         found = self._tensors.get(name)

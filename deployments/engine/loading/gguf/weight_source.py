@@ -3,6 +3,7 @@
 Rows are moved as they are, packed or not, since the blocks of a row lie along its inputs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -14,6 +15,7 @@ from deployments.engine.loading.gguf.tensors import GGUFTensor
 
 RowNumbers: TypeAlias = NDArray[np.int64]
 Shape: TypeAlias = tuple[int, ...]
+Undo: TypeAlias = Callable[[Floats], Floats]
 Rows = TypeVar("Rows", Bytes, Floats)
 
 
@@ -24,7 +26,7 @@ class WeightSource:
     shape: of the parameter.
     tensors: whose rows are joined, in this order.
     rows: the numbers of the joined rows that it has, in its own order; None: all as they are.
-    added: to each weight.
+    undo: what is to be done to the numbers of the file; None: nothing.
     by_weight: each weight of the tensors is a row of its own, as in vectors.
     is_transposed: the parameter has inputs before outputs, and the file has a row for each output.
     """
@@ -32,7 +34,7 @@ class WeightSource:
     shape: Shape
     tensors: tuple[GGUFTensor, ...]
     rows: RowNumbers | None = None
-    added: float = 0.0
+    undo: Undo | None = None
     by_weight: bool = False
     is_transposed: bool = False
 
@@ -43,7 +45,7 @@ class WeightSource:
         Raises GGUFError for a type that is not read here.
         """
         types = {tensor.block_type.id for tensor in self.tensors}
-        return not self.by_weight and not self.added and len(types) == 1
+        return not self.by_weight and self.undo is None and len(types) == 1
 
     def packed(self) -> Bytes:
         """The bytes of its rows in the order of its outputs: uint8 [rows, row_bytes]. Those of
@@ -64,8 +66,8 @@ class WeightSource:
         joined = _joined([part.reshape(-1, 1) for part in parts] if self.by_weight else parts)
         if self.rows is not None:
             joined = joined[self.rows]
-        if self.added:
-            joined += np.float32(self.added)
+        if self.undo is not None:
+            joined = self.undo(joined)
         if not self.is_transposed:
             return joined.reshape(self.shape)
         *outer, n_inputs, n_outputs = self.shape

@@ -10,14 +10,23 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import torch
-from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, GGUFWriter, RopeScalingType, get_tensor_name_map
+from gguf import (
+    MODEL_ARCH,
+    MODEL_ARCH_NAMES,
+    GGMLQuantizationType,
+    GGUFWriter,
+    RopeScalingType,
+    get_tensor_name_map,
+)
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 Named = Iterator[tuple[str, Tensor]]
 Modify = Callable[[str, Tensor, Any], Named]
+AddKeys = Callable[[GGUFWriter, Any], None]
 TOKEN_IDS = ("bos", "eos", "pad")
 
 
@@ -26,17 +35,19 @@ def write(
     path: Path,
     architecture: str,
     *,
-    add_keys: Callable[[GGUFWriter, Any], None],
+    add_keys: AddKeys,
     modify: Modify,
     leave_out: str = "",
-    more_keys: Mapping[str, int] | None = None,
+    more_keys: Mapping[str, object] | None = None,
     more_tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    packed: Mapping[str, GGMLQuantizationType] | None = None,
 ) -> Path:
     """Writes a file of float32.
 
     add_keys: what the conversion of this architecture writes beside what all have.
     modify: makes of a weight the weights that are written, still with names of transformers.
-    leave_out: what is not written, a pattern of tensors' names.
+    leave_out: a pattern of the names of tensors that are not written.
+    packed: patterns of the names of tensors that are quantized.
     """
     config = model.config
     arch = next(arch for arch, name in MODEL_ARCH_NAMES.items() if name == architecture)
@@ -44,17 +55,35 @@ def write(
     _add_common_keys(writer, config)
     add_keys(writer, config)
     for key, value in (more_keys or {}).items():
-        writer.add_uint32(key, value)
-    for name, data in _tensors(model, arch, modify):
-        if not (leave_out and re.search(leave_out, name)):
+        _add_key(writer, key, value)
+    tensors = {**dict(_tensors(model, arch, modify)), **(more_tensors or {})}
+    for name, data in tensors.items():
+        types = [type_ for pattern, type_ in (packed or {}).items() if re.search(pattern, name)]
+        if types:
+            writer.add_tensor(name, gguf.quantize(data, types[0]), raw_dtype=types[0])
+        elif name in (more_tensors or {}) or not (leave_out and re.search(leave_out, name)):
             writer.add_tensor(name, data)
-    for name, data in (more_tensors or {}).items():
-        writer.add_tensor(name, data)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _add_key(writer: GGUFWriter, key: str, value: object) -> None:
+    """Keys that are there already are written over."""
+    for part in writer.kv_data:
+        part.pop(key, None)
+    if isinstance(value, list):
+        writer.add_array(key, value)
+    elif isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif value is not None:
+        writer.add_string(key, str(value))
 
 
 def _tensors(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from gguf import GGUFWriter
 from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
@@ -29,7 +28,7 @@ from transformers import (
 from deployments.engine.loading.gguf.model_plan import GGUFPlan, read_plan
 from deployments.engine.loading.gguf.reader import read_gguf
 from tests.engine.loading.gguf import converted
-from tests.engine.loading.gguf.converted import Modify, vary, write
+from tests.engine.loading.gguf.converted import AddKeys, Modify, vary, write
 from tests.models import SIZES, VOCAB, from_config
 
 # What no file says, and no answer depends on.
@@ -62,7 +61,7 @@ class Case:
     architecture: str
     config: Callable[[], PretrainedConfig]
     modify: Modify
-    add_keys: Callable[[GGUFWriter, Any], None]
+    add_keys: AddKeys
     tolerance: float = 0.0
     unsaid: frozenset[str] = frozenset()
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from deployments.engine.loading.gguf.facts import GGUFFacts
-from deployments.engine.loading.gguf.weight_source import RowNumbers, Shape
+from deployments.engine.loading.gguf.weight_source import RowNumbers, Shape, Undo
 
 # Makes of a config and the tensors' shapes without their inputs, which are right, the numbers of a
 # parameter's rows among the joined ones.
@@ -20,14 +20,14 @@ class TensorRecipe:
 
     tensors: the names of those whose rows are joined. {} is the number of the layer.
     rows: the order of the joined rows in the parameter; None: as they are.
-    added: to each weight.
+    undo: what is to be done to the numbers of the file; None: nothing. Such tensors stay float32.
     by_weight: each weight is a row of its own. It always is in vectors.
     is_transposed: the parameter has inputs before outputs.
     """
 
     tensors: tuple[str, ...]
     rows: RowOrder | None = None
-    added: float = 0.0
+    undo: Undo | None = None
     by_weight: bool = False
     is_transposed: bool = False
 

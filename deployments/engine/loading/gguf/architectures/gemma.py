@@ -17,6 +17,7 @@ from deployments.engine.loading.gguf.architectures.decoders import (
     OUTER,
     decoder,
 )
+from deployments.engine.loading.gguf.architectures.undoing import without_one
 from deployments.engine.loading.gguf.facts import GGUFFacts
 
 LOCAL_THETA = 10_000.0
@@ -27,7 +28,7 @@ GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
 
 
 def _norm(tensor: str) -> TensorRecipe:
-    return TensorRecipe((f"{tensor}.weight",), added=-1.0)
+    return TensorRecipe((f"{tensor}.weight",), undo=without_one)
 
 
 def _recipes() -> Mapping[str, TensorRecipe]:

@@ -1,0 +1,97 @@
+"""The plan of weights holds for packed rows: what is moved as bytes is what would be packed of the
+original."""
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType
+from numpy.typing import NDArray
+from transformers import GptOssConfig, LlamaConfig, MixtralConfig
+
+from deployments.engine.loading.gguf.model_plan import read_plan
+from deployments.engine.loading.gguf.reader import read_gguf
+from deployments.engine.loading.gguf.weight_source import WeightSource
+from tests.engine.loading.gguf import converted
+from tests.models import SIZES, from_config
+
+Q8_0, Q4_0 = GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_0
+# Each row of these has whole blocks of 32.
+PACKED = {
+    "attn_[qkv][.]weight|ffn_(gate|up)(_exps)?[.]weight|token_embd": Q8_0,
+    "ffn_down.*weight": Q4_0,
+}
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+
+
+def by_outputs(weight: NDArray[np.float32], source: WeightSource) -> NDArray[np.float32]:
+    """A row for each output."""
+    rows = weight.swapaxes(-1, -2) if source.is_transposed else weight
+    return np.ascontiguousarray(rows).reshape(-1, rows.shape[-1])
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "modify", "add_keys", "n_packed"),
+    [
+        ("llama", LlamaConfig(**SIZES), converted.llama, converted.llama_keys, 3 * 6 + 1),
+        ("llama", MixtralConfig(**SIZES, **EXPERTS), converted.llama, converted.llama_keys, 16),
+        (
+            "gpt-oss",
+            GptOssConfig(**SIZES, **EXPERTS),
+            converted.gpt_oss,
+            converted.gpt_oss_keys,
+            16,
+        ),
+    ],
+    ids=["llama", "mixtral", "gpt-oss"],
+)
+def test_rows_are_moved_as_bytes(
+    architecture: str,
+    config: LlamaConfig,
+    modify: converted.Modify,
+    add_keys: converted.AddKeys,
+    n_packed: int,
+    tmp_path: Path,
+) -> None:
+    model = from_config(config)
+    file = tmp_path / "model.gguf"
+    converted.write(model, file, architecture, add_keys=add_keys, modify=modify, packed=PACKED)
+    weights = model.state_dict()
+    n_found = 0
+    for name, source in read_plan(read_gguf(file)).sources.items():
+        block_type = source.tensors[0].block_type
+        if not source.is_packable or block_type.n_weights == 1:
+            continue
+        n_found += 1
+        packed = source.packed()
+        original = by_outputs(weights[name].numpy(), source)
+        expected = gguf.quantize(original, GGMLQuantizationType(block_type.id))
+        assert np.array_equal(packed, expected), name
+        blocks = packed.reshape(len(packed), -1, block_type.n_bytes)
+        assert np.array_equal(
+            by_outputs(source.float32(), source), block_type.dequantize(blocks)
+        ), name
+    assert n_found == n_packed
+
+
+def test_tensors_of_two_types_become_no_packed_matrix(tmp_path: Path) -> None:
+    model = from_config(MixtralConfig(**SIZES, **EXPERTS))
+    converted.write(
+        model,
+        tmp_path / "model.gguf",
+        "llama",
+        add_keys=converted.llama_keys,
+        modify=converted.llama,
+        packed={"ffn_gate_exps": Q8_0, "ffn_up_exps": Q4_0},
+    )
+    source = read_plan(read_gguf(tmp_path / "model.gguf")).sources[
+        "model.layers.0.mlp.experts.gate_up_proj"
+    ]
+    assert not source.is_packable
+    original = model.state_dict()["model.layers.0.mlp.experts.gate_up_proj"].numpy()
+    halves = [
+        gguf.dequantize(gguf.quantize(np.ascontiguousarray(part), type_), type_)
+        for part, type_ in zip(np.split(original, 2, axis=1), (Q8_0, Q4_0), strict=True)
+    ]
+    assert np.array_equal(source.float32(), np.concatenate(halves, axis=1))
