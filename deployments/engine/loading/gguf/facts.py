@@ -56,6 +56,15 @@ class GGUFFacts:
             raise self.error(name, f"{value!r:.50} is no whole number from 0 on")
         return value
 
+    def by_layer(self, name: str) -> list[int]:
+        """A number from 0 on for each layer."""
+        value, n_layers = self._value(name), self.n_layers()
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
+            raise self.error(name, "it has no whole number for each layer")
+        if len(value) != n_layers or (value < 0).any():
+            raise self.error(name, f"it has no number from 0 on for each of {n_layers} layers")
+        return [int(number) for number in value]
+
     def number(self, name: str) -> float:
         found = self.optional_number(name)
         if found is None:

@@ -102,7 +102,9 @@ class _Planner:
         rows = None
         if recipe.rows is not None:
             ends = None if by_weight else -1
-            rows = recipe.rows(self._config, tuple(tensor.shape[:ends] for tensor in tensors))
+            shapes = tuple(tensor.shape[:ends] for tensor in tensors)
+            with unsupported_on_error(f"{self._path}: {name} has no such order of rows"):
+                rows = recipe.rows(self._config, shapes)
         return WeightSource(shape, tensors, rows, recipe.undo, by_weight, recipe.is_transposed)
 
     def _tensor(self, name: str, parameter: str) -> GGUFTensor:

@@ -114,11 +114,12 @@ def _add_common_keys(writer: GGUFWriter, config: PretrainedConfig) -> None:
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    fields = config.to_dict()
+    writer.add_layer_norm_rms_eps(fields.get("rms_norm_eps") or fields["norm_eps"])
     if (head_dim := getattr(config, "head_dim", None)) is not None:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
-    if (n_experts := getattr(config, "num_local_experts", None)) is not None:
+    if n_experts := fields.get("num_local_experts") or fields.get("num_experts"):
         writer.add_expert_count(n_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
     for name in TOKEN_IDS:
@@ -206,6 +207,52 @@ def gpt_oss(name: str, weight: Tensor, _config: Any) -> Named:
         yield f"{name}.weight", weight
     else:
         yield name, weight
+
+
+def lfm2(name: str, weight: Tensor, _config: Any) -> Named:
+    yield name, weight.squeeze(1) if name.endswith("conv.conv.weight") else weight
+
+
+def qwen3_next(name: str, weight: Tensor, config: Any) -> Named:
+    if name.endswith("A_log"):
+        yield name, -torch.exp(weight)
+    elif name.endswith("dt_bias"):
+        yield name.replace("dt_bias", "dt_proj.bias"), weight
+    elif "conv1d" in name or name.endswith("shared_expert_gate.weight"):
+        yield name, weight.squeeze()
+    elif name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
+        yield name, weight + 1
+    elif "in_proj_qkvz" in name:
+        per_head = config.linear_num_value_heads // config.linear_num_key_heads
+        key, value = config.linear_key_head_dim, per_head * config.linear_value_head_dim
+        by_head = weight.unflatten(0, (config.linear_num_key_heads, -1))
+        parts = by_head.split([key, key, value, value], dim=1)
+        q, k, v, z = (part.flatten(0, 1) for part in parts)
+        layer = name.partition(".linear_attn")[0]
+        yield f"{layer}.linear_attn.in_proj_qkv.weight", torch.cat([q, k, v])
+        yield f"{layer}.linear_attn.in_proj_z.weight", z
+    else:
+        yield from experts(name, weight, config)
+
+
+def lfm2_keys(writer: GGUFWriter, config: Any) -> None:
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_shortconv_l_cache(config.conv_L_cache)
+    n_heads = [config.num_key_value_heads * (kind != "conv") for kind in config.layer_types]
+    _add_key(writer, "lfm2.attention.head_count_kv", n_heads)
+    _add_key(writer, "lfm2.feed_forward_length", 256)  # of 2/3 of 64, rounded up
+
+
+def qwen3_next_keys(writer: GGUFWriter, config: Any) -> None:
+    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
+    writer.add_ssm_state_size(config.linear_key_head_dim)
+    writer.add_ssm_group_count(config.linear_num_key_heads)
+    writer.add_ssm_time_step_rank(config.linear_num_value_heads)
+    writer.add_ssm_inner_size(config.linear_value_head_dim * config.linear_num_value_heads)
+    writer.add_full_attention_interval(4)
+    writer.add_rope_dimension_count(config.head_dim // 4)
 
 
 def no_keys(_writer: GGUFWriter, _config: Any) -> None:

@@ -29,15 +29,28 @@ def head_dim(facts: GGUFFacts) -> int:
     return key_length
 
 
-def sizes(facts: GGUFFacts) -> dict[str, Any]:
-    """The fields of a config that all decoders have, but for the rotary embedding."""
+def rotated_part(facts: GGUFFacts, head_dim: int) -> tuple[int, float]:
+    """How many numbers of each head are rotated, and which part of a head this is."""
+    n_rotated = facts.optional_whole("rope.dimension_count") or head_dim
+    part = n_rotated / head_dim
+    if int(head_dim * part) != n_rotated:  # as transformers computes it
+        raise facts.error("rope.dimension_count", f"{n_rotated} of {head_dim} is not supported")
+    return n_rotated, part
+
+
+def sizes(facts: GGUFFacts, n_kv_heads: int | None = None) -> dict[str, Any]:
+    """The fields of a config that all decoders have, but for the rotary embedding.
+
+    n_kv_heads: of the layers that attend; None: all do.
+    """
     n_heads = facts.size("attention.head_count")
+    n_kv_heads = n_kv_heads or facts.optional_whole("attention.head_count_kv")
     return {
         "vocab_size": facts.vocab_size(),
         "hidden_size": facts.size("embedding_length"),
         "num_hidden_layers": facts.n_layers(),
         "num_attention_heads": n_heads,
-        "num_key_value_heads": facts.optional_whole("attention.head_count_kv") or n_heads,
+        "num_key_value_heads": n_kv_heads or n_heads,
         "head_dim": head_dim(facts),
         "max_position_embeddings": facts.size("context_length"),
         "rms_norm_eps": facts.number("attention.layer_norm_rms_epsilon"),

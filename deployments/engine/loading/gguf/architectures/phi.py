@@ -7,6 +7,7 @@ from deployments.engine.loading.gguf.architectures.architecture import GGUFArchi
 from deployments.engine.loading.gguf.architectures.decoders import (
     DECODER,
     in_layers,
+    rotated_part,
     sizes,
 )
 from deployments.engine.loading.gguf.architectures.rope import long_rope_parameters
@@ -25,10 +26,7 @@ def _phi3(facts: GGUFFacts) -> PretrainedConfig:
     head_dim = fields.pop("head_dim")
     if head_dim != fields["hidden_size"] // fields["num_attention_heads"]:
         raise facts.error("attention.key_length", "it is not the hidden size / the heads")
-    n_rotated = facts.optional_whole("rope.dimension_count") or head_dim
-    part = n_rotated / head_dim
-    if int(head_dim * part) != n_rotated:  # as transformers computes it
-        raise facts.error("rope.dimension_count", f"{n_rotated} of {head_dim} is not supported")
+    n_rotated, part = rotated_part(facts, head_dim)
     original = facts.optional_whole("rope.scaling.original_context_length")
     return Phi3Config(
         **fields,

@@ -5,19 +5,23 @@ from collections.abc import Mapping
 from deployments.engine.loading.gguf.architectures.architecture import GGUFArchitecture
 from deployments.engine.loading.gguf.architectures.gemma import GEMMA2, GEMMA3
 from deployments.engine.loading.gguf.architectures.gpt_oss import GPT_OSS
+from deployments.engine.loading.gguf.architectures.lfm2 import LFM2
 from deployments.engine.loading.gguf.architectures.llama import GRANITE, LLAMA, SMOLLM3
 from deployments.engine.loading.gguf.architectures.phi import PHI3
 from deployments.engine.loading.gguf.architectures.qwen import QWEN2, QWEN3, QWEN3_MOE
+from deployments.engine.loading.gguf.architectures.qwen_next import QWEN3_NEXT
 
 ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
     "gpt-oss": GPT_OSS,
     "granite": GRANITE,
+    "lfm2": LFM2,
     "llama": LLAMA,
     "phi3": PHI3,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "qwen3moe": QWEN3_MOE,
+    "qwen3next": QWEN3_NEXT,
     "smollm3": SMOLLM3,
 }
