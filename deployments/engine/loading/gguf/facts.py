@@ -15,6 +15,7 @@ from deployments.engine.loading.gguf.reader import GGUF
 
 T = TypeVar("T")
 ARCHITECTURE = "general.architecture"
+DRAFTING = "nextn_predict_layers"
 # Keys of an architecture that change nothing of a model: the size of its vocabulary is that of its
 # embeddings, and `pooling_type` says what the model is used for.
 MEANINGLESS = frozenset({"vocab_size", "tensor_data_layout", "pooling_type"})
@@ -56,14 +57,19 @@ class GGUFFacts:
             raise self.error(name, f"{value!r:.50} is no whole number from 0 on")
         return value
 
+    def integers(self, name: str) -> list[int]:
+        """Some numbers from 0 on."""
+        value = self._value(name)
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu" or (value < 0).any():
+            raise self.error(name, "it is no list of whole numbers from 0 on")
+        return [int(number) for number in value]
+
     def by_layer(self, name: str) -> list[int]:
         """A number from 0 on for each layer."""
-        value, n_layers = self._value(name), self.n_layers()
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
-            raise self.error(name, "it has no whole number for each layer")
-        if len(value) != n_layers or (value < 0).any():
-            raise self.error(name, f"it has no number from 0 on for each of {n_layers} layers")
-        return [int(number) for number in value]
+        found, n_layers = self.integers(name), self.n_layers()
+        if len(found) != n_layers:
+            raise self.error(name, f"it has {len(found)} numbers for {n_layers} layers")
+        return found
 
     def number(self, name: str) -> float:
         found = self.optional_number(name)
@@ -91,11 +97,14 @@ class GGUFFacts:
         return self._optional(name, bool, "truth value")
 
     def n_layers(self) -> int:
-        """Each has tensors: a broken file does not say a billion of them."""
-        found = self.size("block_count")
-        if found > len(self._gguf.tensors):
-            raise self.error("block_count", f"the file has fewer tensors than {found}")
-        return found
+        """The number of layers without those that draft, which stand behind the others. Each has
+        tensors: a broken file does not say a billion of them."""
+        n_blocks, n_drafting = self.size("block_count"), self.optional_whole(DRAFTING) or 0
+        if n_blocks > len(self._gguf.tensors):
+            raise self.error("block_count", f"the file has fewer tensors than {n_blocks}")
+        if n_drafting >= n_blocks:
+            raise self.error(DRAFTING, f"it is not below {n_blocks}, the layers of all kinds")
+        return n_blocks - n_drafting
 
     def vocab_size(self) -> int:
         name = "token_embd.weight"
@@ -135,8 +144,12 @@ class GGUFFacts:
             raise GGUFError(f"{self._path}: tensor {name!r}: it has numbers that are not above 0")
         return [float(str(number)) for number in numbers]
 
-    def tensors_asked_for(self) -> frozenset[str]:
-        return frozenset(self._asked_tensors)
+    def tensors_beside(self) -> frozenset[str]:
+        """The tensors that are no weights, and those of layers that draft, which are left out."""
+        drafting = range(self.n_layers(), self.size("block_count"))
+        starts = tuple(f"blk.{number}." for number in drafting)
+        left_out = (name for name in self._gguf.tensors if name.startswith(starts))
+        return frozenset(self._asked_tensors).union(left_out)
 
     def keys_left_over(self) -> Iterator[str]:
         """The keys of the architecture that nobody has asked for, and that may mean something."""

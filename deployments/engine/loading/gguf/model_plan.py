@@ -64,7 +64,7 @@ def read_plan(gguf: GGUF) -> GGUFPlan:
     planner = _Planner(gguf, architecture, config)
     sources = {name: planner.source(name, shape) for name, shape in _weights(model)}
     used = {tensor.name for source in sources.values() for tensor in source.tensors}
-    if left_over := gguf.tensors.keys() - used - facts.tensors_asked_for():
+    if left_over := gguf.tensors.keys() - used - facts.tensors_beside():
         raise GGUFError(
             f"{path}: {type(model).__name__} has no weights for its tensors {_listed(left_over)}"
         )
@@ -99,13 +99,15 @@ class _Planner:
         tensors = tuple(self._tensor(tensor.format(layer), name) for tensor in recipe.tensors)
         by_weight = recipe.by_weight or len(shape) == 1
         self._check_shapes(name, shape, recipe, tensors)
-        rows = None
-        if recipe.rows is not None:
-            ends = None if by_weight else -1
-            shapes = tuple(tensor.shape[:ends] for tensor in tensors)
-            with unsupported_on_error(f"{self._path}: {name} has no such order of rows"):
-                rows = recipe.rows(self._config, shapes)
-        return WeightSource(shape, tensors, rows, recipe.undo, by_weight, recipe.is_transposed)
+        ends = None if by_weight else -1
+        shapes = tuple(tensor.shape[:ends] for tensor in tensors)
+        with unsupported_on_error(f"{self._path}: {name} has no such order of rows"):
+            rows, inputs = (
+                order and order(self._config, shapes) for order in (recipe.rows, recipe.inputs)
+            )
+        return WeightSource(
+            shape, tensors, rows, recipe.undo, by_weight, recipe.is_transposed, inputs
+        )
 
     def _tensor(self, name: str, parameter: str) -> GGUFTensor:
         found = self._tensors.get(name)

@@ -29,6 +29,8 @@ class WeightSource:
     undo: what is to be done to the numbers of the file; None: nothing.
     by_weight: each weight of the tensors is a row of its own, as in vectors.
     is_transposed: the parameter has inputs before outputs, and the file has a row for each output.
+    inputs: the numbers of the weights of a row, in the parameter's order; None: as they are. Packed
+        rows can't follow it, as it parts blocks: what they are multiplied with has to.
     """
 
     shape: Shape
@@ -37,6 +39,7 @@ class WeightSource:
     undo: Undo | None = None
     by_weight: bool = False
     is_transposed: bool = False
+    inputs: RowNumbers | None = None
 
     @property
     def is_packable(self) -> bool:
@@ -49,7 +52,8 @@ class WeightSource:
 
     def packed(self) -> Bytes:
         """The bytes of its rows in the order of its outputs: uint8 [rows, row_bytes]. Those of
-        experts follow each other. They are not copied where the file has them in this order.
+        experts follow each other. They are not copied where the file has them in this order. Row r
+        is to be multiplied with x[..., argsort(inputs)].
 
         Raises GGUFError for a type that is not read here, or OSError.
         """
@@ -66,6 +70,8 @@ class WeightSource:
         joined = _joined([part.reshape(-1, 1) for part in parts] if self.by_weight else parts)
         if self.rows is not None:
             joined = joined[self.rows]
+        if self.inputs is not None:
+            joined = joined[:, self.inputs]
         if self.undo is not None:
             joined = self.undo(joined)
         if not self.is_transposed:

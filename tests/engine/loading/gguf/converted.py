@@ -108,13 +108,14 @@ def _tensors(
 
 def _add_common_keys(writer: GGUFWriter, config: PretrainedConfig) -> None:
     """The keys of `TextModel.set_gguf_parameters`."""
+    fields = config.to_dict()
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
+    if "intermediate_size" in fields:
+        writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    fields = config.to_dict()
     writer.add_layer_norm_rms_eps(fields.get("rms_norm_eps") or fields["norm_eps"])
     if (head_dim := getattr(config, "head_dim", None)) is not None:
         writer.add_key_length(head_dim)
@@ -225,14 +226,37 @@ def qwen3_next(name: str, weight: Tensor, config: Any) -> Named:
     elif "in_proj_qkvz" in name:
         per_head = config.linear_num_value_heads // config.linear_num_key_heads
         key, value = config.linear_key_head_dim, per_head * config.linear_value_head_dim
-        by_head = weight.unflatten(0, (config.linear_num_key_heads, -1))
-        parts = by_head.split([key, key, value, value], dim=1)
+        by_head = weight.view(config.linear_num_key_heads, -1, weight.shape[1])
+        parts = torch.split(by_head, [key, key, value, value], dim=1)
         q, k, v, z = (part.flatten(0, 1) for part in parts)
         layer = name.partition(".linear_attn")[0]
         yield f"{layer}.linear_attn.in_proj_qkv.weight", torch.cat([q, k, v])
         yield f"{layer}.linear_attn.in_proj_z.weight", z
     else:
         yield from experts(name, weight, config)
+
+
+def qwen35(name: str, weight: Tensor, config: Any) -> Named:
+    """Source: `_LinearAttentionVReorderBase`."""
+    size = config.linear_value_head_dim
+    n_before = 2 * config.linear_num_key_heads * config.linear_key_head_dim
+    if re.search(r"in_proj_qkv|conv1d", name):
+        weight = torch.cat([weight[:n_before], tiled(weight[n_before:], size, config)])
+    elif "in_proj_z" in name:
+        weight = tiled(weight, size, config)
+    elif re.search(r"in_proj_[ab]|A_log|dt_bias", name):
+        weight = tiled(weight, 1, config)
+    elif name.endswith("linear_attn.out_proj.weight"):
+        weight = tiled(weight.T, size, config).T
+    yield from qwen3_next(name, weight, config)
+
+
+def tiled(weight: Tensor, size: int, config: Any) -> Tensor:
+    """Heads of values that were grouped by heads of keys take turns afterwards."""
+    n_keys = config.linear_num_key_heads
+    n_per_key = config.linear_num_value_heads // n_keys
+    by_head = weight.reshape(n_keys, n_per_key, size, *weight.shape[1:])
+    return by_head.transpose(0, 1).reshape(weight.shape)
 
 
 def lfm2_keys(writer: GGUFWriter, config: Any) -> None:
@@ -243,9 +267,10 @@ def lfm2_keys(writer: GGUFWriter, config: Any) -> None:
     _add_key(writer, "lfm2.feed_forward_length", 256)  # of 2/3 of 64, rounded up
 
 
-def qwen3_next_keys(writer: GGUFWriter, config: Any) -> None:
-    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
-    writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+def delta_net_keys(writer: GGUFWriter, config: Any) -> None:
+    if n_shared := getattr(config, "shared_expert_intermediate_size", 0):
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        writer.add_expert_shared_feed_forward_length(n_shared)
     writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
     writer.add_ssm_state_size(config.linear_key_head_dim)
     writer.add_ssm_group_count(config.linear_num_key_heads)
@@ -253,6 +278,8 @@ def qwen3_next_keys(writer: GGUFWriter, config: Any) -> None:
     writer.add_ssm_inner_size(config.linear_value_head_dim * config.linear_num_value_heads)
     writer.add_full_attention_interval(4)
     writer.add_rope_dimension_count(config.head_dim // 4)
+    if "mrope_section" in config.rope_parameters:
+        writer.add_rope_dimension_sections([*config.rope_parameters["mrope_section"], 0])
 
 
 def no_keys(_writer: GGUFWriter, _config: Any) -> None:

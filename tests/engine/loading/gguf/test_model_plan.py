@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import (
@@ -21,6 +22,8 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
     Qwen2Config,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3MoeConfig,
     Qwen3NextConfig,
@@ -49,6 +52,28 @@ SCALED = {
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
+}
+
+DELTA_NET = {
+    **WIDE,
+    "num_hidden_layers": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 4,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+}
+EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 40,
+}
+GRID = {
+    "rope_type": "default",
+    "rope_theta": 1e4,
+    "partial_rotary_factor": 0.25,
+    "mrope_section": [1, 1, 0],
+    "mrope_interleaved": True,
 }
 
 
@@ -203,20 +228,28 @@ CASES: Mapping[str, Case] = {
     ),
     "qwen3next": Case(
         "qwen3next",
-        lambda: Qwen3NextConfig(
-            **{**WIDE, "num_hidden_layers": 4},
-            linear_key_head_dim=8,
-            linear_value_head_dim=8,
-            linear_num_key_heads=2,
-            linear_num_value_heads=6,
-            num_experts=4,
-            num_experts_per_tok=2,
-            moe_intermediate_size=24,
-            shared_expert_intermediate_size=40,
-        ),
+        lambda: Qwen3NextConfig(**DELTA_NET, **EXPERTS),
         converted.qwen3_next,
-        converted.qwen3_next_keys,
+        converted.delta_net_keys,
         tolerance=1e-4,  # a logarithm of exp is rounded
+    ),
+    "qwen35": Case(
+        "qwen35",
+        lambda: Qwen3_5TextConfig(**DELTA_NET, rope_parameters={**GRID}),
+        converted.qwen35,
+        converted.delta_net_keys,
+        tolerance=1e-4,
+    ),
+    "qwen35moe": Case(
+        "qwen35moe",
+        lambda: Qwen3_5MoeTextConfig(
+            **{name: value for name, value in DELTA_NET.items() if name != "intermediate_size"},
+            **EXPERTS,
+            rope_parameters={**GRID},
+        ),
+        converted.qwen35,
+        converted.delta_net_keys,
+        tolerance=1e-4,
     ),
     "gemma2": Case(
         "gemma2",
@@ -289,3 +322,31 @@ def test_a_converted_model_is_read_as_it_was(case: Case, tmp_path: Path) -> None
     assert plan.config.architectures == [type(read).__name__]
     expected, answer = logits(model), logits(read)
     assert (answer - expected).abs().max() <= case.tolerance * expected.abs().max()
+
+
+def test_inputs_of_packed_rows_are_reordered_instead(tmp_path: Path) -> None:
+    """The heads of values take turns along the rows of this tensor, where blocks do not end."""
+    case = CASES["qwen35"]
+    model = original(case)
+    name = "model.layers.0.linear_attn.out_proj.weight"
+    source = plan_of(case, model, tmp_path).sources[name]
+    inputs = np.arange(24, dtype=np.float32)
+    assert source.inputs is not None
+    found = source.packed().view(np.float32) @ inputs[np.argsort(source.inputs)]
+    np.testing.assert_allclose(found, model.state_dict()[name].numpy() @ inputs, rtol=1e-4)
+
+
+def test_layers_that_draft_are_left_out(tmp_path: Path) -> None:
+    case, file = CASES["qwen35"], tmp_path / "model.gguf"
+    write(
+        original(case),
+        file,
+        case.architecture,
+        add_keys=case.add_keys,
+        modify=case.modify,
+        more_keys={"qwen35.block_count": 5, "qwen35.nextn_predict_layers": 1},
+        more_tensors={"blk.4.nextn.eh_proj.weight": np.zeros((32, 64), np.float32)},
+    )
+    plan = read_plan(read_gguf(file))
+    assert plan.config.num_hidden_layers == 4
+    assert plan.sources.keys() == plan_of(case, original(case), tmp_path).sources.keys()

@@ -23,6 +23,7 @@ class TensorRecipe:
     undo: what is to be done to the numbers of the file; None: nothing. Such tensors stay float32.
     by_weight: each weight is a row of its own. It always is in vectors.
     is_transposed: the parameter has inputs before outputs.
+    inputs: the order of each row's weights in the parameter; None: as they are.
     """
 
     tensors: tuple[str, ...]
@@ -30,6 +31,7 @@ class TensorRecipe:
     undo: Undo | None = None
     by_weight: bool = False
     is_transposed: bool = False
+    inputs: RowOrder | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from deployments.engine.loading.gguf.architectures.lfm2 import LFM2
 from deployments.engine.loading.gguf.architectures.llama import GRANITE, LLAMA, SMOLLM3
 from deployments.engine.loading.gguf.architectures.phi import PHI3
 from deployments.engine.loading.gguf.architectures.qwen import QWEN2, QWEN3, QWEN3_MOE
-from deployments.engine.loading.gguf.architectures.qwen_next import QWEN3_NEXT
+from deployments.engine.loading.gguf.architectures.qwen_next import QWEN3_NEXT, QWEN35, QWEN35_MOE
 
 ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     "gemma2": GEMMA2,
@@ -22,6 +22,8 @@ ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "qwen3moe": QWEN3_MOE,
+    "qwen35": QWEN35,
+    "qwen35moe": QWEN35_MOE,
     "qwen3next": QWEN3_NEXT,
     "smollm3": SMOLLM3,
 }
