@@ -85,6 +85,7 @@ ORDER: Mapping[str, list[set[str]]] = {
         {"forward"},
         {"attention", "sampling"},
         {"tasks", "kernels"},
+        {"quantized"},
     ],
 }
 # Where each public function says its shapes, units and errors.

@@ -6,8 +6,11 @@ Source: `ggml_type` in llama.cpp's ggml.h.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deployments.engine.loading.gguf import dequantizing
-from deployments.engine.loading.gguf.dequantizing import Dequantize
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -16,40 +19,38 @@ class BlockType:
 
     id: of the type in files.
     n_weights, n_bytes: of a block.
-    dequantize: makes uint8 [rows, blocks, n_bytes] float32 [rows, weights].
     """
 
     id: int
     name: str
     n_weights: int
     n_bytes: int
-    dequantize: Dequantize
 
 
 BLOCK_TYPES: Mapping[int, BlockType] = {
     block_type.id: block_type
     for block_type in (
-        BlockType(0, "F32", 1, 4, dequantizing.plain("<f4")),
-        BlockType(1, "F16", 1, 2, dequantizing.plain("<f2")),
-        BlockType(2, "Q4_0", 32, 18, dequantizing.q4_0),
-        BlockType(3, "Q4_1", 32, 20, dequantizing.q4_1),
-        BlockType(6, "Q5_0", 32, 22, dequantizing.q5_0),
-        BlockType(7, "Q5_1", 32, 24, dequantizing.q5_1),
-        BlockType(8, "Q8_0", 32, 34, dequantizing.q8_0),
-        BlockType(10, "Q2_K", 256, 84, dequantizing.q2_k),
-        BlockType(11, "Q3_K", 256, 110, dequantizing.q3_k),
-        BlockType(12, "Q4_K", 256, 144, dequantizing.q4_k),
-        BlockType(13, "Q5_K", 256, 176, dequantizing.q5_k),
-        BlockType(14, "Q6_K", 256, 210, dequantizing.q6_k),
-        BlockType(20, "IQ4_NL", 32, 18, dequantizing.iq4_nl),
-        BlockType(23, "IQ4_XS", 256, 136, dequantizing.iq4_xs),
-        BlockType(24, "I8", 1, 1, dequantizing.plain("i1")),
-        BlockType(25, "I16", 1, 2, dequantizing.plain("<i2")),
-        BlockType(26, "I32", 1, 4, dequantizing.plain("<i4")),
-        BlockType(28, "F64", 1, 8, dequantizing.plain("<f8")),
-        BlockType(30, "BF16", 1, 2, dequantizing.bf16),
-        BlockType(39, "MXFP4", 32, 17, dequantizing.mxfp4),
-        BlockType(40, "NVFP4", 64, 36, dequantizing.nvfp4),
+        BlockType(0, "F32", 1, 4),
+        BlockType(1, "F16", 1, 2),
+        BlockType(2, "Q4_0", 32, 18),
+        BlockType(3, "Q4_1", 32, 20),
+        BlockType(6, "Q5_0", 32, 22),
+        BlockType(7, "Q5_1", 32, 24),
+        BlockType(8, "Q8_0", 32, 34),
+        BlockType(10, "Q2_K", 256, 84),
+        BlockType(11, "Q3_K", 256, 110),
+        BlockType(12, "Q4_K", 256, 144),
+        BlockType(13, "Q5_K", 256, 176),
+        BlockType(14, "Q6_K", 256, 210),
+        BlockType(20, "IQ4_NL", 32, 18),
+        BlockType(23, "IQ4_XS", 256, 136),
+        BlockType(24, "I8", 1, 1),
+        BlockType(25, "I16", 1, 2),
+        BlockType(26, "I32", 1, 4),
+        BlockType(28, "F64", 1, 8),
+        BlockType(30, "BF16", 1, 2),
+        BlockType(39, "MXFP4", 32, 17),
+        BlockType(40, "NVFP4", 64, 36),
     )
 }
 # Types that are not read, so that an error can name them. IQ1 to IQ3 need codebooks.

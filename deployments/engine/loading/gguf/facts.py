@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from deployments.engine.loading.gguf.errors import GGUFError
 from deployments.engine.loading.gguf.reader import GGUF
+from deployments.engine.loading.gguf.stored_tensor import dequantize
 
 T = TypeVar("T")
 ARCHITECTURE = "general.architecture"
@@ -139,7 +140,7 @@ class GGUFFacts:
             raise GGUFError(
                 f"{self._path}: tensor {name!r}: its shape is {[*tensor.shape]}, not {[size]}"
             )
-        numbers = tensor.dequantize().ravel()
+        numbers = dequantize(tensor).numpy().ravel()
         if not (np.isfinite(numbers).all() and (numbers > 0).all()):
             raise GGUFError(f"{self._path}: tensor {name!r}: it has numbers that are not above 0")
         return [float(str(number)) for number in numbers]

@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file: their bytes as the file has them, or as float32. Free of torch."""
+"""The tensors of a GGUF file: their bytes as the file has them. Free of torch, for routers."""
 
 import mmap
 from dataclasses import dataclass
@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from deployments.engine.loading.gguf.block_types import BLOCK_TYPES, BlockType, type_name
-from deployments.engine.loading.gguf.dequantizing import Bytes, Floats
+from deployments.engine.loading.gguf.block_types import (
+    BLOCK_TYPES,
+    BlockType,
+    Bytes,
+    type_name,
+)
 from deployments.engine.loading.gguf.errors import GGUFError
-
-MAX_WEIGHTS_AT_ONCE = 1 << 18  # that are dequantized: what is computed between fits into a cache
 
 
 class MappedFile:
@@ -84,20 +86,3 @@ class GGUFTensor:
         size = self.n_rows * self.row_bytes
         found = np.frombuffer(self.file.data, np.uint8, size, self.offset)
         return found.reshape(self.n_rows, self.row_bytes)[start:stop]
-
-    def dequantize(self, start: int | None = None, stop: int | None = None) -> Floats:
-        """The weights of rows start:stop: float32 [rows, row_weights].
-
-        A tensor of NVFP4 has a further scale in the tensor `.scale`, which is not applied.
-
-        Raises GGUFError for a type that is not read here, or OSError.
-        """
-        rows, block_type = self.rows(start, stop), self.block_type
-        n_blocks = self.row_weights // block_type.n_weights
-        blocks = rows.reshape(len(rows), n_blocks, block_type.n_bytes)
-        weights = np.empty((len(rows), self.row_weights), np.float32)
-        step = max(1, MAX_WEIGHTS_AT_ONCE // self.row_weights)
-        with np.errstate(all="ignore"):  # scales of a broken file may be infinite
-            for at in range(0, len(rows), step):
-                weights[at : at + step] = block_type.dequantize(blocks[at : at + step])
-        return weights

@@ -1,22 +1,25 @@
-"""Says which rows of which tensors a parameter of a model has. Free of torch.
+"""Says which rows of which tensors a parameter of a model has.
 
 Rows are moved as they are, packed or not, since the blocks of a row lie along its inputs.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from deployments.engine.loading.gguf.dequantizing import Bytes, Floats
+from deployments.engine.loading.gguf.block_types import Floats
+from deployments.engine.loading.gguf.stored_tensor import GGUFMatrix, dequantize, is_quantized
 from deployments.engine.loading.gguf.tensors import GGUFTensor
+from deployments.engine.quantized.stored_weight import Place, StoredWeight
 
 RowNumbers: TypeAlias = NDArray[np.int64]
 Shape: TypeAlias = tuple[int, ...]
 Undo: TypeAlias = Callable[[Floats], Floats]
-Rows = TypeVar("Rows", Bytes, Floats)
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,8 @@ class WeightSource:
     undo: what is to be done to the numbers of the file; None: nothing.
     by_weight: each weight of the tensors is a row of its own, as in vectors.
     is_transposed: the parameter has inputs before outputs, and the file has a row for each output.
-    inputs: the numbers of the weights of a row, in the parameter's order; None: as they are. Packed
-        rows can't follow it, as it parts blocks: what they are multiplied with has to.
+    inputs: the numbers of the weights of a row, in the parameter's order; None: as they are. Rows
+        that stay quantized can't follow it, as it parts blocks: what they are multiplied with does.
     """
 
     shape: Shape
@@ -42,31 +45,41 @@ class WeightSource:
     inputs: RowNumbers | None = None
 
     @property
-    def is_packable(self) -> bool:
-        """Whether `packed` can have it: as a matrix of one type, whose weights stay as they are.
+    def stays_quantized(self) -> bool:
+        """Whether it is a matrix whose weights the model has as the file does.
 
         Raises GGUFError for a type that is not read here.
         """
-        types = {tensor.block_type.id for tensor in self.tensors}
-        return not self.by_weight and self.undo is None and len(types) == 1
+        is_changed = self.by_weight or self.undo is not None
+        return not is_changed and all(is_quantized(tensor) for tensor in self.tensors)
 
-    def packed(self) -> Bytes:
-        """The bytes of its rows in the order of its outputs: uint8 [rows, row_bytes]. Those of
-        experts follow each other. They are not copied where the file has them in this order. Row r
-        is to be multiplied with x[..., argsort(inputs)].
+    def weight(self, dtype: torch.dtype) -> Tensor:
+        """The parameter, in its shape and of a type that a model computes in. It stays quantized
+        if it can.
 
         Raises GGUFError for a type that is not read here, or OSError.
         """
-        assert self.is_packable
-        joined = _joined([tensor.rows() for tensor in self.tensors])
-        return joined if self.rows is None else joined[self.rows]
+        if not self.stays_quantized:
+            return torch.from_numpy(self.float32()).to(dtype)
+        order = None if self.inputs is None else torch.from_numpy(np.argsort(self.inputs))
+        matrices = tuple(GGUFMatrix(tensor, order) for tensor in self.tensors)
+        index = torch.arange(sum(matrix.n_rows for matrix in matrices))
+        if self.rows is not None:
+            index = torch.from_numpy(self.rows)
+        *outer, n_outputs, n_inputs = self.shape
+        if self.is_transposed:
+            n_outputs, n_inputs = n_inputs, n_outputs
+        place = Place(
+            matrices, index.view(*outer, n_outputs), 0, n_inputs, is_transposed=self.is_transposed
+        )
+        return StoredWeight(place, dtype)
 
     def float32(self) -> Floats:
         """The weights in the shape of the parameter.
 
         Raises GGUFError for a type that is not read here, or OSError.
         """
-        parts = [tensor.dequantize() for tensor in self.tensors]
+        parts = [dequantize(tensor).numpy() for tensor in self.tensors]
         joined = _joined([part.reshape(-1, 1) for part in parts] if self.by_weight else parts)
         if self.rows is not None:
             joined = joined[self.rows]
@@ -80,5 +93,5 @@ class WeightSource:
         return joined.reshape(*outer, n_outputs, n_inputs).swapaxes(-1, -2)
 
 
-def _joined(parts: list[Rows]) -> Rows:
+def _joined(parts: list[Floats]) -> Floats:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

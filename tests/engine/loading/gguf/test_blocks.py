@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from deployments.engine.loading.gguf.block_types import BLOCK_TYPES, OTHER_NAMES
+from deployments.engine.loading.gguf.stored_tensor import dequantize
 from deployments.engine.loading.gguf.tensors import GGUFTensor, MappedFile
 from tests.effort import tries
 
@@ -50,6 +51,10 @@ def finite(name: str, blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
     for at in HALVES[name]:
         high = blocks[..., at + 1]
         high[high & 0x7C == 0x7C] &= np.uint8(0xBF)  # the exponent of infinity and of no numbers
+    if name == "NVFP4":
+        # The package takes 0x7F for 0 and 0xFF, which no file has, for 480. We take both for 0.
+        scales = blocks[..., :4]
+        scales[scales == 0xFF] = 0x7F
     return blocks
 
 
@@ -110,9 +115,9 @@ def test_any_rows_are_dequantized_bit_for_bit(
     blocks = random_blocks(name, shape, seed)
     tensor = write(folder, name, blocks)
     expected = theirs(name, blocks.reshape(prod(shape[:-1]), shape[-1], -1))
-    assert np.array_equal(bits(tensor.dequantize()), bits(expected))
+    assert np.array_equal(bits(dequantize(tensor).numpy()), bits(expected))
     start, stop = ends
-    assert np.array_equal(bits(tensor.dequantize(start, stop)), bits(expected[start:stop]))
+    assert np.array_equal(bits(dequantize(tensor, start, stop).numpy()), bits(expected[start:stop]))
 
 
 @pytest.mark.parametrize("name", HALVES)
@@ -121,7 +126,7 @@ def test_many_blocks_are_dequantized_bit_for_bit(name: str, folder: Path) -> Non
     n_rows = tries(1 << 19, 1 << 23) // BY_NAME[name].n_weights // 4 + 1
     blocks = random_blocks(name, (n_rows, 4), 0)
     assert np.array_equal(
-        bits(write(folder, name, blocks).dequantize()), bits(theirs(name, blocks))
+        bits(dequantize(write(folder, name, blocks)).numpy()), bits(theirs(name, blocks))
     )
 
 
@@ -130,10 +135,9 @@ def test_blocks_of_equal_bytes_are_dequantized_bit_for_bit(name: str, folder: Pa
     """Zeros have the signs that they have there."""
     width = BY_NAME[name].n_bytes
     blocks = np.repeat(np.arange(256, dtype=np.uint8)[:, None, None], width, axis=2)
-    for at in HALVES[name]:
-        blocks[..., at + 1] &= np.uint8(0xBF)
+    blocks = finite(name, blocks)
     assert np.array_equal(
-        bits(write(folder, name, blocks).dequantize()), bits(theirs(name, blocks))
+        bits(dequantize(write(folder, name, blocks)).numpy()), bits(theirs(name, blocks))
     )
 
 
@@ -141,13 +145,13 @@ def test_blocks_of_equal_bytes_are_dequantized_bit_for_bit(name: str, folder: Pa
 def test_numbers_are_converted(name: str, folder: Path) -> None:
     values = np.array([[0, 1, -1], [127, -128, 100]], PLAIN[name])
     tensor = write(folder, name, values.view(np.uint8).reshape(2, 3, -1))
-    assert bits(tensor.dequantize()).tolist() == bits(values.astype(np.float32)).tolist()
+    assert bits(dequantize(tensor).numpy()).tolist() == bits(values.astype(np.float32)).tolist()
 
 
 @pytest.mark.parametrize("name", HALVES)
 def test_scales_that_are_no_numbers_are_no_error(name: str, folder: Path) -> None:
     blocks = np.full((2, 3, BY_NAME[name].n_bytes), 0xFF, np.uint8)
-    assert write(folder, name, blocks).dequantize().shape == (2, 3 * BY_NAME[name].n_weights)
+    assert dequantize(write(folder, name, blocks)).shape == (2, 3 * BY_NAME[name].n_weights)
 
 
 def test_bytes_are_not_copied_and_torch_takes_them(folder: Path) -> None:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from deployments.engine.loading.gguf.block_types import BLOCK_TYPES
 from deployments.engine.loading.gguf.errors import GGUFError
 from deployments.engine.loading.gguf.reader import GGUF, read_gguf
+from deployments.engine.loading.gguf.stored_tensor import dequantize
+from deployments.engine.loading.gguf.tensors import GGUFTensor
 from tests.effort import tries
 from tests.engine.loading.gguf.by_hand import (
     ARRAY,
@@ -142,10 +144,10 @@ def test_a_tensor_of_another_type_is_refused_where_it_is_read(
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf((), [entry("odd", [256], type_id), entry("even", [256])]))
     tensors = read_gguf(path).tensors
-    assert not tensors["even"].dequantize().any()
-    for read in (tensors["odd"].rows, tensors["odd"].dequantize):
+    assert not dequantize(tensors["even"]).any()
+    for read in (GGUFTensor.rows, dequantize):
         with pytest.raises(GGUFError) as error:
-            read()
+            read(tensors["odd"])
         assert f"{path}: tensor 'odd': its type" in str(error.value)
         assert name in str(error.value)
 
@@ -257,7 +259,7 @@ def refusal(path: Path) -> str | None:
 def read_whole(found: GGUF) -> list[NDArray[np.float32]]:
     """The weights of all tensors whose type is known."""
     tensors = found.tensors.values()
-    weights = [tensor.dequantize() for tensor in tensors if tensor.type_id in BLOCK_TYPES]
+    weights = [dequantize(tensor).numpy() for tensor in tensors if tensor.type_id in BLOCK_TYPES]
     assert all(part.dtype == np.float32 and part.size for part in weights)
     return weights
 

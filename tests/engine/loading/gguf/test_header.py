@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.engine.loading.gguf.reader import read_gguf
+from deployments.engine.loading.gguf.stored_tensor import dequantize
 from tests.engine.loading.gguf import by_hand
 
 NUMBERS: Mapping[GGUFValueType, st.SearchStrategy[Any]] = {
@@ -113,7 +114,7 @@ def test_whatever_is_not_0_is_true(path: Path) -> None:
 def test_both_versions_are_read(version: int, path: Path) -> None:
     data = struct.pack("<4f", 1, 2, 3, 4)
     path.write_bytes(by_hand.gguf((), [by_hand.entry("t")], data, version=version))
-    assert read_gguf(path).tensors["t"].dequantize().tolist() == [[1, 2, 3, 4]]
+    assert dequantize(read_gguf(path).tensors["t"]).tolist() == [[1, 2, 3, 4]]
 
 
 def test_a_file_may_hold_metadata_alone(path: Path) -> None:
@@ -147,7 +148,7 @@ def test_tensors_are_found_where_they_were_written(
         assert packed.shape == plain.shape == shape
         assert packed.offset % aligned_to == plain.offset % aligned_to == 0
         assert np.array_equal(packed.rows(), blocks[number].reshape(-1, 34))
-        assert np.array_equal(plain.dequantize(), floats[number].reshape(-1, 32))
+        assert np.array_equal(dequantize(plain), floats[number].reshape(-1, 32))
 
 
 def test_opening_reads_no_tensor(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The plan of weights holds for packed rows: what is moved as bytes is what would be packed of the
+"""The plan of weights holds for packed rows: what stays quantized is what would be packed of the
 original."""
 
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+import torch
 from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
 from transformers import GptOssConfig, LlamaConfig, MixtralConfig
@@ -13,6 +14,7 @@ from transformers import GptOssConfig, LlamaConfig, MixtralConfig
 from deployments.engine.loading.gguf.model_plan import read_plan
 from deployments.engine.loading.gguf.reader import read_gguf
 from deployments.engine.loading.gguf.weight_source import WeightSource
+from deployments.engine.quantized.stored_weight import StoredWeight
 from tests.engine.loading.gguf import converted
 from tests.models import SIZES, from_config
 
@@ -46,7 +48,7 @@ def by_outputs(weight: NDArray[np.float32], source: WeightSource) -> NDArray[np.
     ],
     ids=["llama", "mixtral", "gpt-oss"],
 )
-def test_rows_are_moved_as_bytes(
+def test_rows_stay_quantized(
     architecture: str,
     config: LlamaConfig,
     modify: converted.Modify,
@@ -61,21 +63,19 @@ def test_rows_are_moved_as_bytes(
     n_found = 0
     for name, source in read_plan(read_gguf(file)).sources.items():
         block_type = source.tensors[0].block_type
-        if not source.is_packable or block_type.n_weights == 1:
+        weight = source.weight(torch.float32)
+        if not isinstance(weight, StoredWeight):
             continue
         n_found += 1
-        packed = source.packed()
-        original = by_outputs(weights[name].numpy(), source)
-        expected = gguf.quantize(original, GGMLQuantizationType(block_type.id))
-        assert np.array_equal(packed, expected), name
-        blocks = packed.reshape(len(packed), -1, block_type.n_bytes)
-        assert np.array_equal(
-            by_outputs(source.float32(), source), block_type.dequantize(blocks)
-        ), name
+        kind = GGMLQuantizationType(block_type.id)
+        packed = gguf.quantize(by_outputs(weights[name].numpy(), source), kind)
+        expected = gguf.dequantize(packed, kind)
+        assert np.array_equal(by_outputs(weight.dequantize().numpy(), source), expected), name
+        assert np.array_equal(by_outputs(source.float32(), source), expected), name
     assert n_found == n_packed
 
 
-def test_tensors_of_two_types_become_no_packed_matrix(tmp_path: Path) -> None:
+def test_tensors_of_two_types_become_one_weight(tmp_path: Path) -> None:
     model = from_config(MixtralConfig(**SIZES, **EXPERTS))
     converted.write(
         model,
@@ -88,10 +88,12 @@ def test_tensors_of_two_types_become_no_packed_matrix(tmp_path: Path) -> None:
     source = read_plan(read_gguf(tmp_path / "model.gguf")).sources[
         "model.layers.0.mlp.experts.gate_up_proj"
     ]
-    assert not source.is_packable
     original = model.state_dict()["model.layers.0.mlp.experts.gate_up_proj"].numpy()
     halves = [
         gguf.dequantize(gguf.quantize(np.ascontiguousarray(part), type_), type_)
         for part, type_ in zip(np.split(original, 2, axis=1), (Q8_0, Q4_0), strict=True)
     ]
-    assert np.array_equal(source.float32(), np.concatenate(halves, axis=1))
+    weight = source.weight(torch.float32)
+    assert isinstance(weight, StoredWeight)
+    assert len(weight.layouts) == 2
+    assert np.array_equal(weight.dequantize(), np.concatenate(halves, axis=1))

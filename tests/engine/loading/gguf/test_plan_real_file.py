@@ -14,6 +14,8 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from deployments.engine.loading.gguf.model_plan import GGUFPlan, read_plan
 from deployments.engine.loading.gguf.reader import GGUF, read_gguf
+from deployments.engine.loading.gguf.stored_tensor import dequantize
+from deployments.engine.quantized.stored_weight import StoredWeight
 
 # Of google/gemma-3-270m's config.json. `layer_types` follow.
 KNOWN: dict[str, Any] = {
@@ -71,15 +73,18 @@ def test_each_tensor_is_one_weight(file: GGUF, plan: GGUFPlan) -> None:
     assert sorted(used) == sorted(file.tensors)
     assert len(used) == 18 * 13 + 2
     for name, source in plan.sources.items():
-        assert source.is_packable == name.endswith(("proj.weight", "embed_tokens.weight")), name
+        assert source.stays_quantized == name.endswith(("proj.weight", "embed_tokens.weight")), name
 
 
 def test_its_rows_are_those_of_the_file(plan: GGUFPlan) -> None:
     source = plan.sources["model.layers.3.self_attn.k_proj.weight"]
-    expected = gguf.dequantize(source.packed(), GGMLQuantizationType.Q5_0)
+    expected = gguf.dequantize(source.tensors[0].rows(), GGMLQuantizationType.Q5_0)
     assert np.array_equal(source.float32(), expected)
+    weight = source.weight(torch.bfloat16)
+    assert isinstance(weight, StoredWeight)
+    assert np.array_equal(weight.dequantize(), expected)
     norm = plan.sources["model.layers.3.self_attn.q_norm.weight"]
-    assert np.array_equal(norm.float32() + 1, norm.tensors[0].dequantize()[0])
+    assert np.array_equal(norm.float32() + 1, dequantize(norm.tensors[0])[0])
 
 
 @pytest.mark.exhaustive  # 268 million weights in float32

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deployments.engine.loading.gguf.dequantizing import Floats
+from deployments.engine.loading.gguf.block_types import Floats
 
 
 def without_one(weights: Floats) -> Floats:

@@ -1,0 +1,62 @@
+"""The tensors of GGUF files as quantized rows, or as float32."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deployments.engine.loading.gguf.block_types import Bytes
+from deployments.engine.loading.gguf.tensors import GGUFTensor
+from deployments.engine.loading.gguf.unpacking import PLAIN, UNPACK
+from deployments.engine.quantized.quantized_rows import QuantizedRows
+from deployments.engine.quantized.stored_matrix import StoredMatrix
+
+MAX_WEIGHTS_AT_ONCE = 1 << 18  # that are dequantized: what is computed between fits into a cache
+
+
+def is_quantized(tensor: GGUFTensor) -> bool:
+    """Raises GGUFError for a type that is not read here."""
+    return tensor.block_type.name in UNPACK
+
+
+def unpack(tensor: GGUFTensor, rows: Bytes) -> QuantizedRows:
+    """Rows of a quantized tensor, uint8 [rows, row_bytes]."""
+    block_type = tensor.block_type
+    blocks = torch.from_numpy(rows).view(len(rows), -1, block_type.n_bytes)
+    return UNPACK[block_type.name](blocks)
+
+
+class GGUFMatrix(StoredMatrix):
+    """A quantized tensor. Matrices of experts follow each other."""
+
+    def __init__(self, tensor: GGUFTensor, input_order: Tensor | None = None) -> None:
+        super().__init__(
+            tensor.block_type.name,
+            tensor.n_rows,
+            tensor.row_weights,
+            tensor.n_rows * tensor.row_bytes,
+            input_order,
+        )
+        self._tensor = tensor
+
+    def rows(self, index: Tensor) -> QuantizedRows:
+        return unpack(self._tensor, self._tensor.rows()[index.numpy()])
+
+
+def dequantize(tensor: GGUFTensor, start: int | None = None, stop: int | None = None) -> Tensor:
+    """The weights of rows start:stop: float32 [rows, row_weights].
+
+    A tensor of NVFP4 has a further scale in the tensor `.scale`, which is not applied.
+
+    Raises GGUFError for a type that is not read here, or OSError.
+    """
+    rows = tensor.rows(start, stop)
+    if not is_quantized(tensor):
+        name, shape = tensor.block_type.name, (len(rows), tensor.row_weights)
+        if name == "BF16":
+            return torch.from_numpy(rows).view(torch.bfloat16).view(shape).float()
+        return torch.from_numpy(rows.view(PLAIN[name]).astype(np.float32)).view(shape)
+    weights = torch.empty(len(rows), tensor.row_weights)
+    step = max(1, MAX_WEIGHTS_AT_ONCE // tensor.row_weights)
+    for at in range(0, len(rows), step):
+        weights[at : at + step] = unpack(tensor, rows[at : at + step]).dequantize()
+    return weights

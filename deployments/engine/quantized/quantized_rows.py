@@ -1,0 +1,140 @@
+"""Rows of a quantized matrix, and the numbers that they stand for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+
+import torch
+from torch import Tensor
+
+from deployments.engine.quantized.layout import Codebook, FactorType, Layout
+
+
+@dataclass(frozen=True)
+class Factors:
+    """A number for each group of each row: `coarse` times `fine`, rounded to float32.
+
+    coarse: [rows, n], each for as many groups side by side as there are for each.
+    fine: [rows, groups]; None: `coarse` is [rows, groups], and the number itself.
+    """
+
+    coarse: Tensor
+    fine: Tensor | None = None
+
+    @property
+    def n_groups(self) -> int:
+        return (self.coarse if self.fine is None else self.fine).shape[1]
+
+    def types(self, n_inputs: int) -> tuple[FactorType, ...]:
+        """The types of the factors of rows of so many inputs."""
+        parts = (self.coarse,) if self.fine is None else (self.fine, self.coarse)
+        return tuple(
+            FactorType(part.dtype, 0 if part.shape[1] == 1 else n_inputs // part.shape[1])
+            for part in parts
+        )
+
+    def float32(self) -> Tensor:
+        """float32 [rows, groups]"""
+        coarse = self.coarse.float()
+        if self.fine is None:
+            return coarse
+        return coarse.repeat_interleave(self.n_groups // coarse.shape[1], 1) * self.fine.float()
+
+    def parted(self, n: int) -> "Factors":
+        """The factors of n times as many groups, each the n-th part of one."""
+        if n == 1:
+            return self
+        if self.fine is None:
+            return Factors(self.coarse.repeat_interleave(n, 1))
+        return Factors(self.coarse, self.fine.repeat_interleave(n, 1))
+
+    def take(self, index: Tensor) -> "Factors":
+        """The factors of some rows."""
+        return Factors(self.coarse[index], None if self.fine is None else self.fine[index])
+
+    def zeros(self) -> "Factors":
+        return Factors(torch.zeros_like(self.coarse), self.fine)
+
+    def groups(self, first: int, end: int) -> "Factors":
+        """The factors of some groups."""
+        if self.fine is None:
+            return Factors(self.coarse[:, first:end])
+        n = self.n_groups // self.coarse.shape[1]
+        if first % n or end % n:  # a coarse factor is parted
+            return Factors(
+                self.coarse.repeat_interleave(n, 1)[:, first:end], self.fine[:, first:end]
+            )
+        return Factors(self.coarse[:, first // n : end // n], self.fine[:, first:end])
+
+
+@dataclass(frozen=True)
+class QuantizedRows:
+    """Rows of a matrix. A weight is what its code stands for, times its group's scale, plus its
+    group's least. Each operation is rounded to float32.
+
+    codes: uint8 [rows, inputs].
+    """
+
+    codebook: Codebook
+    codes: Tensor
+    scale: Factors
+    least: Factors | None = None
+
+    @property
+    def layout(self) -> Layout:
+        n_inputs = self.codes.shape[1]
+        least = () if self.least is None else self.least.types(n_inputs)
+        return Layout(self.codebook, self.scale.types(n_inputs), least)
+
+    def take(self, index: Tensor) -> "QuantizedRows":
+        """Some of the rows, by their numbers."""
+        least = None if self.least is None else self.least.take(index)
+        return QuantizedRows(self.codebook, self.codes[index], self.scale.take(index), least)
+
+    def inputs(self, first: int, end: int) -> "QuantizedRows":
+        """The weights of some inputs. Where a group is parted, each part becomes several groups."""
+        codes, n = self.codes, self.codes.shape[1] // self.scale.n_groups
+        parted = n // gcd(n, first, end)
+        scale, least = self.scale.parted(parted), self.least and self.least.parted(parted)
+        groups = first * parted // n, end * parted // n
+        return QuantizedRows(
+            self.codebook,
+            codes[:, first:end],
+            scale.groups(*groups),
+            None if least is None else least.groups(*groups),
+        )
+
+    def zeros(self) -> "QuantizedRows":
+        """Returns as many rows in the same layout, whose weights are 0."""
+        least = None if self.least is None else self.least.zeros()
+        return QuantizedRows(self.codebook, self.codes, self.scale.zeros(), least)
+
+    def dequantize(self) -> Tensor:
+        """float32 [rows, inputs]"""
+        values = self._table[self.codes.int()]
+        groups = values.view(len(values), self.scale.n_groups, -1)
+        groups = groups.mul_(self.scale.float32()[..., None])
+        if self.least is not None:
+            groups = groups.add_(self.least.float32()[..., None])
+        return groups.view_as(values)
+
+    @cached_property
+    def _table(self) -> Tensor:
+        return self.codebook.table.to(self.codes.device)
+
+
+def joined(parts: Sequence[QuantizedRows]) -> QuantizedRows:
+    """The rows of all parts, which have one layout."""
+    least = [part.least for part in parts if part.least is not None]
+    return QuantizedRows(
+        parts[0].codebook,
+        torch.cat([part.codes for part in parts]),
+        _joined([part.scale for part in parts]),
+        _joined(least) if least else None,
+    )
+
+
+def _joined(parts: Sequence[Factors]) -> Factors:
+    fine = [part.fine for part in parts if part.fine is not None]
+    return Factors(torch.cat([part.coarse for part in parts]), torch.cat(fine) if fine else None)

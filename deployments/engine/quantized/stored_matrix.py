@@ -1,0 +1,49 @@
+"""Matrices of quantized weights as files have them, of which nothing is read until it is asked for.
+
+A storage format is a subclass: it says what its file's bytes are.
+"""
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from deployments.engine.quantized.layout import Layout
+from deployments.engine.quantized.quantized_rows import QuantizedRows
+
+
+class StoredMatrix(ABC):
+    """A matrix [rows, inputs]: each row has the weights of an output.
+
+    storage: the name of its storage format, as people know it: "Q4_K", "fp8".
+    n_bytes: that it takes in its file.
+    input_order: int64 [inputs], the number of the input that each column is to be multiplied with;
+        None: columns lie as inputs do.
+    """
+
+    def __init__(
+        self,
+        storage: str,
+        n_rows: int,
+        n_inputs: int,
+        n_bytes: int,
+        input_order: Tensor | None = None,
+    ) -> None:
+        self.storage = storage
+        self.n_rows = n_rows
+        self.n_inputs = n_inputs
+        self.n_bytes = n_bytes
+        self.input_order = input_order
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The layout of all its rows."""
+        return self.rows(torch.zeros(1, dtype=torch.int64)).layout
+
+    @abstractmethod
+    def rows(self, index: Tensor) -> QuantizedRows:
+        """Reads some rows, by their numbers: int64 [n]. All rows have one layout.
+
+        Raises OSError where the file can't be read.
+        """

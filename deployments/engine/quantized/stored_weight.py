@@ -1,0 +1,350 @@
+"""A parameter whose weights stay quantized, and stay in their file until a product is made of them.
+
+Models are taken apart, split and joined before: by conversions of names, by ranks, by the fusing of
+projections. A stored weight follows what they do with rows and inputs, and reads nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.quantized.layout import Layout
+from deployments.engine.quantized.quantized_rows import QuantizedRows, joined
+from deployments.engine.quantized.stored_matrix import StoredMatrix
+
+ZEROS = -1  # the number of a row that is in no matrix
+WEIGHTS_AT_ONCE = 1 << 22  # that are dequantized
+
+
+class Place(NamedTuple):
+    """The place of weights in files.
+
+    matrices: whose rows are numbered on from each to the next.
+    rows: int64 [..., outputs], the number of the row of each output, or ZEROS.
+    first, end: which inputs of the rows.
+    is_transposed: the parameter has inputs before outputs.
+    """
+
+    matrices: tuple[StoredMatrix, ...]
+    rows: Tensor
+    first: int
+    end: int
+    is_transposed: bool = False
+
+
+class RowRun(NamedTuple):
+    """Rows of one matrix that outputs side by side have.
+
+    rows: int64 [n], their numbers in it; all are ZEROS where its outputs are rows of zeros.
+    """
+
+    matrix: StoredMatrix
+    rows: Tensor
+
+
+class StoredWeight(Tensor):
+    """[..., outputs, inputs] of the type that a model computes in, with storage of no memory.
+
+    What only moves whole rows or cuts inputs gives another stored weight. Any other operation is
+    computed with the dequantized weights, and takes the memory of these.
+    """
+
+    place: Place
+
+    @staticmethod
+    def __new__(
+        cls, place: Place, dtype: torch.dtype, device: torch.device | str = "cpu"
+    ) -> "StoredWeight":
+        shape = [*place.rows.shape, place.end - place.first]
+        if place.is_transposed:
+            shape[-2:] = shape[:-3:-1]
+        made: StoredWeight = Tensor._make_wrapper_subclass(
+            cls, shape, dtype=dtype, device=torch.device(device)
+        )
+        made.place = place
+        return made
+
+    @classmethod
+    def of(cls, matrix: StoredMatrix, shape: Sequence[int], dtype: torch.dtype) -> "StoredWeight":
+        """A whole matrix as a parameter of a shape [..., outputs, inputs]."""
+        index = torch.arange(matrix.n_rows).view(*shape[:-1])
+        return cls(Place((matrix,), index, 0, matrix.n_inputs), dtype)
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        storage = "+".join(sorted({matrix.storage for matrix in self.place.matrices}))
+        return f"StoredWeight({[*self.shape]}, {storage}, {self.dtype}, {self.device})"
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        """Bytes in the files, by its share of their rows and inputs."""
+        return sum(
+            matrix.n_bytes * len(rows) * self.n_inputs // (matrix.n_rows * matrix.n_inputs)
+            for matrix, rows in self.runs()
+        )
+
+    @property
+    def n_outputs(self) -> int:
+        """The outputs of all its matrices together."""
+        return self.place.rows.numel()
+
+    @property
+    def n_inputs(self) -> int:
+        return self.place.end - self.place.first
+
+    @property
+    def layouts(self) -> frozenset[Layout]:
+        return frozenset(matrix.layout for matrix in self.place.matrices)
+
+    @property
+    def input_order(self) -> Tensor | None:
+        """The order in which all of its matrices have their inputs."""
+        return self.place.matrices[0].input_order
+
+    def runs(self) -> Iterator[RowRun]:
+        """All its outputs in order, by the matrices that they are in."""
+        yield from _runs(self.place.matrices, self.place.rows.flatten())
+
+    def read(self, first: int, end: int) -> QuantizedRows:
+        """Some of its outputs, whose matrices have one layout."""
+        place = self.place
+        parts = [_read(run, place) for run in _runs(place.matrices, self._rows[first:end])]
+        return parts[0] if len(parts) == 1 else joined(parts)
+
+    @property
+    def _rows(self) -> Tensor:
+        return self.place.rows.flatten()
+
+    def dequantize(self) -> Tensor:
+        """float32 of its shape, on the CPU."""
+        place, n_inputs = self.place, self.n_inputs
+        weights = torch.empty(self.n_outputs, n_inputs)
+        at = 0
+        for run in self.runs():
+            for rows in torch.split(run.rows, max(1, WEIGHTS_AT_ONCE // max(1, n_inputs))):
+                part = _read(RowRun(run.matrix, rows), place).dequantize()
+                weights[at : at + len(rows)] = part
+                at += len(rows)
+        if (order := self.input_order) is not None:
+            weights = weights[:, torch.argsort(order)]
+        shaped = weights.view(*place.rows.shape, n_inputs)
+        return shaped.mT if place.is_transposed else shaped
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        move = MOVES.get(func)
+        moved = None if move is None else move(func, *args, **(kwargs or {}))
+        if moved is not None:
+            return moved
+        if func._schema.is_mutable and isinstance(args[0], StoredWeight):
+            raise TypeError(f"{func} can't change weights that are quantized")
+        args, kwargs = tree_map(_plain, (args, dict(kwargs or {})))
+        return func(*args, **kwargs)
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, StoredWeight):
+        return value
+    return value.dequantize().to(value.device, value.dtype)
+
+
+def _runs(matrices: tuple[StoredMatrix, ...], index: Tensor) -> Iterator[RowRun]:
+    ends = torch.tensor([matrix.n_rows for matrix in matrices]).cumsum(0)
+    owner = torch.bucketize(index, ends, right=True)
+    owner = owner.masked_fill_(index == ZEROS, ZEROS)
+    owners, counts = torch.unique_consecutive(owner, return_counts=True)
+    for number, rows in zip(owners.tolist(), torch.split(index, counts.tolist()), strict=True):
+        if number == ZEROS:
+            yield RowRun(matrices[0], rows)
+        else:
+            yield RowRun(matrices[number], rows - (int(ends[number]) - matrices[number].n_rows))
+
+
+def _read(run: RowRun, place: Place) -> QuantizedRows:
+    """The inputs of the place of some rows."""
+    is_zero = bool(len(run.rows)) and int(run.rows[0]) == ZEROS
+    rows = run.matrix.rows(run.rows.clamp(min=0))
+    if is_zero:
+        rows = rows.zeros()
+    if (place.first, place.end) == (0, run.matrix.n_inputs):
+        return rows
+    return rows.inputs(place.first, place.end)
+
+
+Move = Callable[..., Any]  # takes the operation and its arguments; None: it is computed
+
+
+def _same(_: Any, weight: StoredWeight, **__: Any) -> StoredWeight:
+    return StoredWeight(weight.place, weight.dtype, weight.device)
+
+
+def _to(_: Any, weight: StoredWeight, **options: Any) -> StoredWeight | None:
+    dtype = options.get("dtype") or weight.dtype
+    if not dtype.is_floating_point:
+        return None
+    return StoredWeight(weight.place, dtype, options.get("device") or weight.device)
+
+
+def _moved(weight: StoredWeight, **changes: Any) -> StoredWeight:
+    return StoredWeight(weight.place._replace(**changes), weight.dtype, weight.device)
+
+
+def _dim(weight: StoredWeight, dim: int) -> int:
+    """The number of a dimension where the inputs are the last one."""
+    dim %= weight.dim()
+    if weight.place.is_transposed and dim >= weight.dim() - 2:
+        return 2 * weight.dim() - 3 - dim
+    return dim
+
+
+def _slice(
+    func: Any,
+    weight: StoredWeight,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> StoredWeight | None:
+    own = _dim(weight, dim)
+    if own < weight.dim() - 1:
+        return _moved(weight, rows=func(weight.place.rows, own, start, end, step))
+    first, last, _ = slice(start, end).indices(weight.n_inputs)
+    if step != 1:
+        return None
+    if (first, last) != (0, weight.n_inputs) and weight.input_order is not None:
+        raise UnsupportedModelError(
+            "its inputs are stored in another order, so that ranks can't share them"
+        )
+    before = weight.place.first
+    return _moved(weight, first=before + first, end=before + max(first, last))
+
+
+def _split(func: Any, weight: StoredWeight, sizes: Any, dim: int = 0) -> list[Any] | None:
+    n, parts, at = weight.shape[dim], [], 0
+    each = [sizes] * -(-n // sizes) if isinstance(sizes, int) else sizes
+    for size in each:
+        parts.append(torch.ops.aten.slice.Tensor(weight, dim, at, min(at + size, n)))
+        at += size
+    return parts
+
+
+def _select(func: Any, weight: StoredWeight, dim: int, number: int) -> StoredWeight | None:
+    own = _dim(weight, dim)
+    is_matrix = weight.dim() > 2 and own < weight.dim() - 2
+    return _moved(weight, rows=func(weight.place.rows, own, number)) if is_matrix else None
+
+
+def _index_select(func: Any, weight: StoredWeight, dim: int, ids: Tensor) -> StoredWeight | None:
+    own = _dim(weight, dim)
+    if own == weight.dim() - 1:
+        return None
+    return _moved(weight, rows=func(weight.place.rows, own, ids.cpu()))
+
+
+def _cat(func: Any, weights: Sequence[Any], dim: int = 0) -> StoredWeight | None:
+    first = weights[0]
+    if not all(isinstance(weight, StoredWeight) for weight in weights):
+        return None
+    own = _dim(first, dim)
+    if any(_others(weight) != _others(first) for weight in weights) or own == first.dim() - 1:
+        return None
+    matrices, indices = _numbered_on(weights)
+    return _moved(first, matrices=matrices, rows=func(indices, own))
+
+
+def _stack(func: Any, weights: Sequence[Any], dim: int = 0) -> StoredWeight | None:
+    return _cat(torch.ops.aten.cat.default, [weight.unsqueeze(dim) for weight in weights], dim)
+
+
+def _others(weight: StoredWeight) -> object:
+    place, order = weight.place, weight.input_order
+    return (
+        *(place.first, place.end, place.is_transposed, weight.dtype, weight.device),
+        None if order is None else tuple(order.tolist()),
+    )
+
+
+def _numbered_on(
+    weights: Sequence[StoredWeight],
+) -> tuple[tuple[StoredMatrix, ...], list[Tensor]]:
+    """All their matrices, each once, and the indices of each weight among these."""
+    starts: dict[StoredMatrix, int] = {}
+    n_rows, indices = 0, []
+    for weight in weights:
+        at, moved = 0, weight.place.rows.clone()
+        for matrix in weight.place.matrices:
+            if matrix not in starts:
+                starts[matrix] = n_rows
+                n_rows += matrix.n_rows
+            own = (weight.place.rows >= at) & (weight.place.rows < at + matrix.n_rows)
+            moved[own] += starts[matrix] - at
+            at += matrix.n_rows
+        indices.append(moved)
+    return tuple(starts), indices
+
+
+def _pad(
+    func: Any, weight: StoredWeight, pad: Sequence[int], value: float = 0
+) -> StoredWeight | None:
+    if value or weight.place.is_transposed or any(pad[:2]):
+        return None
+    return _moved(weight, rows=func(weight.place.rows, [*pad[2:]], ZEROS))
+
+
+def _view(func: Any, weight: StoredWeight, shape: Sequence[int]) -> StoredWeight | None:
+    n_inputs = weight.n_inputs
+    if weight.place.is_transposed or len(shape) < 2 or shape[-1] not in (n_inputs, -1):
+        return None
+    return _moved(weight, rows=weight.place.rows.reshape(*shape[:-1]))
+
+
+def _unsqueeze(func: Any, weight: StoredWeight, dim: int) -> StoredWeight | None:
+    own = dim % (weight.dim() + 1)
+    is_outer = own <= weight.dim() - 2
+    return _moved(weight, rows=func(weight.place.rows, own)) if is_outer else None
+
+
+def _transpose(func: Any, weight: StoredWeight, a: int = 0, b: int = 1) -> StoredWeight | None:
+    a, b = a % weight.dim(), b % weight.dim()
+    if {a, b} == {weight.dim() - 1, weight.dim() - 2}:
+        return _moved(weight, is_transposed=not weight.place.is_transposed)
+    if weight.place.is_transposed or max(a, b) > weight.dim() - 2:
+        return None
+    return _moved(weight, rows=weight.place.rows.transpose(a, b))
+
+
+def _embedding(func: Any, weight: StoredWeight, ids: Tensor, *options: Any) -> Tensor:
+    found = _moved(weight, rows=weight.place.rows[ids.cpu()])
+    return found.dequantize().to(weight.device, weight.dtype)
+
+
+ATEN = torch.ops.aten
+MOVES: Mapping[Any, Move] = {
+    ATEN.detach.default: _same,
+    ATEN.alias.default: _same,
+    ATEN.clone.default: _same,
+    ATEN._to_copy.default: _to,
+    ATEN.slice.Tensor: _slice,
+    ATEN.split.Tensor: _split,
+    ATEN.split_with_sizes.default: _split,
+    ATEN.select.int: _select,
+    ATEN.index_select.default: _index_select,
+    ATEN.cat.default: _cat,
+    ATEN.stack.default: _stack,
+    ATEN.constant_pad_nd.default: _pad,
+    ATEN.view.default: _view,
+    ATEN._unsafe_view.default: _view,
+    ATEN.unsqueeze.default: _unsqueeze,
+    ATEN.t.default: _transpose,
+    ATEN.transpose.int: _transpose,
+    ATEN.embedding.default: _embedding,
+}
