@@ -62,9 +62,11 @@ class StoredWeight(Tensor):
         shape = [*place.rows.shape, place.end - place.first]
         if place.is_transposed:
             shape[-2:] = shape[:-3:-1]
-        made: StoredWeight = Tensor._make_wrapper_subclass(
-            cls, shape, dtype=dtype, device=torch.device(device)
-        )
+        # Views of a parameter must be tensors of its kind, also where one is taken in inference.
+        with torch.inference_mode(False):
+            made: StoredWeight = Tensor._make_wrapper_subclass(
+                cls, shape, dtype=dtype, device=torch.device(device)
+            )
         made.place = place
         return made
 
