@@ -1,0 +1,112 @@
+"""The weights of each storage format are the numbers that its definition says, bit by bit."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from deployments.engine.loading.formats.methods import formats_of
+from deployments.engine.loading.formats.parts import WeightParts
+from deployments.engine.quantized.stored_weight import StoredWeight
+from tests.engine.loading.formats.writers import (
+    WRITERS,
+    Writer,
+    Written,
+    awq,
+    fp8,
+    gptq,
+    packed_integers,
+)
+
+
+def written(writer: Writer, n_out: int, n_in: int, seed: int = 0) -> Written:
+    return writer.write(torch.Generator().manual_seed(seed), n_out, n_in)
+
+
+def read(writer: Writer, made: Written) -> StoredWeight:
+    """The weight by the first of the formats that its tensors fit."""
+    form = next(
+        form
+        for form in formats_of(writer.options)
+        if any(end.endswith(form.mark) for end in made.tensors)
+    )
+    name = "" if form.target else ".weight"
+    tensors: dict[str, Tensor] = {
+        end.removeprefix(name): tensor for end, tensor in made.tensors.items()
+    }
+    kept = {end: tensor for end, tensor in tensors.items() if end in form.ends}
+    matrix, outer, is_transposed = form.read(WeightParts("x" + name, kept), writer.options)
+    weight = StoredWeight.of(matrix, (*outer, matrix.n_inputs), torch.float32)
+    assert not is_transposed
+    return weight
+
+
+def check(writer: Writer, n_out: int, n_in: int, seed: int = 0) -> None:
+    made = written(writer, n_out, n_in, seed)
+    weight = read(writer, made)
+    assert weight.shape == made.weight.shape
+    assert torch.equal(weight.dequantize(), made.weight)
+    some = torch.randperm(n_out, generator=torch.Generator().manual_seed(seed))[: n_out // 2]
+    assert torch.equal(weight.index_select(0, some).dequantize(), made.weight[some])
+    middle = weight.narrow(0, n_out // 4, n_out // 2)
+    assert torch.equal(middle.dequantize(), made.weight[n_out // 4 :][: n_out // 2])
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_weights_are_those_of_the_definition(name: str) -> None:
+    check(WRITERS[name], 96, 192)
+
+
+def test_zeros_that_are_all_one_need_nothing_added() -> None:
+    for writer in (gptq(), gptq(v2=True), packed_integers()):
+        (matrix,) = read(writer, written(writer, 64, 64)).place.matrices
+        assert matrix.layout.least == ()
+        assert matrix.layout.codebook.offset == -8
+
+
+def test_scales_keep_their_types() -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.float8_e8m0fnu):
+        writer = fp8((32, 32), dtype=dtype)
+        (matrix,) = read(writer, written(writer, 64, 96)).place.matrices
+        assert matrix.layout.scale == ((dtype, 32),)
+
+
+sizes = st.integers(1, 5)
+seeds = st.integers(0, 1 << 30)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    rows=st.integers(1, 150), columns=sizes, block=st.sampled_from([16, 24, 128]), wide=sizes,
+    seed=seeds,
+)  # fmt: skip
+def test_blocks_of_any_size_may_be_cut_off(
+    rows: int, columns: int, block: int, wide: int, seed: int
+) -> None:
+    check(fp8((block, 8 * wide)), rows, 16 * columns, seed)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    outputs=sizes, inputs=sizes, group=st.sampled_from([32, 64, 96]),
+    bits=st.sampled_from([2, 4, 8]), symmetric=st.booleans(), is_sorted=st.booleans(), seed=seeds,
+)  # fmt: skip
+def test_groups_of_any_size_and_order(
+    outputs: int, inputs: int, group: int, bits: int, symmetric: bool, is_sorted: bool, seed: int
+) -> None:
+    shape = 32 * outputs, group * inputs
+    check(gptq(bits, group, symmetric=symmetric, desc_act=not is_sorted), *shape, seed)
+    writer = packed_integers(bits, group, symmetric=symmetric, actorder=not is_sorted)
+    check(writer, outputs * 7, shape[1], seed)
+
+
+@settings(deadline=None, max_examples=20)
+@given(outputs=sizes, groups=sizes, group=st.sampled_from([16, 32, 128]), seed=seeds)
+def test_words_of_awq(outputs: int, groups: int, group: int, seed: int) -> None:
+    check(awq(group), 8 * outputs, group * groups, seed)
+
+
+def test_a_last_group_that_is_smaller() -> None:
+    check(gptq(group=64, desc_act=True), 32, 96)
+    check(gptq(group=64), 32, 160)
