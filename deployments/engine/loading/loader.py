@@ -7,12 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import (
-    Mxfp4Config,
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from deployments.contract.outputs import ModelTask, Pooling
 from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
@@ -26,9 +21,9 @@ from deployments.engine.loading.checks import (
     check_supported,
     check_tokenizer_files,
     check_weight_files,
-    quantization_method,
 )
 from deployments.engine.loading.configs.reader import read_config
+from deployments.engine.loading.formats.quantized_model import load_quantized, quantized_checkpoint
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.loading.media_models import split_media
@@ -117,17 +112,16 @@ def _read_weights(
     path: str, config: PretrainedConfig, dtype: torch.dtype, auto: Any
 ) -> PreTrainedModel:
     """Reads every weight from the files. Raises UnsupportedModelError if one is missing."""
-    check_weights(path, config, dtype, auto)
-    is_quantized = quantization_method(config) is not None
+    checkpoint = quantized_checkpoint(path, config, dtype)
+    check_weights(path, config, dtype, auto, checkpoint)
+    model: PreTrainedModel
     with unsupported_on_error(f"{config.model_type} can't be loaded"):
-        model: PreTrainedModel = auto.from_pretrained(
-            path,
-            config=config,
-            dtype=dtype,
-            device_map=None,
-            quantization_config=Mxfp4Config(dequantize=True) if is_quantized else None,
-            trust_remote_code=False,
-        )
+        if checkpoint is not None:
+            model = load_quantized(path, config, checkpoint, dtype, auto)
+        else:
+            model = auto.from_pretrained(
+                path, config=config, dtype=dtype, device_map=None, trust_remote_code=False
+            )
     return model.eval()
 
 

@@ -89,11 +89,13 @@ def test_a_shape_that_the_config_contradicts_is_refused_with_both_shapes(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "method", ["awq", "gptq", "compressed-tensors", "modelopt", "exl2", "fp8", "bitsandbytes"]
+    "method", ["awq", "gptq", "compressed-tensors", "modelopt", "fp8", "bitsandbytes", "mxfp4"]
 )
-def test_quantized_files_are_refused_with_their_method(tmp_path: Path, method: str) -> None:
+def test_a_config_that_says_quantized_of_files_that_are_not_is_refused(
+    tmp_path: Path, method: str
+) -> None:
     path = change_config(save_checkpoint(tmp_path), quantization_config={"quant_method": method})
-    with pytest.raises(UnsupportedModelError, match=rf"quantized \({method}\): name the original"):
+    with pytest.raises(UnsupportedModelError, match=rf"quantized \({method}\), and none in its"):
         load_model(path)
 
 
