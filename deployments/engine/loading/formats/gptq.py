@@ -4,8 +4,10 @@
 `scales` [groups, outputs], and `g_idx` [inputs], the group of each input. Where it was made by
 `desc_act`, neighbours are in different groups.
 
-Files of the format `gptq` store each zero less 1, those of `gptq_v2` as it is. Some that say the
-first mean the second: a symmetric one whose zeros are all the middle of the codes.
+Files of the format `gptq` store each zero less 1, those of `gptq_v2` as it is. 1 was taken from all
+zeros of a word at once, so that a zero of 0 has borrowed from the next one: it is added again in
+the same way. Some files that say the first format mean the second: symmetric ones whose zeros are
+all the middle of the codes.
 
 Modules may have other bits and groups than the config says, by `dynamic` or `extra_config`. Their
 tensors' shapes say both, so that no name has to be matched.
@@ -31,10 +33,10 @@ ENDS = (".qweight", ".qzeros", ".scales", ".g_idx")
 
 
 class GPTQMatrix(IntegerMatrix):
-    """zero_offset: what is added to the zeros of the file."""
+    """is_less_1: the zeros are in the file."""
 
     def __init__(
-        self, parts: WeightParts, said_bits: object, zero_offset: int, symmetric: bool
+        self, parts: WeightParts, said_bits: object, is_less_1: bool, symmetric: bool
     ) -> None:
         check_matrix(parts, ".qweight", ".qzeros", ".scales")
         n_words, n_outputs = parts[".qweight"].shape
@@ -47,7 +49,7 @@ class GPTQMatrix(IntegerMatrix):
             groups_of(ids) if ids is not None else even_groups(n_inputs, -(-n_inputs // n_groups))
         )
         super().__init__(f"GPTQ int{bits}", parts, (n_outputs, n_inputs), bits, groups)
-        self._zero_offset = zero_offset
+        self._is_less_1 = is_less_1
         self._symmetric = symmetric
 
     def _codes(self, index: Tensor) -> Tensor:
@@ -57,17 +59,24 @@ class GPTQMatrix(IntegerMatrix):
         return taken(self.parts[".scales"], index, 1).t()
 
     def _zeros(self, index: Tensor) -> Tensor:
-        stored = fields(as_bytes(self.parts[".qzeros"]), self.bits)[:, : self.n_rows]
-        middle = 1 << self.bits - 1
-        if self._symmetric and bool((stored == middle).all()):
-            return taken(stored, index, 1).t()
-        return (taken(stored, index, 1).t() + self._zero_offset) & ((1 << self.bits) - 1)
+        words = self.parts[".qzeros"]
+        stored = fields(as_bytes(words), self.bits)[:, : self.n_rows]
+        is_as_it_is = self._symmetric and bool((stored == 1 << self.bits - 1).all())
+        if self._is_less_1 and not is_as_it_is:
+            stored = self._plus_1(words)[:, : self.n_rows]
+        return taken(stored, index, 1).t()
+
+    def _plus_1(self, words: Tensor) -> Tensor:
+        if self.bits == 3:  # which are not all within a word
+            return fields(as_bytes(words), 3) + 1 & 7
+        ones = sum(1 << place for place in range(0, 32, self.bits))
+        return fields(as_bytes((words.long() + ones).int()), self.bits)
 
 
 def read_gptq(parts: WeightParts, options: Mapping[str, Any]) -> StoredParts:
     is_v2 = options.get("checkpoint_format", options.get("format")) == "gptq_v2"
     symmetric = bool(options.get("sym", True))
-    matrix = GPTQMatrix(parts, options.get("bits"), 0 if is_v2 else 1, symmetric)
+    matrix = GPTQMatrix(parts, options.get("bits"), not is_v2, symmetric)
     return StoredParts(matrix, (matrix.n_rows,))
 
 

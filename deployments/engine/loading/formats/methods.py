@@ -123,17 +123,20 @@ AUTO_ROUND: Mapping[str, Format] = {
     "auto_round:gptqmodel": GPTQ_V2,
     "auto_round:auto_gptq": GPTQ,
     "auto_round:gptq": GPTQ,
-    "auto_gptq": GPTQ,
+    "auto": GPTQ,
     "auto_round:auto_awq": AWQ,
     "auto_round:awq": AWQ,
 }
 # Older files, whose zeros may be stored in either way: a symmetric one's are told apart.
-OLD_AUTO_ROUND = ("auto", "auto_round:exllamav2", "auto_round:tritonv2")
+OLD_AUTO_ROUND = ("auto_round:exllamav2", "auto_round:tritonv2")
 COMPRESSED_FORMATS = (
     *("dense", "naive-quantized", "int-quantized", "float-quantized", "pack-quantized"),
     *("nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", "mixed-precision"),
 )
-MODELOPT_ALGORITHMS = ("fp8", "nvfp4", "fp8_pb_wo", "fp8_per_channel_per_token", "mixed_precision")
+MODELOPT_ALGORITHMS = (
+    *("fp8", "fp8_pb_wo", "fp8_per_channel_per_token", "mxfp8"),
+    *("nvfp4", "nvfp4_awq", "w4a16_nvfp4", "mixed_precision"),
+)
 METHODS: Mapping[str, Callable[[Options], tuple[Format, ...]]] = {
     "fp8": _fp8,
     "fbgemm_fp8": _fp8,

@@ -25,6 +25,7 @@ from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 
 Options = Mapping[str, Any]
+USUAL_BLOCK = (128, 128)  # where the config says none, as modelopt's
 ZEROS = "_zero_point"  # the end of the name of compressed-tensors' tensor of zeros
 CODEBOOKS: Mapping[torch.dtype, tuple[str, Codebook]] = {
     torch.float8_e4m3fn: ("FP8", E4M3),
@@ -85,7 +86,7 @@ def fp8_reader(codes: str, scale: str) -> Callable[[WeightParts, Options], Store
     """Reads FP8 with scales of this name."""
 
     def read(parts: WeightParts, options: Options) -> StoredParts:
-        blocks = [options.get("weight_block_size")]
+        blocks = [options.get("weight_block_size"), USUAL_BLOCK]
         return _read(parts, codes, scale, blocks, torch.float8_e4m3fn)
 
     return read

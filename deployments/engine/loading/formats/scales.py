@@ -50,6 +50,8 @@ def find_scales(parts: WeightParts, codes: str, end: str, blocks: Sequence[Block
     """
     *outer, n_outputs, n_inputs = parts[codes].shape
     scale = as_scale(parts[end])
+    if scale.dim() == 4 and scale.shape[1::2] == (1, 1):  # modelopt's blocks
+        scale = scale[:, 0, :, 0]
     if not scale.is_floating_point():
         raise parts.refusal(end, "it should be scales")
     n_experts = torch.Size(outer).numel()

@@ -1,5 +1,6 @@
 """A quantized model is loaded without being dequantized, and answers as its dequantized twin."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,13 +8,15 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GptOssConfig, Mxfp4Config, PreTrainedModel
 
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loader import load_model
 from deployments.engine.quantized.stored_weight import StoredWeight
+from tests.checkpoints import save_checkpoint
 from tests.engine.drive import engine, random_ids, request
 from tests.engine.loading.formats.checkpoints import WIDE, llama, qwen3_moe, save, save_quantized
 from tests.engine.loading.formats.writers import WRITERS, draw, exponents, fp8, gptq
-from tests.models import from_config
+from tests.models import CONFIGS, from_config
 
 DENSE = ("fp8, one scale", "fp8 in blocks", "float-quantized", "int-quantized", "w4a16",
          "w4a16 with actorder", "nvfp4-pack-quantized", "nvfp4 of modelopt", "awq",
@@ -56,6 +59,18 @@ def test_experts_stay_quantized_when_they_are_merged(tmp_path: Path, name: str) 
     )
 
 
+def test_experts_with_inputs_in_several_orders_are_dequantized_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quantized, plain = save_quantized(tmp_path, qwen3_moe(), gptq(desc_act=True, by_seed=True))
+    model = load_model(quantized, dtype=torch.float32).model
+    assert not any("experts" in name for name in stored(model))
+    assert "dequantized are 2 weights of experts" in caplog.text
+    torch.testing.assert_close(
+        logits(model), logits(load_model(plain, dtype=torch.float32).model), rtol=0, atol=1e-5
+    )
+
+
 @pytest.mark.parametrize("name", ["fp8 in blocks", "gptq with desc_act"])
 def test_its_tokens_are_the_same_alone_and_in_a_batch(tmp_path: Path, name: str) -> None:
     quantized, plain = save_quantized(tmp_path, llama(), WRITERS[name])
@@ -68,6 +83,23 @@ def test_its_tokens_are_the_same_alone_and_in_a_batch(tmp_path: Path, name: str)
             assert alone == [each.token_ids for each in running.run_at_once(*requests)]
             found.append(alone)
     assert found[0] == found[1]
+
+
+def test_a_projection_of_latents_that_others_read_is_dequantized(tmp_path: Path) -> None:
+    config = CONFIGS["deepseek_v3"]()
+    quantized, plain = save_quantized(tmp_path, config, WRITERS["fp8 in blocks"])
+    found = load_model(quantized, dtype=torch.float32)
+    names = stored(found.model)
+    assert not any("kv_b_proj" in name for name in names)
+    assert any("q_b_proj" in name for name in names)
+    expected = load_model(plain, dtype=torch.float32)
+    torch.testing.assert_close(logits(found.model), logits(expected.model), rtol=0, atol=1e-5)
+    asked = request("r", random_ids(9), max_tokens=6)
+    outcomes = []
+    for model in (found, expected):
+        with engine(model=model) as running:
+            outcomes += running.run(asked)
+    assert outcomes[0].token_ids == outcomes[1].token_ids
 
 
 def test_gpt_oss_stays_in_mxfp4(tmp_path: Path) -> None:
@@ -128,3 +160,25 @@ def test_a_fingerprint_samples_codes_and_factors(tmp_path: Path) -> None:
         quantized, _ = save_quantized(folder, llama(), fp8((32, 32)), seed=seed)
         prints.append(fingerprint(load_model(quantized, dtype=torch.float32).model))
     assert prints[0] == prints[1] != prints[2]
+
+
+def test_modelopt_says_so_in_a_file_of_its_own(tmp_path: Path) -> None:
+    path, _ = save_quantized(tmp_path, llama(), WRITERS["nvfp4 of modelopt"])
+    config = Path(path) / "config.json"
+    fields = json.loads(config.read_text())
+    del fields["quantization_config"]
+    config.write_text(json.dumps(fields))
+    said = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    file = config.with_name("hf_quant_config.json")
+    file.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": said}))
+    assert len(stored(load_model(path, dtype=torch.float32).model)) == 14
+    file.write_text("[]")
+    with pytest.raises(UnsupportedModelError, match="has no object quantization"):
+        load_model(path, dtype=torch.float32)
+
+
+def test_a_file_of_modelopt_that_says_nothing_of_weights_is_ignored(tmp_path: Path) -> None:
+    path = save_checkpoint(tmp_path)
+    said = {"quant_algo": None, "kv_cache_quant_algo": "FP8"}
+    (path / "hf_quant_config.json").write_text(json.dumps({"quantization": said}))
+    assert not stored(load_model(str(path)).model)

@@ -90,19 +90,25 @@ def gptq(
     v2: bool = False,
     stored_as_v2: bool | None = None,
     desc_act: bool = False,
+    by_seed: bool = False,
 ) -> Writer:
-    """stored_as_v2: where it is not as the config says."""
+    """stored_as_v2: where it is not as the config says. by_seed: each has another order."""
 
     def write(random: torch.Generator, n_out: int, n_in: int) -> Written:
         codes, zeros, scale = integer(random, n_out, n_in, bits, group, symmetric)
         group_of = torch.arange(n_in) // group
         if desc_act:
-            group_of = group_of[torch.randperm(n_in, generator=torch.Generator().manual_seed(n_in))]
+            own = random if by_seed else torch.Generator().manual_seed(n_in)
+            group_of = group_of[torch.randperm(n_in, generator=own)]
         as_is = v2 if stored_as_v2 is None else stored_as_v2
-        stored = zeros if as_is else (zeros - 1) % (1 << bits)
+        words = packed(zeros.t(), bits)
+        if bits == 3 and not as_is:
+            words = packed((zeros.t() - 1) % 8, 3)
+        elif not as_is:  # the words less the words of zeros that are all 1
+            words = (words.long() - packed(torch.ones_like(zeros.t()), bits)).int()
         tensors = {
             ".qweight": packed(codes, bits).t().contiguous(),
-            ".qzeros": packed(stored.t(), bits),
+            ".qzeros": words,
             ".scales": scale.t().contiguous(),
             ".g_idx": group_of.int(),
         }
