@@ -282,7 +282,8 @@ def _numbered_on(
     starts: dict[StoredMatrix, int] = {}
     n_rows, indices = 0, []
     for weight in weights:
-        moves, ends = [], []
+        moves: list[int] = []
+        ends: list[int] = []
         for matrix in weight.place.matrices:
             if matrix not in starts:
                 starts[matrix] = n_rows

@@ -25,7 +25,7 @@ from deployments.engine.loading.formats.table import Format, Options
 from deployments.engine.quantized.stored_weight import StoredWeight
 
 NO_WEIGHT = re.compile(
-    r"\.(input_scale|input_global_scale|input_zero_point|activation_scale|qscale_act"
+    r"\.(input_scale|input_scale_ub|input_global_scale|input_zero_point|activation_scale|qscale_act"
     r"|[kvq]_scale|kv_scale|[kv]_zero_point|output_scale|output_zero_point|prob_output_scale)$"
 )
 PLAIN_DTYPES = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool})

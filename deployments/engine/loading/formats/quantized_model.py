@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
+from deployments.engine.errors import unsupported_on_error
 from deployments.engine.forward.linear import READ_DIRECTLY
 from deployments.engine.loading.formats.checkpoint import (
     QuantizedCheckpoint,
@@ -37,7 +38,8 @@ def quantized_checkpoint(
     options = quantization_options(config)
     if options is None:
         return None
-    return read_checkpoint(checkpoint_files(path, config), options, dtype)
+    with unsupported_on_error(f"{config.model_type} can't be loaded"):
+        return read_checkpoint(checkpoint_files(path, config), options, dtype)
 
 
 def plain_config(config: PretrainedConfig) -> PretrainedConfig:

@@ -4,19 +4,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from deployments.engine.loading.formats.methods import formats_of
 from deployments.engine.loading.formats.parts import WeightParts
+from deployments.engine.loading.formats.table import FP8
 from deployments.engine.quantized.stored_weight import StoredWeight
 from tests.engine.loading.formats.writers import (
     WRITERS,
     Writer,
     Written,
     awq,
+    e4m3,
     fp8,
     gptq,
     packed_integers,
+    scales,
+    spread,
 )
 
 
@@ -26,20 +29,15 @@ def written(writer: Writer, n_out: int, n_in: int, seed: int = 0) -> Written:
 
 def read(writer: Writer, made: Written) -> StoredWeight:
     """The weight by the first of the formats that its tensors fit."""
-    form = next(
-        form
-        for form in formats_of(writer.options)
-        if any(end.endswith(form.mark) for end in made.tensors)
-    )
-    name = "" if form.target else ".weight"
-    tensors: dict[str, Tensor] = {
-        end.removeprefix(name): tensor for end, tensor in made.tensors.items()
-    }
+    for form in formats_of(writer.options):
+        name = "" if form.target else ".weight"
+        tensors = {end.removeprefix(name): tensor for end, tensor in made.tensors.items()}
+        if form.mark in tensors and form.codes in tensors:
+            break
     kept = {end: tensor for end, tensor in tensors.items() if end in form.ends}
     matrix, outer, is_transposed = form.read(WeightParts("x" + name, kept), writer.options)
-    weight = StoredWeight.of(matrix, (*outer, matrix.n_inputs), torch.float32)
     assert not is_transposed
-    return weight
+    return StoredWeight.of(matrix, (*outer, matrix.n_inputs), torch.float32)
 
 
 def check(writer: Writer, n_out: int, n_in: int, seed: int = 0) -> None:
@@ -70,6 +68,33 @@ def test_scales_keep_their_types() -> None:
         writer = fp8((32, 32), dtype=dtype)
         (matrix,) = read(writer, written(writer, 64, 96)).place.matrices
         assert matrix.layout.scale == ((dtype, 32),)
+
+
+@pytest.mark.parametrize(
+    ("scale_shape", "block"),
+    [((3, 2, 3), (32, 32)), ((3, 1, 1), (64, 96)), ((3,), (64, 96)), ((3, 64, 1), (1, 96)),
+     ((3, 64), (1, 96)), ((1,), (64, 96))],
+)  # fmt: skip
+def test_experts_may_be_in_one_tensor(scale_shape: tuple[int, ...], block: tuple[int, int]) -> None:
+    random = torch.Generator().manual_seed(0)
+    codes, scale = e4m3(random, 3, 64, 96), scales(random, *scale_shape, dtype=torch.float32)
+    rows, columns = 64 // block[0], 96 // block[1]
+    by_expert = scale.expand(3) if scale_shape == (1,) else scale
+    expected = codes.float() * spread(by_expert.reshape(3, rows, columns), block, (64, 96))
+    form, parts = FP8[0], WeightParts("gate_up_proj", {"": codes, "_scale_inv": scale})
+    matrix, outer, _ = form.read(parts, {"weight_block_size": [32, 32]})
+    weight = StoredWeight.of(matrix, (*outer, 96), torch.float32)
+    assert torch.equal(weight.dequantize(), expected)
+
+
+def test_blocks_of_modelopt_have_four_dimensions() -> None:
+    random = torch.Generator().manual_seed(0)
+    codes, scale = e4m3(random, 256, 384), scales(random, 2, 1, 3, 1, dtype=torch.float32)
+    parts = WeightParts("x.weight", {"": codes, "_scale": scale})
+    matrix, outer, _ = FP8[1].read(parts, {})
+    weight = StoredWeight.of(matrix, (*outer, 384), torch.float32)
+    expected = codes.float() * spread(scale.view(2, 3), (128, 128), (256, 384))
+    assert torch.equal(weight.dequantize(), expected)
 
 
 sizes = st.integers(1, 5)

@@ -209,6 +209,26 @@ def fp8(
     return Writer(write, options)
 
 
+def renamed(writer: Writer, old: str, new: str) -> Writer:
+    """The same with another name of a tensor."""
+
+    def write(random: torch.Generator, n_out: int, n_in: int) -> Written:
+        made = writer.write(random, n_out, n_in)
+        made.tensors[new] = made.tensors.pop(old)
+        return made
+
+    return Writer(write, writer.options)
+
+
+def mxfp8() -> Writer:
+    def write(random: torch.Generator, n_out: int, n_in: int) -> Written:
+        codes, scale = e4m3(random, n_out, n_in), exponents(random, n_out, n_in // 32)
+        weight = codes.float() * torch.exp2(scale.float() - 127).repeat_interleave(32, 1)
+        return Written({".weight": codes, ".weight_scale": scale}, weight)
+
+    return Writer(write, compressed("mxfp8-quantized", num_bits=8, type="float"))
+
+
 def int8(*, symmetric: bool = True) -> Writer:
     def write(random: torch.Generator, n_out: int, n_in: int) -> Written:
         codes = (draw(random, 256, n_out, n_in) - 128).to(torch.int8)
@@ -307,6 +327,9 @@ WRITERS: Mapping[str, Writer] = {
     "fp8 in blocks": fp8((32, 32)),
     "fp8 in blocks, bf16": fp8((128, 128), dtype=torch.bfloat16),
     "fp8 in blocks, e8m0": fp8((48, 32), dtype=torch.float8_e8m0fnu),
+    "fp8 with older names": renamed(fp8((32, 32)), ".weight_scale_inv", ".scale"),
+    "fp8 with names of Mistral's": renamed(fp8(), ".weight_scale", ".qscale_weight"),
+    "mxfp8": mxfp8(),
     "fp8 of modelopt": fp8(method="modelopt"),
     "float-quantized": fp8(by_output=True, method="compressed-tensors"),
     "float-quantized in blocks": fp8((32, 64), method="compressed-tensors"),
