@@ -23,7 +23,7 @@ WEIGHTS_AT_ONCE = 1 << 22  # that are dequantized
 class Place(NamedTuple):
     """The place of weights in files.
 
-    matrices: whose rows are numbered on from each to the next.
+    matrices: whose rows are numbered on from each to the next. All have one order of inputs.
     rows: int64 [..., outputs], the number of the row of each output, or ZEROS.
     first, end: which inputs of the rows.
     is_transposed: the parameter has inputs before outputs.
@@ -54,6 +54,7 @@ class StoredWeight(Tensor):
     """
 
     place: Place
+    _whole: tuple[StoredMatrix, ...] | None  # None: it has not been asked for
 
     @staticmethod
     def __new__(
@@ -62,10 +63,11 @@ class StoredWeight(Tensor):
         shape = [*place.rows.shape, place.end - place.first]
         if place.is_transposed:
             shape[-2:] = shape[:-3:-1]
-        made: StoredWeight = Tensor._make_wrapper_subclass(
-            cls, shape, dtype=dtype, device=torch.device(device)
-        )
-        made.place = place
+        with torch.inference_mode(False):  # what is made within takes no views of others
+            made: StoredWeight = Tensor._make_wrapper_subclass(
+                cls, shape, dtype=dtype, device=torch.device(device)
+            )
+        made.place, made._whole = place, None
         return made
 
     @classmethod
@@ -75,8 +77,7 @@ class StoredWeight(Tensor):
         return cls(Place((matrix,), index, 0, matrix.n_inputs), dtype)
 
     def __repr__(self) -> str:  # type: ignore[override]
-        storage = "+".join(sorted({matrix.storage for matrix in self.place.matrices}))
-        return f"StoredWeight({[*self.shape]}, {storage}, {self.dtype}, {self.device})"
+        return f"StoredWeight({[*self.shape]}, {self.storage_format}, {self.dtype}, {self.device})"
 
     @property
     def nbytes(self) -> int:  # type: ignore[override]
@@ -85,6 +86,27 @@ class StoredWeight(Tensor):
             matrix.n_bytes * len(rows) * self.n_inputs // (matrix.n_rows * matrix.n_inputs)
             for matrix, rows in self.runs()
         )
+
+    @property
+    def storage_format(self) -> str:
+        """The name of its storage format, or of several ones."""
+        return "+".join(sorted({matrix.storage for matrix in self.place.matrices}))
+
+    @property
+    def whole_matrix(self) -> StoredMatrix | None:
+        """The matrix whose rows and inputs it has, all in their order; None: there is no such."""
+        if self._whole is None:
+            self._whole = self._find_whole()
+        return next(iter(self._whole), None)
+
+    def _find_whole(self) -> tuple[StoredMatrix, ...]:
+        matrices, rows, first, end, is_transposed = self.place
+        (matrix, *others), n_rows = matrices, rows.numel()
+        if others or is_transposed or self.input_order is not None:
+            return ()
+        if (first, end, n_rows) != (0, matrix.n_inputs, matrix.n_rows):
+            return ()
+        return (matrix,) if torch.equal(rows.flatten(), torch.arange(n_rows)) else ()
 
     @property
     def n_outputs(self) -> int:
@@ -108,6 +130,29 @@ class StoredWeight(Tensor):
         """All its outputs in order, by the matrices that they are in."""
         yield from _runs(self.place.matrices, self.place.rows.flatten())
 
+    def by_layout(self) -> list["StoredWeight"]:
+        """Its outputs [outputs, inputs] in order, in parts of one layout each."""
+        parts: list[StoredWeight] = []
+        begin, at, before = 0, 0, None
+        for run in self.runs():
+            layout = run.matrix.layout
+            if before not in (None, layout):
+                parts.append(self._outputs(begin, at))
+                begin = at
+            before = layout
+            at += len(run.rows)
+        return [*parts, self._outputs(begin, at)]
+
+    def _outputs(self, first: int, end: int) -> "StoredWeight":
+        place = self.place._replace(rows=self._rows[first:end], is_transposed=False)
+        return StoredWeight(place, self.dtype, self.device)
+
+    def over(self, matrices: Sequence[StoredMatrix]) -> "StoredWeight":
+        """The same weight, of which all outputs are the rows of these matrices."""
+        rows = torch.arange(self.n_outputs).view_as(self.place.rows)
+        place = Place((*matrices,), rows, 0, self.n_inputs, self.place.is_transposed)
+        return StoredWeight(place, self.dtype, self.device)
+
     def read(self, first: int, end: int) -> QuantizedRows:
         """Some of its outputs, whose matrices have one layout."""
         place = self.place
@@ -119,9 +164,9 @@ class StoredWeight(Tensor):
         return self.place.rows.flatten()
 
     def dequantize(self) -> Tensor:
-        """float32 of its shape, on the CPU."""
+        """float32 of its shape, on its device."""
         place, n_inputs = self.place, self.n_inputs
-        weights = torch.empty(self.n_outputs, n_inputs)
+        weights = torch.empty(self.n_outputs, n_inputs, device=self.device)
         at = 0
         for run in self.runs():
             for rows in torch.split(run.rows, max(1, WEIGHTS_AT_ONCE // max(1, n_inputs))):
@@ -323,8 +368,12 @@ def _transpose(func: Any, weight: StoredWeight, a: int = 0, b: int = 1) -> Store
 
 
 def _embedding(func: Any, weight: StoredWeight, ids: Tensor, *options: Any) -> Tensor:
-    found = _moved(weight, rows=weight.place.rows[ids.cpu()])
-    return found.dequantize().to(weight.device, weight.dtype)
+    matrix = weight.whole_matrix
+    if matrix is None:
+        found = _moved(weight, rows=weight.place.rows[ids.cpu()]).dequantize()
+    else:  # no number has to be known here
+        found = matrix.rows(ids.flatten()).dequantize().view(*ids.shape, -1)
+    return found.to(weight.device, weight.dtype)
 
 
 ATEN = torch.ops.aten
