@@ -15,6 +15,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from deployments.engine.errors import unsupported_on_error
 from deployments.engine.loading.gguf.architectures.architecture import (
     GGUFArchitecture,
+    Merging,
     TensorRecipe,
 )
 from deployments.engine.loading.gguf.architectures.table import ARCHITECTURES
@@ -96,7 +97,11 @@ class _Planner:
         if recipe is None:
             raise GGUFError(f"{self._path}: no tensor is known to be {name}")
         layer = number[1] if number else ""
+        recipe = self._fitting(recipe, layer)
         tensors = tuple(self._tensor(tensor.format(layer), name) for tensor in recipe.tensors)
+        if recipe.merging is not None:
+            self._check_merged(name, recipe.merging, tensors)
+            return WeightSource(shape, tensors, merge=recipe.merging.merge)
         by_weight = recipe.by_weight or len(shape) == 1
         self._check_shapes(name, shape, recipe, tensors)
         ends = None if by_weight else -1
@@ -108,6 +113,16 @@ class _Planner:
         return WeightSource(
             shape, tensors, rows, recipe.undo, by_weight, recipe.is_transposed, inputs
         )
+
+    def _fitting(self, recipe: TensorRecipe, layer: str) -> TensorRecipe:
+        """The first of the recipes whose tensors the file has. The first one of all if it has those
+        of none: it is the usual one, and the error names what it lacks."""
+        found: TensorRecipe | None = recipe
+        while found is not None:
+            if all(tensor.format(layer) in self._tensors for tensor in found.tensors):
+                return found
+            found = found.otherwise
+        return recipe
 
     def _tensor(self, name: str, parameter: str) -> GGUFTensor:
         found = self._tensors.get(name)
@@ -136,6 +151,11 @@ class _Planner:
                 raise self._wrong_shape(tensor, name, due)
         if len(tensors) > 1 and n_rows != due[axis]:
             raise self._wrong_shape(tensors[-1], name, due)
+
+    def _check_merged(self, name: str, merging: Merging, tensors: tuple[GGUFTensor, ...]) -> None:
+        for tensor, due in zip(tensors, merging.shapes(self._config), strict=True):
+            if tensor.shape != due:
+                raise self._wrong_shape(tensor, f"{name}'s part", [*due])
 
     def _wrong_shape(self, tensor: GGUFTensor, name: str, due: list[int]) -> GGUFError:
         return GGUFError(

@@ -7,11 +7,22 @@ from typing import Any, TypeAlias
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from deployments.engine.loading.gguf.facts import GGUFFacts
-from deployments.engine.loading.gguf.weight_source import RowNumbers, Shape, Undo
+from deployments.engine.loading.gguf.weight_source import Merge, RowNumbers, Shape, Undo
 
 # Makes of a config and the tensors' shapes without their inputs, which are right, the numbers of a
 # parameter's rows among the joined ones.
 RowOrder: TypeAlias = Callable[[PretrainedConfig, tuple[Shape, ...]], RowNumbers]
+
+
+@dataclass(frozen=True)
+class Merging:
+    """A way to make a parameter of tensors that no order of rows is.
+
+    shapes: of the tensors, by the config.
+    """
+
+    shapes: Callable[[PretrainedConfig], tuple[Shape, ...]]
+    merge: Merge
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,8 @@ class TensorRecipe:
     by_weight: each weight is a row of its own. It always is in vectors.
     is_transposed: the parameter has inputs before outputs.
     inputs: the order of each row's weights in the parameter; None: as they are.
+    merging: how the tensors become the parameter; None: their rows are joined, as all else says.
+    otherwise: the recipe for files that have its tensors, and not these.
     """
 
     tensors: tuple[str, ...]
@@ -32,6 +45,8 @@ class TensorRecipe:
     by_weight: bool = False
     is_transposed: bool = False
     inputs: RowOrder | None = None
+    merging: Merging | None = None
+    otherwise: "TensorRecipe | None" = None
 
 
 @dataclass(frozen=True)

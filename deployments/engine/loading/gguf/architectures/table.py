@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from deployments.engine.loading.gguf.architectures.architecture import GGUFArchitecture
+from deployments.engine.loading.gguf.architectures.deepseek import DEEPSEEK2
 from deployments.engine.loading.gguf.architectures.gemma import GEMMA2, GEMMA3
 from deployments.engine.loading.gguf.architectures.gpt_oss import GPT_OSS
 from deployments.engine.loading.gguf.architectures.lfm2 import LFM2
@@ -12,6 +13,7 @@ from deployments.engine.loading.gguf.architectures.qwen import QWEN2, QWEN3, QWE
 from deployments.engine.loading.gguf.architectures.qwen_next import QWEN3_NEXT, QWEN35, QWEN35_MOE
 
 ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
+    "deepseek2": DEEPSEEK2,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
     "gpt-oss": GPT_OSS,
