@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from deployments.engine.loading.gguf.architectures.architecture import GGUFArchitecture
 from deployments.engine.loading.gguf.architectures.deepseek import DEEPSEEK2
 from deployments.engine.loading.gguf.architectures.gemma import GEMMA2, GEMMA3
+from deployments.engine.loading.gguf.architectures.gemma4 import GEMMA4
 from deployments.engine.loading.gguf.architectures.gpt_oss import GPT_OSS
 from deployments.engine.loading.gguf.architectures.lfm2 import LFM2
 from deployments.engine.loading.gguf.architectures.llama import GRANITE, LLAMA, SMOLLM3
@@ -16,6 +17,7 @@ ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     "deepseek2": DEEPSEEK2,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
+    "gemma4": GEMMA4,
     "gpt-oss": GPT_OSS,
     "granite": GRANITE,
     "lfm2": LFM2,
