@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from deployments.contract.outputs import Pooling
 from deployments.engine.loading.gguf.errors import GGUFError
 from deployments.engine.loading.gguf.reader import GGUF
 from deployments.engine.loading.gguf.stored_tensor import dequantize
@@ -18,8 +19,10 @@ T = TypeVar("T")
 ARCHITECTURE = "general.architecture"
 DRAFTING = "nextn_predict_layers"
 # Keys of an architecture that change nothing of a model: the size of its vocabulary is that of its
-# embeddings, and `pooling_type` says what the model is used for.
-MEANINGLESS = frozenset({"vocab_size", "tensor_data_layout", "pooling_type"})
+# embeddings.
+MEANINGLESS = frozenset({"vocab_size", "tensor_data_layout"})
+# By the numbers that files have for them. The next one ranks documents, with a head.
+POOLINGS = (Pooling.TOKEN, Pooling.MEAN, Pooling.CLS, Pooling.LAST)
 
 
 class GGUFFacts:
@@ -81,6 +84,13 @@ class GGUFFacts:
         if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or len(value) != n_layers:
             raise self.error(name, f"it has no truth values for {n_layers} layers")
         return [bool(flag) for flag in value]
+
+    def pooling(self) -> Pooling | None:
+        """How a text becomes a vector; None: the file does not say it."""
+        number = self.optional_whole("pooling_type")
+        if number is not None and number >= len(POOLINGS):
+            raise self.error("pooling_type", f"{number} is not supported")
+        return None if number is None else POOLINGS[number]
 
     def number(self, name: str) -> float:
         found = self.optional_number(name)

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
+from deployments.contract.outputs import Pooling
 from deployments.engine.errors import unsupported_on_error
 from deployments.engine.loading.gguf.architectures.architecture import (
     GGUFArchitecture,
@@ -35,11 +36,14 @@ class GGUFPlan:
 
     config: as transformers would have it of the model's original files.
     sources: by the name of each weight in the class that `config` names. Weights that are tied to
-        others are left out.
+        others are left out, and so is the pooler of BERT, which files do not have.
+    pooling: how a text becomes a vector, in files of models that are made for that; None: the file
+        does not say it.
     """
 
     config: PretrainedConfig
     sources: Mapping[str, WeightSource]
+    pooling: Pooling | None = None
 
 
 def read_plan(gguf: GGUF) -> GGUFPlan:
@@ -58,7 +62,8 @@ def read_plan(gguf: GGUF) -> GGUFPlan:
     with unsupported_on_error(f"{path}: transformers refuses the config that it says"):
         config = architecture.config(facts)
         with torch.device("meta"):
-            model: PreTrainedModel = architecture.auto.from_config(config)
+            model = architecture.make(config)
+    pooling = facts.pooling()
     if unknown := [*facts.keys_left_over()]:
         raise GGUFError(f"{path}: it has keys that are not supported: {_listed(unknown)}")
     config.architectures = [type(model).__name__]
@@ -69,7 +74,7 @@ def read_plan(gguf: GGUF) -> GGUFPlan:
         raise GGUFError(
             f"{path}: {type(model).__name__} has no weights for its tensors {_listed(left_over)}"
         )
-    return GGUFPlan(config, sources)
+    return GGUFPlan(config, sources, pooling)
 
 
 def _weights(model: PreTrainedModel) -> Iterator[tuple[str, Shape]]:
@@ -138,18 +143,20 @@ class _Planner:
         """The tensors may be of different sizes only along the rows that are joined."""
         due = [*shape[:-2], shape[-1], shape[-2]] if recipe.is_transposed else [*shape]
         axis = len(due) - (1 if recipe.by_weight or len(due) == 1 else 2)
+        whole = [*due]
+        whole[axis] *= recipe.n_parts
         n_rows = 0
         for tensor in tensors:
             found = [*tensor.shape]
             if len(tensors) == 1:
                 # The size of a dimension of 1 is known, and files may leave it out.
-                found, expected = _without_ones(found), _without_ones(due)
+                found, expected = _without_ones(found), _without_ones(whole)
             else:
                 n_rows += found[axis] if len(found) == len(due) else 0
-                expected = [*due[:axis], *found[axis : axis + 1], *due[axis + 1 :]]
+                expected = [*whole[:axis], *found[axis : axis + 1], *whole[axis + 1 :]]
             if found != expected:
                 raise self._wrong_shape(tensor, name, due)
-        if len(tensors) > 1 and n_rows != due[axis]:
+        if len(tensors) > 1 and n_rows != whole[axis]:
             raise self._wrong_shape(tensors[-1], name, due)
 
     def _check_merged(self, name: str, merging: Merging, tensors: tuple[GGUFTensor, ...]) -> None:
