@@ -25,6 +25,7 @@ from deployments.engine.loading.model_files import ModelFiles
 from deployments.engine.loading.sentence_files import SentenceFiles
 
 SUFFIX = ".gguf"
+POOLER = "pooler"  # of BERT
 
 
 def is_gguf(path: str) -> bool:
@@ -59,7 +60,8 @@ class GGUFFiles(ModelFiles):
         return config
 
     def sentence_files(self) -> SentenceFiles | None:
-        return None
+        pooling = self._plan.pooling
+        return None if pooling is None else SentenceFiles(pooling=pooling)
 
     def check(self) -> None:
         """The plan has done so."""
@@ -79,10 +81,12 @@ class GGUFFiles(ModelFiles):
     def read_weights(
         self, config: PretrainedConfig, dtype: torch.dtype, auto: Any
     ) -> PreTrainedModel:
-        model = empty_model(config, dtype, auto)
-        for name, source in self._plan.sources.items():
+        model, sources = empty_model(config, dtype, auto), self._plan.sources
+        for name, source in sources.items():
             put_weight(model, name, source.weight(dtype))
         model.tie_weights()
+        if POOLER in model._modules and not any(name.startswith(POOLER) for name in sources):
+            model._modules[POOLER] = None  # no file has it, and nothing reads what it computes
         if model.can_generate():
             model.generation_config.eos_token_id = sorted(self._text.end_ids)
         return model.eval()

@@ -25,7 +25,7 @@ from deployments.engine.loading.gguf.architectures.decoders import (
     widths,
 )
 from deployments.engine.loading.gguf.architectures.rope import rope_parameters
-from deployments.engine.loading.gguf.dequantizing import Floats
+from deployments.engine.loading.gguf.block_types import Floats
 from deployments.engine.loading.gguf.facts import GGUFFacts
 from deployments.engine.loading.gguf.weight_source import Shape
 
