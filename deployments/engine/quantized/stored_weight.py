@@ -143,6 +143,16 @@ class StoredWeight(Tensor):
             at += len(run.rows)
         return [*parts, self._outputs(begin, at)]
 
+    def outer(self, number: int) -> "StoredWeight":
+        """One of several matrices [..., outputs, inputs], whichever of its dimensions is last."""
+        place = self.place._replace(rows=self.place.rows[number])
+        return StoredWeight(place, self.dtype, self.device)
+
+    def of_outputs(self, first: int, end: int) -> "StoredWeight":
+        """Some outputs of each of its matrices."""
+        place = self.place._replace(rows=self.place.rows[..., first:end])
+        return StoredWeight(place, self.dtype, self.device)
+
     def _outputs(self, first: int, end: int) -> "StoredWeight":
         place = self.place._replace(rows=self._rows[first:end], is_transposed=False)
         return StoredWeight(place, self.dtype, self.device)

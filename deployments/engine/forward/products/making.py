@@ -1,9 +1,17 @@
 """Makes the products of a model's quantized weights, each for the device that it computes on."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from deployments.engine.forward.products.dequantized_linear import DequantizedLinear
+from deployments.engine.forward.products.experts import (
+    IMPLEMENTATION,
+    QuantizedExperts,
+    parts_of_experts,
+)
 from deployments.engine.forward.products.joined_linear import JoinedLinear
 from deployments.engine.forward.products.resident_matrix import ResidentMatrix
 from deployments.engine.quantized.stored_weight import StoredWeight
@@ -19,6 +27,7 @@ def make_products(model: nn.Module, device: torch.device) -> None:
     and linear layers by the products of these. Layers that share their weights still do.
     """
     matrices: dict[int, list[ResidentMatrix]] = {}  # by the parameter's id
+    _make_experts(model, device)
     for module in [*model.modules()]:
         for name, child in module.named_children():
             if type(child) is nn.Linear and isinstance(child.weight.data, StoredWeight):
@@ -51,3 +60,26 @@ def _linear(matrices: list[ResidentMatrix], bias: Tensor | None) -> nn.Module:
         for matrix, end in zip(matrices, ends, strict=True)
     ]
     return parts[0] if len(parts) == 1 else JoinedLinear(parts)
+
+
+def _make_experts(model: nn.Module, device: torch.device) -> None:
+    """Replaces the weights of experts where transformers lets their computation be replaced."""
+    found = False
+    for module in [*model.modules()]:
+        if not hasattr(module, "has_post_expert_norm"):  # transformers' mark of such modules
+            continue
+        weights = {
+            name: weight.data
+            for name, weight in module.named_parameters(recurse=False)
+            if isinstance(weight.data, StoredWeight)
+        }
+        parts = {name: parts_of_experts(weight) for name, weight in weights.items()}
+        if not weights.keys() >= {"down_proj"} or None in parts.values():
+            continue
+        for name, of_layouts in parts.items():
+            resident = [ResidentMatrix(part, device) for part in of_layouts or ()]
+            del module._parameters[name]
+            module.add_module(name, QuantizedExperts(resident, len(weights[name])))
+        found = True
+    if found:
+        cast(PreTrainedModel, model).set_experts_implementation(IMPLEMENTATION)
