@@ -143,8 +143,8 @@ class StoredWeight(Tensor):
             at += len(run.rows)
         return [*parts, self._outputs(begin, at)]
 
-    def outer(self, number: int) -> "StoredWeight":
-        """One of several matrices [..., outputs, inputs], whichever of its dimensions is last."""
+    def matrix(self, number: int) -> "StoredWeight":
+        """One of several matrices [..., outputs, inputs]."""
         place = self.place._replace(rows=self.place.rows[number])
         return StoredWeight(place, self.dtype, self.device)
 

@@ -43,7 +43,7 @@ def parts_of_experts(weight: StoredWeight) -> list[StoredWeight] | None:
     """A parameter of experts in parts that have one layout, each with some outputs of all experts;
     None: their outputs can't be parted so."""
     at, parts = 0, []
-    for part in weight.outer(0).by_layout():
+    for part in weight.matrix(0).by_layout():
         parts.append(weight.of_outputs(at, at + part.n_outputs))
         at += part.n_outputs
     return parts if all(len(part.by_layout()) == 1 for part in parts) else None
@@ -61,7 +61,7 @@ def experts_forward(
     chosen, places = top_k_index.flatten().sort(stable=True)
     found, counts = torch.unique_consecutive(chosen, return_counts=True)
     answers = hidden.new_zeros(len(chosen), hidden.shape[-1])
-    groups = places.split(counts.tolist())
+    groups = torch.split(places, counts.tolist())
     for expert, group in zip(found.tolist(), groups, strict=True):
         if expert < experts.num_experts:
             answers[group] = _answer(experts, hidden[group // k], expert)
