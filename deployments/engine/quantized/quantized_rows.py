@@ -105,7 +105,7 @@ class QuantizedRows:
             None if least is None else Factors(least, tensors.get("fine_least")),
         )
 
-    def take(self, index: Tensor) -> "QuantizedRows":
+    def take(self, index: Tensor | slice) -> "QuantizedRows":
         """Some of the rows, by their numbers."""
         taken = {name: tensor[index] for name, tensor in self.tensors().items()}
         return QuantizedRows.of_tensors(self.codebook, taken)
