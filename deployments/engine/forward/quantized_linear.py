@@ -1,6 +1,7 @@
 """Linear layers with quantized weights."""
 
 import threading
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -100,7 +101,16 @@ class Int4Linear(nn.Module):
         return _add_bias_and_reshape(y[:, : self.out_features], x, self.bias)
 
 
-class PackedQuantized(KernelLinear):
+class PackedProduct(KernelLinear):
+    """A product of weights that are packed for our CPU kernels."""
+
+    @property
+    @abstractmethod
+    def matrices(self) -> Sequence[PackedMatrix]:
+        """All outputs in order, as others may read their weights."""
+
+
+class PackedQuantized(PackedProduct):
     """A linear layer with quantized weights, packed for our CPU kernels.
 
     Where the processor multiplies bfloat16, oneDNN is faster with many rows. The weights are then
@@ -135,9 +145,8 @@ class PackedQuantized(KernelLinear):
         return None if packed is None else cls(packed, bias, input_order=weight.input_order)
 
     @property
-    def matrix(self) -> PackedMatrix:
-        """The weights, as others may read them."""
-        return PackedMatrix(self._matrix, self.input_order)
+    def matrices(self) -> Sequence[PackedMatrix]:
+        return [PackedMatrix(self._matrix, self.input_order)]
 
     def forward(self, x: Tensor, epilogue: str = "none") -> Tensor:
         return super().forward(_ordered(x, self.input_order), epilogue)
@@ -186,7 +195,7 @@ class PackedQuantized(KernelLinear):
             yield slice(first, end), product
 
 
-class JoinedPacked(KernelLinear):
+class JoinedPacked(PackedProduct):
     """A linear layer whose outputs are those of several, one after the other.
 
     Weights of different layouts are no one matrix. Each layer computes into a slice of the result.
@@ -204,6 +213,11 @@ class JoinedPacked(KernelLinear):
     @property
     def has_kernel(self) -> bool:
         return True
+
+    @property
+    def matrices(self) -> Sequence[PackedMatrix]:
+        own = [part for _, part in self._slices()]
+        return [PackedMatrix(part._matrix, self.input_order) for part in own]
 
     def _multiply(self, x: Tensor, epilogue: str) -> Tensor:
         x = _ordered(x, self.input_order)
@@ -227,7 +241,7 @@ class JoinedPacked(KernelLinear):
             first += part.out_features
 
 
-def packed_linear(weight: StoredWeight, bias: Tensor | None) -> KernelLinear | None:
+def packed_linear(weight: StoredWeight, bias: Tensor | None) -> PackedProduct | None:
     """A layer of [out, in] on a CPU, packed for our kernels. None: they can't multiply it."""
     if weight.dim() != 2 or weight.place.is_transposed or not is_cpu_bf16(weight):
         return None

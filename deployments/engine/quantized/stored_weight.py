@@ -5,7 +5,7 @@ projections. A stored weight follows what they do with rows and inputs, and read
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,37 +13,11 @@ from torch.utils._pytree import tree_map
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.quantized.layout import Layout
+from deployments.engine.quantized.place import ZEROS, Place, RowRun, read_run, runs_of
 from deployments.engine.quantized.quantized_rows import QuantizedRows, joined
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 
-ZEROS = -1  # the number of a row that is in no matrix
 WEIGHTS_AT_ONCE = 1 << 22  # that are dequantized
-
-
-class Place(NamedTuple):
-    """The place of weights in files.
-
-    matrices: whose rows are numbered on from each to the next. All have one order of inputs.
-    rows: int64 [..., outputs], the number of the row of each output, or ZEROS.
-    first, end: which inputs of the rows.
-    is_transposed: the parameter has inputs before outputs.
-    """
-
-    matrices: tuple[StoredMatrix, ...]
-    rows: Tensor
-    first: int
-    end: int
-    is_transposed: bool = False
-
-
-class RowRun(NamedTuple):
-    """Rows of one matrix that outputs side by side have.
-
-    rows: int64 [n], their numbers in it; all are ZEROS where its outputs are rows of zeros.
-    """
-
-    matrix: StoredMatrix
-    rows: Tensor
 
 
 class StoredWeight(Tensor):
@@ -128,7 +102,7 @@ class StoredWeight(Tensor):
 
     def runs(self) -> Iterator[RowRun]:
         """All its outputs in order, by the matrices that they are in."""
-        yield from _runs(self.place.matrices, self.place.rows.flatten())
+        yield from runs_of(self.place.matrices, self.place.rows.flatten())
 
     def by_layout(self) -> list["StoredWeight"]:
         """Its outputs [outputs, inputs] in order, in parts of one layout each."""
@@ -166,7 +140,7 @@ class StoredWeight(Tensor):
     def read(self, first: int, end: int) -> QuantizedRows:
         """Some of its outputs, whose matrices have one layout."""
         place = self.place
-        parts = [_read(run, place) for run in _runs(place.matrices, self._rows[first:end])]
+        parts = [read_run(run, place) for run in runs_of(place.matrices, self._rows[first:end])]
         return parts[0] if len(parts) == 1 else joined(parts)
 
     @property
@@ -180,7 +154,7 @@ class StoredWeight(Tensor):
         at = 0
         for run in self.runs():
             for rows in torch.split(run.rows, max(1, WEIGHTS_AT_ONCE // max(1, n_inputs))):
-                part = _read(RowRun(run.matrix, rows), place).dequantize()
+                part = read_run(RowRun(run.matrix, rows), place).dequantize()
                 weights[at : at + len(rows)] = part
                 at += len(rows)
         if (order := self.input_order) is not None:
@@ -210,29 +184,6 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, StoredWeight):
         return value
     return value.dequantize().to(value.device, value.dtype)
-
-
-def _runs(matrices: tuple[StoredMatrix, ...], index: Tensor) -> Iterator[RowRun]:
-    ends = torch.tensor([matrix.n_rows for matrix in matrices]).cumsum(0)
-    owner = torch.bucketize(index, ends, right=True)
-    owner = owner.masked_fill_(index == ZEROS, ZEROS)
-    owners, counts = torch.unique_consecutive(owner, return_counts=True)
-    for number, rows in zip(owners.tolist(), torch.split(index, counts.tolist()), strict=True):
-        if number == ZEROS:
-            yield RowRun(matrices[0], rows)
-        else:
-            yield RowRun(matrices[number], rows - (int(ends[number]) - matrices[number].n_rows))
-
-
-def _read(run: RowRun, place: Place) -> QuantizedRows:
-    """The inputs of the place of some rows."""
-    is_zero = bool(len(run.rows)) and int(run.rows[0]) == ZEROS
-    rows = run.matrix.rows(run.rows.clamp(min=0))
-    if is_zero:
-        rows = rows.zeros()
-    if (place.first, place.end) == (0, run.matrix.n_inputs):
-        return rows
-    return rows.inputs(place.first, place.end)
 
 
 Move = Callable[..., Any]  # takes the operation and its arguments; None: it is computed

@@ -4,6 +4,7 @@ Each expert that a step's tokens are sent to multiplies its tokens at once. What
 is summed in the order in which its router chose its experts.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -12,14 +13,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
+from deployments.engine.forward.linear import KernelLinear
 from deployments.engine.forward.products.resident_matrix import ResidentMatrix
+from deployments.engine.forward.quantized_linear import packed_linear
 from deployments.engine.quantized.stored_weight import StoredWeight
 
 IMPLEMENTATION = "manta_quantized"  # by which transformers knows it
 
 
-class QuantizedExperts(nn.Module):
-    """Matrices of experts behind each other, each in parts that have one layout."""
+class QuantizedExperts(nn.Module, ABC):
+    """Matrices of experts [outputs, inputs] behind each other."""
+
+    @abstractmethod
+    def multiply(self, x: Tensor, expert: int) -> Tensor:
+        """The product of one expert's weights: [n, in] -> [n, out]."""
+
+
+class DequantizedExperts(QuantizedExperts):
+    """An expert is dequantized for each of its products."""
 
     def __init__(self, parts: Sequence[ResidentMatrix], n_experts: int) -> None:
         """Each part [experts * outputs, inputs] has some outputs of all experts."""
@@ -28,7 +39,6 @@ class QuantizedExperts(nn.Module):
         self._n_experts = n_experts
 
     def multiply(self, x: Tensor, expert: int) -> Tensor:
-        """The product of one expert's weights: [n, in] -> [n, out]."""
         parts = [self._multiply(cast(ResidentMatrix, part), x, expert) for part in self.parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
@@ -37,6 +47,39 @@ class QuantizedExperts(nn.Module):
             x = x.index_select(-1, part.input_order)
         n = part.n_rows // self._n_experts
         return F.linear(x, part.span(expert * n, (expert + 1) * n).dequantize().to(x.dtype))
+
+
+class PackedExperts(QuantizedExperts):
+    """Experts whose weights our CPU kernels multiply."""
+
+    def __init__(self, experts: Sequence[KernelLinear]) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(experts)
+
+    def multiply(self, x: Tensor, expert: int) -> Tensor:
+        y: Tensor = self.experts[expert](x)
+        return y
+
+
+def quantized_experts(
+    parts: Sequence[StoredWeight], n_experts: int, device: torch.device
+) -> QuantizedExperts:
+    """The products of experts on a device. Each part has some outputs of all experts."""
+    if device.type == "cpu":
+        experts = [
+            packed_linear(cast(StoredWeight, torch.cat([part[nth] for part in parts])), None)
+            for nth in range(n_experts)
+        ]
+        packed = [expert for expert in experts if expert is not None]
+        if len(packed) == n_experts:
+            return PackedExperts(packed)
+    resident = [ResidentMatrix(part, device) for part in parts]
+    return DequantizedExperts(resident, n_experts)
+
+
+def are_replaceable(module: nn.Module) -> bool:
+    """Whether a module has experts whose computation transformers lets others do."""
+    return hasattr(module, "has_post_expert_norm")
 
 
 def parts_of_experts(weight: StoredWeight) -> list[StoredWeight] | None:

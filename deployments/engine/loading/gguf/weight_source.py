@@ -15,7 +15,8 @@ from torch import Tensor
 from deployments.engine.loading.gguf.block_types import Floats
 from deployments.engine.loading.gguf.stored_tensor import GGUFMatrix, dequantize, is_quantized
 from deployments.engine.loading.gguf.tensors import GGUFTensor
-from deployments.engine.quantized.stored_weight import Place, StoredWeight
+from deployments.engine.quantized.place import Place
+from deployments.engine.quantized.stored_weight import StoredWeight
 
 RowNumbers: TypeAlias = NDArray[np.int64]
 Shape: TypeAlias = tuple[int, ...]

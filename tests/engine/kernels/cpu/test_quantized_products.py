@@ -228,7 +228,7 @@ def test_the_weights_of_a_layer_are_a_matrix_again() -> None:
     weight = stored("Q4_K", 40)
     linear = packed_linear(weight, None)
     assert isinstance(linear, PackedQuantized)
-    again = StoredWeight.of(linear.matrix, weight.shape, torch.bfloat16)
+    again = StoredWeight.of(linear.matrices[0], weight.shape, torch.bfloat16)
     assert torch.equal(again.dequantize(), weight.dequantize())
 
 
