@@ -24,7 +24,7 @@ from deployments.engine.loading.draft_check import load_draft
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model, load_tokenizer
-from deployments.engine.loading.speech import speech_rules, split_speech
+from deployments.engine.loading.media.speech import speech_rules, split_speech
 from deployments.engine.model_card import (
     default_sampling,
     end_token_ids,

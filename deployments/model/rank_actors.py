@@ -39,12 +39,12 @@ def start_ranks(settings: ModelSettings) -> "Ranks":
     """
     import torch
 
-    from deployments.engine.loading.configs.reader import read_config
+    from deployments.engine.loading.loader import model_files
     from deployments.engine.parallel.ranks import Ranks, open_store
     from deployments.engine.parallel.sharding import check_shardable
 
     size = settings.tensor_parallel
-    check_shardable(read_config(settings.path), size)
+    check_shardable(model_files(settings.path).config(), size)
     workers = [_start(settings, rank) for rank in range(1, size)]
     ray.get([worker.prepare.remote() for worker in workers])
     host = ray.util.get_node_ip_address()

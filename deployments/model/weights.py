@@ -7,11 +7,9 @@ from transformers import PreTrainedModel
 
 from deployments.contract.outputs import ModelTask
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.loading.configs.reader import read_config
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.loader import load_model
+from deployments.engine.loading.loader import load_model, model_files
 from deployments.engine.loading.model_tasks import task_of
-from deployments.engine.loading.sentence_files import read_sentence_files
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.parallel.sharding import load_shard
 from deployments.model.settings import ModelSettings
@@ -48,8 +46,8 @@ def load_weights(
 
 def _check_shared(settings: ModelSettings) -> None:
     """Raises UnsupportedModelError for what ranks can't share."""
-    config = read_config(settings.path)
-    task = settings.task or task_of(config, read_sentence_files(settings.path))
+    files = model_files(settings.path)
+    task = settings.task or task_of(files.config(), files.sentence_files())
     if task is not ModelTask.GENERATE:
         raise UnsupportedModelError(f"ranks can't share a model that is there to {task}")
 

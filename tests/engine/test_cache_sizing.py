@@ -21,7 +21,7 @@ from deployments.engine.cache_sizing import (
 from deployments.engine.forward.cross_attention import cross_attention_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.speech import split_speech
+from deployments.engine.loading.media.speech import split_speech
 from kv.cache import CacheShape
 from kv.layout import alike
 from kv.states import SLOTS_PER_TASK

@@ -16,7 +16,7 @@ from deployments.engine.kernels.cpu.attention_kernels import (
 )
 from deployments.engine.kernels.cpu.chunk_kernels import chunk_kernel
 from deployments.engine.kernels.cpu.dispatch import address_of, contiguous_rows, empty
-from deployments.engine.kernels.cpu.matmul_ir import PACK
+from deployments.engine.kernels.cpu.simd import PACK
 from kv.arrays import IntArray
 
 # With this many splits for each thread, one task computes all heads of a split: it then reads

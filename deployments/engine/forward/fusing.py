@@ -6,6 +6,8 @@ from transformers import PreTrainedModel
 
 from deployments.engine.forward.families import Module, family_of
 from deployments.engine.forward.linear import is_packable, pack_linears
+from deployments.engine.forward.products.joined_linear import JoinedLinear
+from deployments.engine.quantized.stored_weight import StoredWeight
 
 
 def fuse(model: PreTrainedModel) -> None:
@@ -32,8 +34,12 @@ def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None
             _concatenate(attention, "qkv_proj", ("q_proj", "k_proj", "v_proj"))
             is_on_cpu = torch.device(device).type == "cpu"
             # Packed projections stay apart: each computes a part of the SwiGLU in its epilogue.
-            if not is_on_cpu or not is_packable(layer.mlp.gate_proj):
+            if not is_on_cpu or not _is_packed(layer.mlp.gate_proj):
                 _concatenate(layer.mlp, "gate_up_proj", ("gate_proj", "up_proj"))
+
+
+def _is_packed(linear: Module) -> bool:
+    return is_packable(linear) or isinstance(linear.weight.data, StoredWeight)
 
 
 def _has_usual_parts(model: PreTrainedModel) -> bool:
@@ -57,11 +63,18 @@ def heads_of(attention: Module) -> tuple[int, int]:
 def _concatenate(module: nn.Module, name: str, parts: tuple[str, ...]) -> None:
     """Replaces the linear layers `parts` of a module by one, with all their outputs."""
     linears: list[Module] = [module.get_submodule(part) for part in parts]
+    # A part that is not quantized would have all of them dequantized.
+    stay_apart = len({isinstance(linear.weight.data, StoredWeight) for linear in linears}) > 1
+    fused = JoinedLinear(linears) if stay_apart else _fused(linears)
+    for part in parts:
+        del module._modules[part]
+    module.add_module(name, fused)
+
+
+def _fused(linears: list[Module]) -> nn.Linear:
     weight = torch.cat([linear.weight for linear in linears])
     fused = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     fused.weight = nn.Parameter(weight, requires_grad=False)
     if linears[0].bias is not None:
         fused.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]))
-    for part in parts:
-        del module._modules[part]
-    module.add_module(name, fused)
+    return fused

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from deployments.engine.attention.latents import PROJECTION
 from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
-from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, PACKS, SWISH, PackFormat
+from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, PACKS, SWISH
 from deployments.engine.kernels.cpu.matmul_ops import (
     MAX_ROWS_BESIDE_ONEDNN,
     MAX_ROWS_OF_SMALL,
     SMALL_MATRIX_NUMBERS,
-    PackedPointer,
 )
+from deployments.engine.kernels.cpu.pack_format import PackFormat
+from deployments.engine.kernels.cpu.packed_weight import PackedPointer, pack
 
 INSPECTION_OPS = ("data_ptr", "_nbytes")  # of torch.ops.mkldnn, to find a packed weight's memory
 LAYOUT_ROWS = 32  # oneDNN packs for this number of rows, and accepts the layout for any other
@@ -100,7 +101,7 @@ class PackedLinear(KernelLinear):
             is_small = plain.numel() <= SMALL_MATRIX_NUMBERS
             max_kernel_rows = MAX_ROWS_OF_SMALL if is_small else MAX_ROWS_BESIDE_ONEDNN
         else:
-            matrix = matmul_ops.pack(plain)
+            matrix = pack(plain)
             weight, packed, max_kernel_rows = matrix.weights, matrix.pointer, ALL_ROWS
         bias = None if linear.bias is None else linear.bias.detach()
         super().__init__((linear.in_features, linear.out_features), bias, packed, max_kernel_rows)

@@ -1,20 +1,36 @@
-"""Linear layers with quantized weights: int8, int4 and fp8."""
+"""Linear layers with quantized weights."""
 
 import threading
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deployments.engine.forward.linear import KernelLinear, pack_for_onednn
+from deployments.engine.forward.linear import (
+    ALL_ROWS,
+    EPILOGUES,
+    KernelLinear,
+    pack_for_onednn,
+)
 from deployments.engine.kernels.cpu import matmul_ops
+from deployments.engine.kernels.cpu.dispatch import empty
+from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import PACKS
-from deployments.engine.kernels.cpu.matmul_ops import PackedPointer, PackedWeight
+from deployments.engine.kernels.cpu.packed_weight import (
+    PackedMatrix,
+    PackedPointer,
+    PackedWeight,
+    pack_rows,
+)
+from deployments.engine.quantized.stored_weight import StoredWeight
 
 # Up to this many bfloat16 rows torch's int8 kernel for CPUs is faster than a dequantized product
 # (tests/bench/RESULTS.md).
 MAX_INT8_KERNEL_ROWS = 8
+# From this number of rows on, oneDNN's bfloat16 product saves more time than dequantizing takes.
+MIN_DEQUANTIZED_ROWS = 16
 # Outputs that are dequantized at once take about this memory, which a cache holds. They are a
 # multiple of those of oneDNN's largest block.
 DEQUANTIZED_BYTES = 1 << 20
@@ -85,31 +101,72 @@ class Int4Linear(nn.Module):
         return _add_bias_and_reshape(y[:, : self.out_features], x, self.bias)
 
 
-class PackedQuantized(KernelLinear):
-    """A linear layer with int8 or int4 weights, packed for our CPU kernels.
+class PackedProduct(KernelLinear):
+    """A product of weights that are packed for our CPU kernels."""
+
+    @property
+    @abstractmethod
+    def matrices(self) -> Sequence[PackedMatrix]:
+        """All outputs in order, as others may read their weights."""
+
+
+class PackedQuantized(PackedProduct):
+    """A linear layer with quantized weights, packed for our CPU kernels.
 
     Where the processor multiplies bfloat16, oneDNN is faster with many rows. The weights are then
     dequantized for each product, into memory that is packed as oneDNN reads it.
     """
 
     weight: Tensor  # packed
-    scales: Tensor  # packed
+    input_order: Tensor | None  # [in], the number of the input that each column is multiplied with
 
     def __init__(
         self,
         packed: PackedWeight,
-        sizes: tuple[int, int],
         bias: Tensor | None,
-        max_kernel_rows: int,
+        max_kernel_rows: int | None = None,
+        input_order: Tensor | None = None,
     ) -> None:
-        """`sizes` are the numbers of inputs and outputs.
-
-        Our kernel multiplies up to `max_kernel_rows` rows.
-        """
+        """Our kernel multiplies up to `max_kernel_rows` rows; None: as many as it is faster for."""
+        if max_kernel_rows is None:
+            max_kernel_rows = _max_kernel_rows(packed)
+        sizes = packed.n_in, packed.n_out
         super().__init__(sizes, bias, packed.pointer, max_kernel_rows)
         self._matrix = packed  # owns the memory that our kernel reads by its address
         self.register_buffer("weight", packed.weights)
-        self.register_buffer("scales", packed.scales)
+        self.register_buffer("input_order", input_order)
+
+    @classmethod
+    def of(cls, weight: StoredWeight, bias: Tensor | None) -> "PackedQuantized | None":
+        """Packs [out, in] of one layout. None: our kernels can't compute with it."""
+        n_out, n_in = weight.shape
+        layout = weight.read(0, 1).layout
+        packed = pack_rows(weight.read, layout, n_out, n_in)
+        return None if packed is None else cls(packed, bias, input_order=weight.input_order)
+
+    @property
+    def matrices(self) -> Sequence[PackedMatrix]:
+        return [PackedMatrix(self._matrix, self.input_order)]
+
+    def forward(self, x: Tensor, epilogue: str = "none") -> Tensor:
+        return super().forward(_ordered(x, self.input_order), epilogue)
+
+    def forward_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:
+        return super().forward_binary(_ordered(x, self.input_order), other, epilogue)
+
+    def write(self, out: Tensor, x: Tensor, epilogue: str, other: Tensor | None = None) -> None:
+        """Computes into some outputs of a larger result, with those of `other`; both are
+        [..., out]. Its inputs are ordered already."""
+        if x.numel() <= self._max_kernel_numel:
+            pointer, code = self._matrix.pointer, EPILOGUES[epilogue]
+            matmul_ops.matmul_into(out, x, pointer, self.bias, code, other)
+        elif other is None:
+            for outputs, product in self._products(x, epilogue):
+                out[..., outputs] = product
+        else:
+            self._multiply_binary(x, other, epilogue)
+            if out.data_ptr() != other.data_ptr():
+                out.copy_(other)
 
     def _multiply(self, x: Tensor, epilogue: str) -> Tensor:
         parts = [product for _, product in self._products(x, epilogue)]
@@ -136,6 +193,96 @@ class PackedQuantized(KernelLinear):
             bias = None if self.bias is None else self.bias[first:end]
             product = torch.ops.mkldnn._linear_pointwise(x, weight, bias, epilogue, [], "")
             yield slice(first, end), product
+
+
+class JoinedPacked(PackedProduct):
+    """A linear layer whose outputs are those of several, one after the other.
+
+    Weights of different layouts are no one matrix. Each layer computes into a slice of the result.
+    """
+
+    input_order: Tensor | None
+
+    def __init__(self, parts: Sequence[PackedQuantized], input_order: Tensor | None) -> None:
+        """The parts take inputs that are ordered already."""
+        sizes = parts[0].in_features, sum(part.out_features for part in parts)
+        super().__init__(sizes, None, None, 0)
+        self.parts = nn.ModuleList(parts)
+        self.register_buffer("input_order", input_order)
+
+    @property
+    def has_kernel(self) -> bool:
+        return True
+
+    @property
+    def matrices(self) -> Sequence[PackedMatrix]:
+        own = [part for _, part in self._slices()]
+        return [PackedMatrix(part._matrix, self.input_order) for part in own]
+
+    def _multiply(self, x: Tensor, epilogue: str) -> Tensor:
+        x = _ordered(x, self.input_order)
+        out = empty((*x.shape[:-1], self.out_features), x.dtype)
+        for outputs, part in self._slices():
+            part.write(out[..., outputs], x, epilogue)
+        return out
+
+    def _multiply_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:
+        x, other = _ordered(x, self.input_order), other.contiguous()
+        for outputs, part in self._slices():
+            own = other[..., outputs]
+            part.write(own, x, epilogue, own)
+        return other
+
+    def _slices(self) -> Iterator[tuple[slice, PackedQuantized]]:
+        first = 0
+        for part in self.parts:
+            assert isinstance(part, PackedQuantized)
+            yield slice(first, first + part.out_features), part
+            first += part.out_features
+
+
+def packed_linear(weight: StoredWeight, bias: Tensor | None) -> PackedProduct | None:
+    """A layer of [out, in] on a CPU, packed for our kernels. None: they can't multiply it."""
+    if weight.dim() != 2 or weight.place.is_transposed or not is_cpu_bf16(weight):
+        return None
+    if not has_matmul_kernels() or not weight.numel():
+        return None
+    order, parts = weight.input_order, []
+    for first, end in _runs_of_one_layout(weight):
+        own = weight[first:end]
+        assert isinstance(own, StoredWeight)
+        part = PackedQuantized.of(own, None if bias is None else bias[first:end])
+        if part is None:
+            return None
+        parts.append(part)
+    if len(parts) == 1:
+        return parts[0]
+    for part in parts:
+        part.input_order = None
+    return JoinedPacked(parts, order)
+
+
+def _runs_of_one_layout(weight: StoredWeight) -> list[tuple[int, int]]:
+    """The outputs from the first to the end of each run."""
+    runs: list[tuple[int, int]] = []
+    layout, at = None, 0
+    for run in weight.runs():
+        end = at + len(run.rows)
+        if run.matrix.layout == layout:
+            runs[-1] = (runs[-1][0], end)
+        else:
+            runs.append((at, end))
+        layout, at = run.matrix.layout, end
+    return runs
+
+
+def _ordered(x: Tensor, input_order: Tensor | None) -> Tensor:
+    return x if input_order is None else x.index_select(-1, input_order)
+
+
+def _max_kernel_rows(packed: PackedWeight) -> int:
+    is_dequantized = has_native_bf16() and can_dequantize(packed.n_in, packed.n_out)
+    return MIN_DEQUANTIZED_ROWS - 1 if is_dequantized and not packed.is_filled else ALL_ROWS
 
 
 def can_dequantize(n_in: int, n_out: int) -> bool:

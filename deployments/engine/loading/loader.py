@@ -3,37 +3,37 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import nn
-from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from deployments.contract.outputs import ModelTask, Pooling
 from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
-from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
+from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.by_rows import attention_of_rows
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.families import is_fusable
+from deployments.engine.forward.fusing import fuse_projections
+from deployments.engine.forward.products.making import make_products, stored_weights
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.checks import (
-    check_generation_file,
     check_supported,
-    check_tokenizer_files,
-    check_weight_files,
 )
-from deployments.engine.loading.configs.reader import read_config
-from deployments.engine.loading.formats.quantized_model import load_quantized, quantized_checkpoint
+from deployments.engine.loading.gguf.gguf_files import GGUFFiles, is_gguf
+from deployments.engine.loading.hub_files import HubFiles
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.lora import merge_adapters
-from deployments.engine.loading.media_models import split_media
-from deployments.engine.loading.media_processors import load_processor
+from deployments.engine.loading.media.media_models import split_media
+from deployments.engine.loading.media.speech import split_speech
+from deployments.engine.loading.model_files import ModelFiles
 from deployments.engine.loading.model_tasks import LABEL_TASKS, answer_as, auto_class, task_of
 from deployments.engine.loading.quantization import Quantization, check_available, quantize
-from deployments.engine.loading.sentence_files import SentenceFiles, read_sentence_files
-from deployments.engine.loading.speech import split_speech
-from deployments.engine.loading.tokenizing.tokenizer_files import read_tokenizer
-from deployments.engine.loading.weights_check import check_weights
+from deployments.engine.loading.sentence_files import SentenceFiles
 from deployments.engine.threads import one_thread
 
 # Weights that are copied to a device at the same time: each copy waits for pages of its file.
@@ -51,8 +51,9 @@ def load_model(
     pooling: Pooling | None = None,
     on_weights_read: Callable[[PreTrainedModel], None] | None = None,
     on_copy_progress: Callable[[float], None] | None = None,
+    is_whole: bool = True,
 ) -> LoadedModel:
-    """A model in evaluation mode on `device`. `path` is a directory or a hub id.
+    """A model in evaluation mode on `device`. `path` is a directory, a hub id or a GGUF file.
 
     dtype: of the weights; None: `default_dtype`.
     adapters: folder and scale of each LoRA adapter that is merged into the weights.
@@ -62,35 +63,51 @@ def load_model(
     on_weights_read: is called with the model as its files have it, before the merge.
     on_copy_progress: is called with the copied part of the bytes, in 0..1, unless `device` is the
         CPU.
+    is_whole: nobody takes a share of it. Else `finish_quantized` is left to who does.
 
     Raises UnsupportedModelError, AdapterError, QuantizationError, or OSError if there is no such
     model.
     """
-    config, files = read_config(path), read_sentence_files(path)
+    found = model_files(path)
+    config, files = found.config(), found.sentence_files()
     made_for = task_of(config, files)
     task = task or made_for
     if task is ModelTask.SCORE and made_for not in LABEL_TASKS:
         files = _as_judge(path, files, made_for)
     auto = auto_class(config, task)
     check_supported(config)
-    check_weight_files(path)
-    check_generation_file(path)
+    found.check()
     dtype = dtype or default_dtype(device, config, task)
     check_available(quantization, device, dtype)
     with one_thread():
-        model = _read_weights(path, config, dtype, auto)
+        model = found.read_weights(config, dtype, auto)
         if quantization == "none":
             move_to_device(model, device, on_copy_progress)
         if on_weights_read is not None:
             on_weights_read(model)
-        loaded = split_media(model, load_processor(path, config))
+        loaded = split_media(model, found.processor(config))
         merge_adapters(loaded, adapters)
         # Each layer is quantized on the device: the whole model may fit there only afterwards.
         quantize(loaded.model, quantization, device)
         move_to_device(loaded.model, device, on_copy_progress)
         if loaded.media is not None:
             loaded.media.module.to(device)
+        if is_whole:
+            finish_quantized(loaded.model, device)
         return answer_as(split_speech(loaded), task, files, pooling)
+
+
+def finish_quantized(model: PreTrainedModel, device: torch.device | str) -> None:
+    """Makes the products of weights that are quantized in the files of a model, or of a rank's
+    share, on the device."""
+    if stored_weights(model):
+        fuse_projections(model, device)
+        make_products(model, torch.device(device))
+
+
+def model_files(path: str) -> ModelFiles:
+    """The files of a model: a directory, a hub id, or a GGUF file."""
+    return GGUFFiles(path) if is_gguf(path) else HubFiles(path)
 
 
 def _as_judge(path: str, files: SentenceFiles | None, made_for: ModelTask) -> SentenceFiles:
@@ -108,23 +125,6 @@ def _as_judge(path: str, files: SentenceFiles | None, made_for: ModelTask) -> Se
     return replace(files or SentenceFiles(), score_token_ids=ids)
 
 
-def _read_weights(
-    path: str, config: PretrainedConfig, dtype: torch.dtype, auto: Any
-) -> PreTrainedModel:
-    """Reads every weight from the files. Raises UnsupportedModelError if one is missing."""
-    checkpoint = quantized_checkpoint(path, config, dtype)
-    check_weights(path, config, dtype, auto, checkpoint)
-    model: PreTrainedModel
-    with unsupported_on_error(f"{config.model_type} can't be loaded"):
-        if checkpoint is not None:
-            model = load_quantized(path, config, checkpoint, dtype, auto)
-        else:
-            model = auto.from_pretrained(
-                path, config=config, dtype=dtype, device_map=None, trust_remote_code=False
-            )
-    return model.eval()
-
-
 def move_to_device(
     model: PreTrainedModel,
     device: torch.device | str,
@@ -138,7 +138,12 @@ def move_to_device(
     on_copy_progress: is called after each weight with the copied part of the bytes, in 0..1.
     """
     device = torch.device(device)
-    weights = [weight for weight in model.parameters() if weight.device.type != device.type]
+    stored = {id(weight) for weight in stored_weights(model)}  # these go there as products
+    weights = [
+        weight
+        for weight in model.parameters()
+        if weight.device.type != device.type and id(weight) not in stored
+    ]
     if not weights:
         return
     total_bytes, copied_bytes = sum(weight.nbytes for weight in weights), 0
@@ -217,9 +222,7 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     Raises UnsupportedModelError if there is none or if it is not a fast one: only fast tokenizers
     can be written as a tokenizer.json.
     """
-    check_tokenizer_files(path)
-    with unsupported_on_error(f"the tokenizer of {path} can't be loaded"):
-        tokenizer = read_tokenizer(path)
+    tokenizer = model_files(path).tokenizer()
     if not tokenizer.is_fast:
         raise UnsupportedModelError(f"{type(tokenizer).__name__} has no fast implementation")
     return tokenizer

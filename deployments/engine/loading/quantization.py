@@ -19,23 +19,21 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.forward.fusing import fuse_projections
-from deployments.engine.forward.linear import ALL_ROWS, READ_DIRECTLY
+from deployments.engine.forward.linear import READ_DIRECTLY
 from deployments.engine.forward.quantized_linear import (
     Float8Linear,
     Int4Linear,
     Int8Linear,
     PackedQuantized,
-    can_dequantize,
     to_float8,
 )
-from deployments.engine.kernels.cpu import matmul_ops
-from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
-from deployments.engine.kernels.cpu.matmul_ops import PackedWeight
+from deployments.engine.kernels.cpu.features import has_matmul_kernels, is_cpu_bf16
+from deployments.engine.kernels.cpu.packed_weight import pack_rows
+from deployments.engine.quantized.layout import INT8, integers
+from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 
 Quantization = Literal["none", "int8", "int4", "fp8"]
 
-# From this number of rows on, oneDNN's bfloat16 product saves more time than dequantizing takes.
-MIN_DEQUANTIZED_ROWS = 16
 # Inputs that share a scale of int4: the first size that divides the layer's inputs.
 GROUP_SIZES = (64, 32)
 # Int4 kernels need a multiple of this many outputs, fp8 kernels of both inputs and outputs.
@@ -182,7 +180,8 @@ def _int8(weight: Tensor, bias: Tensor | None) -> nn.Module:
     scale = torch.cat([chunk.scale.flatten() for chunk in chunks]).to(weight.dtype)
     if not _has_kernels(weight):
         return Int8Linear(int8_weight, scale, bias)
-    return _packed_linear(matmul_ops.pack_int8(int8_weight, scale), weight, bias)
+    rows = QuantizedRows(INT8, int8_weight.view(torch.uint8), Factors(scale[:, None]))
+    return _packed(rows, bias)
 
 
 def _int4(weight: Tensor, bias: Tensor | None) -> nn.Module | None:
@@ -205,11 +204,11 @@ def _int4(weight: Tensor, bias: Tensor | None) -> nn.Module | None:
     if not _has_kernels(weight):
         sizes = n_out, n_in
         return Int4Linear(quantized.qdata, quantized.scale_and_zero, group_size, sizes, bias)
-    return _packed_linear(_pack_int4(weight, quantized.scale_and_zero), weight, bias)
+    return _packed(_int4_rows(weight, quantized.scale_and_zero), bias)
 
 
-def _pack_int4(weight: Tensor, scale_and_zero: Tensor) -> PackedWeight:
-    """Rounds a weight [out, in] to int4 by torchao's scales [groups, out, 2], and packs it.
+def _int4_rows(weight: Tensor, scale_and_zero: Tensor) -> QuantizedRows:
+    """Rounds a weight [out, in] to int4 by torchao's scales [groups, out, 2].
 
     Torchao's own int4 values are not used: their layout depends on the processor.
     """
@@ -219,14 +218,16 @@ def _pack_int4(weight: Tensor, scale_and_zero: Tensor) -> PackedWeight:
     groups = weight.float().view(*scale.shape, -1)
     scaled = (groups - minimum.float()[..., None]) / scale.float()[..., None]
     int4_weight = scaled.round_().clamp_(0, 15).to(torch.uint8)
-    return matmul_ops.pack_int4(int4_weight.view(weight.shape), scale, minimum)
+    codes = int4_weight.view(weight.shape)
+    return QuantizedRows(integers(4), codes, Factors(scale), Factors(minimum))
 
 
-def _packed_linear(packed: PackedWeight, weight: Tensor, bias: Tensor | None) -> PackedQuantized:
-    n_out, n_in = weight.shape
-    is_dequantized = has_native_bf16() and can_dequantize(n_in, n_out)
-    max_kernel_rows = MIN_DEQUANTIZED_ROWS - 1 if is_dequantized else ALL_ROWS
-    return PackedQuantized(packed, (n_in, n_out), bias, max_kernel_rows)
+def _packed(rows: QuantizedRows, bias: Tensor | None) -> PackedQuantized:
+    packed = pack_rows(
+        lambda first, end: rows.take(slice(first, end)), rows.layout, *rows.codes.shape
+    )
+    assert packed is not None, "`_has_kernels` was not asked"
+    return PackedQuantized(packed, bias)
 
 
 def _has_kernels(weight: Tensor) -> bool:

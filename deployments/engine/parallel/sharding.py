@@ -13,9 +13,13 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
-from deployments.engine.loading.configs.reader import read_config
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.loader import default_dtype, load_model
+from deployments.engine.loading.loader import (
+    default_dtype,
+    finish_quantized,
+    load_model,
+    model_files,
+)
 from deployments.engine.parallel.ranks import Ranks, shard_range
 
 
@@ -33,10 +37,13 @@ def load_shard(
     the type of the files. `on_weights_read` is called with the whole model, before adapters are
     merged. Raises as `load_model` and `check_shardable` do.
     """
-    check_shardable(read_config(path), ranks.world_size)
+    check_shardable(model_files(path).config(), ranks.world_size)
     dtype = dtype or default_dtype(ranks.device)
-    loaded = load_model(path, dtype=dtype, adapters=adapters, on_weights_read=on_weights_read)
+    loaded = load_model(
+        path, dtype=dtype, adapters=adapters, on_weights_read=on_weights_read, is_whole=False
+    )
     shard(loaded.model, ranks)
+    finish_quantized(loaded.model, ranks.device)
     loaded.model.to(ranks.device)
     return replace(loaded, media=None)  # which ranks have no use for
 

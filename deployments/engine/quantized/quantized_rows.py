@@ -1,6 +1,6 @@
 """Rows of a quantized matrix, and the numbers that they stand for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -49,10 +49,6 @@ class Factors:
             return Factors(self.coarse.repeat_interleave(n, 1))
         return Factors(self.coarse, self.fine.repeat_interleave(n, 1))
 
-    def take(self, index: Tensor) -> "Factors":
-        """The factors of some rows."""
-        return Factors(self.coarse[index], None if self.fine is None else self.fine[index])
-
     def zeros(self) -> "Factors":
         return Factors(torch.zeros_like(self.coarse), self.fine)
 
@@ -87,10 +83,32 @@ class QuantizedRows:
         least = () if self.least is None else self.least.types(n_inputs)
         return Layout(self.codebook, self.scale.types(n_inputs), least)
 
-    def take(self, index: Tensor) -> "QuantizedRows":
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors that it has, each with a row for each of its rows."""
+        found = {
+            "codes": self.codes,
+            "scale": self.scale.coarse,
+            "fine_scale": self.scale.fine,
+            "least": None if self.least is None else self.least.coarse,
+            "fine_least": None if self.least is None else self.least.fine,
+        }
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+    @classmethod
+    def of_tensors(cls, codebook: Codebook, tensors: Mapping[str, Tensor]) -> "QuantizedRows":
+        scale = Factors(tensors["scale"], tensors.get("fine_scale"))
+        least = tensors.get("least")
+        return cls(
+            codebook,
+            tensors["codes"],
+            scale,
+            None if least is None else Factors(least, tensors.get("fine_least")),
+        )
+
+    def take(self, index: Tensor | slice) -> "QuantizedRows":
         """Some of the rows, by their numbers."""
-        least = None if self.least is None else self.least.take(index)
-        return QuantizedRows(self.codebook, self.codes[index], self.scale.take(index), least)
+        taken = {name: tensor[index] for name, tensor in self.tensors().items()}
+        return QuantizedRows.of_tensors(self.codebook, taken)
 
     def inputs(self, first: int, end: int) -> "QuantizedRows":
         """The weights of some inputs. Where a group is parted, each part becomes several groups."""
@@ -126,15 +144,7 @@ class QuantizedRows:
 
 def joined(parts: Sequence[QuantizedRows]) -> QuantizedRows:
     """The rows of all parts, which have one layout."""
-    least = [part.least for part in parts if part.least is not None]
-    return QuantizedRows(
-        parts[0].codebook,
-        torch.cat([part.codes for part in parts]),
-        _joined([part.scale for part in parts]),
-        _joined(least) if least else None,
-    )
-
-
-def _joined(parts: Sequence[Factors]) -> Factors:
-    fine = [part.fine for part in parts if part.fine is not None]
-    return Factors(torch.cat([part.coarse for part in parts]), torch.cat(fine) if fine else None)
+    of_parts = [part.tensors() for part in parts]
+    names = of_parts[0]
+    whole = {name: torch.cat([tensors[name] for tensors in of_parts]) for name in names}
+    return QuantizedRows.of_tensors(parts[0].codebook, whole)

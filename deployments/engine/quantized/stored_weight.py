@@ -5,7 +5,7 @@ projections. A stored weight follows what they do with rows and inputs, and read
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,37 +13,11 @@ from torch.utils._pytree import tree_map
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.quantized.layout import Layout
+from deployments.engine.quantized.place import ZEROS, Place, RowRun, read_run, runs_of
 from deployments.engine.quantized.quantized_rows import QuantizedRows, joined
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 
-ZEROS = -1  # the number of a row that is in no matrix
 WEIGHTS_AT_ONCE = 1 << 22  # that are dequantized
-
-
-class Place(NamedTuple):
-    """The place of weights in files.
-
-    matrices: whose rows are numbered on from each to the next.
-    rows: int64 [..., outputs], the number of the row of each output, or ZEROS.
-    first, end: which inputs of the rows.
-    is_transposed: the parameter has inputs before outputs.
-    """
-
-    matrices: tuple[StoredMatrix, ...]
-    rows: Tensor
-    first: int
-    end: int
-    is_transposed: bool = False
-
-
-class RowRun(NamedTuple):
-    """Rows of one matrix that outputs side by side have.
-
-    rows: int64 [n], their numbers in it; all are ZEROS where its outputs are rows of zeros.
-    """
-
-    matrix: StoredMatrix
-    rows: Tensor
 
 
 class StoredWeight(Tensor):
@@ -54,6 +28,7 @@ class StoredWeight(Tensor):
     """
 
     place: Place
+    _whole: tuple[StoredMatrix, ...] | None  # None: it has not been asked for
 
     @staticmethod
     def __new__(
@@ -62,12 +37,11 @@ class StoredWeight(Tensor):
         shape = [*place.rows.shape, place.end - place.first]
         if place.is_transposed:
             shape[-2:] = shape[:-3:-1]
-        # Views of a parameter must be tensors of its kind, also where one is taken in inference.
-        with torch.inference_mode(False):
+        with torch.inference_mode(False):  # what is made within takes no views of others
             made: StoredWeight = Tensor._make_wrapper_subclass(
                 cls, shape, dtype=dtype, device=torch.device(device)
             )
-        made.place = place
+        made.place, made._whole = place, None
         return made
 
     @classmethod
@@ -77,8 +51,7 @@ class StoredWeight(Tensor):
         return cls(Place((matrix,), index, 0, matrix.n_inputs), dtype)
 
     def __repr__(self) -> str:  # type: ignore[override]
-        storage = "+".join(sorted({matrix.storage for matrix in self.place.matrices}))
-        return f"StoredWeight({[*self.shape]}, {storage}, {self.dtype}, {self.device})"
+        return f"StoredWeight({[*self.shape]}, {self.storage_format}, {self.dtype}, {self.device})"
 
     @property
     def nbytes(self) -> int:  # type: ignore[override]
@@ -87,6 +60,27 @@ class StoredWeight(Tensor):
             matrix.n_bytes * len(rows) * self.n_inputs // (matrix.n_rows * matrix.n_inputs)
             for matrix, rows in self.runs()
         )
+
+    @property
+    def storage_format(self) -> str:
+        """The name of its storage format, or of several ones."""
+        return "+".join(sorted({matrix.storage for matrix in self.place.matrices}))
+
+    @property
+    def whole_matrix(self) -> StoredMatrix | None:
+        """The matrix whose rows and inputs it has, all in their order; None: there is no such."""
+        if self._whole is None:
+            self._whole = self._find_whole()
+        return next(iter(self._whole), None)
+
+    def _find_whole(self) -> tuple[StoredMatrix, ...]:
+        matrices, rows, first, end, is_transposed = self.place
+        (matrix, *others), n_rows = matrices, rows.numel()
+        if others or is_transposed or self.input_order is not None:
+            return ()
+        if (first, end, n_rows) != (0, matrix.n_inputs, matrix.n_rows):
+            return ()
+        return (matrix,) if torch.equal(rows.flatten(), torch.arange(n_rows)) else ()
 
     @property
     def n_outputs(self) -> int:
@@ -108,12 +102,45 @@ class StoredWeight(Tensor):
 
     def runs(self) -> Iterator[RowRun]:
         """All its outputs in order, by the matrices that they are in."""
-        yield from _runs(self.place.matrices, self.place.rows.flatten())
+        yield from runs_of(self.place.matrices, self.place.rows.flatten())
+
+    def by_layout(self) -> list["StoredWeight"]:
+        """Its outputs [outputs, inputs] in order, in parts of one layout each."""
+        parts: list[StoredWeight] = []
+        begin, at, before = 0, 0, None
+        for run in self.runs():
+            layout = run.matrix.layout
+            if before not in (None, layout):
+                parts.append(self._outputs(begin, at))
+                begin = at
+            before = layout
+            at += len(run.rows)
+        return [*parts, self._outputs(begin, at)]
+
+    def matrix(self, number: int) -> "StoredWeight":
+        """One of several matrices [..., outputs, inputs]."""
+        place = self.place._replace(rows=self.place.rows[number])
+        return StoredWeight(place, self.dtype, self.device)
+
+    def of_outputs(self, first: int, end: int) -> "StoredWeight":
+        """Some outputs of each of its matrices."""
+        place = self.place._replace(rows=self.place.rows[..., first:end])
+        return StoredWeight(place, self.dtype, self.device)
+
+    def _outputs(self, first: int, end: int) -> "StoredWeight":
+        place = self.place._replace(rows=self._rows[first:end], is_transposed=False)
+        return StoredWeight(place, self.dtype, self.device)
+
+    def over(self, matrices: Sequence[StoredMatrix]) -> "StoredWeight":
+        """The same weight, of which all outputs are the rows of these matrices."""
+        rows = torch.arange(self.n_outputs).view_as(self.place.rows)
+        place = Place((*matrices,), rows, 0, self.n_inputs, self.place.is_transposed)
+        return StoredWeight(place, self.dtype, self.device)
 
     def read(self, first: int, end: int) -> QuantizedRows:
         """Some of its outputs, whose matrices have one layout."""
         place = self.place
-        parts = [_read(run, place) for run in _runs(place.matrices, self._rows[first:end])]
+        parts = [read_run(run, place) for run in runs_of(place.matrices, self._rows[first:end])]
         return parts[0] if len(parts) == 1 else joined(parts)
 
     @property
@@ -121,13 +148,13 @@ class StoredWeight(Tensor):
         return self.place.rows.flatten()
 
     def dequantize(self) -> Tensor:
-        """float32 of its shape, on the CPU."""
+        """float32 of its shape, on its device."""
         place, n_inputs = self.place, self.n_inputs
-        weights = torch.empty(self.n_outputs, n_inputs)
+        weights = torch.empty(self.n_outputs, n_inputs, device=self.device)
         at = 0
         for run in self.runs():
             for rows in torch.split(run.rows, max(1, WEIGHTS_AT_ONCE // max(1, n_inputs))):
-                part = _read(RowRun(run.matrix, rows), place).dequantize()
+                part = read_run(RowRun(run.matrix, rows), place).dequantize()
                 weights[at : at + len(rows)] = part
                 at += len(rows)
         if (order := self.input_order) is not None:
@@ -157,29 +184,6 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, StoredWeight):
         return value
     return value.dequantize().to(value.device, value.dtype)
-
-
-def _runs(matrices: tuple[StoredMatrix, ...], index: Tensor) -> Iterator[RowRun]:
-    ends = torch.tensor([matrix.n_rows for matrix in matrices]).cumsum(0)
-    owner = torch.bucketize(index, ends, right=True)
-    owner = owner.masked_fill_(index == ZEROS, ZEROS)
-    owners, counts = torch.unique_consecutive(owner, return_counts=True)
-    for number, rows in zip(owners.tolist(), torch.split(index, counts.tolist()), strict=True):
-        if number == ZEROS:
-            yield RowRun(matrices[0], rows)
-        else:
-            yield RowRun(matrices[number], rows - (int(ends[number]) - matrices[number].n_rows))
-
-
-def _read(run: RowRun, place: Place) -> QuantizedRows:
-    """The inputs of the place of some rows."""
-    is_zero = bool(len(run.rows)) and int(run.rows[0]) == ZEROS
-    rows = run.matrix.rows(run.rows.clamp(min=0))
-    if is_zero:
-        rows = rows.zeros()
-    if (place.first, place.end) == (0, run.matrix.n_inputs):
-        return rows
-    return rows.inputs(place.first, place.end)
 
 
 Move = Callable[..., Any]  # takes the operation and its arguments; None: it is computed
@@ -329,8 +333,12 @@ def _transpose(func: Any, weight: StoredWeight, a: int = 0, b: int = 1) -> Store
 
 
 def _embedding(func: Any, weight: StoredWeight, ids: Tensor, *options: Any) -> Tensor:
-    found = _moved(weight, rows=weight.place.rows[ids.cpu()])
-    return found.dequantize().to(weight.device, weight.dtype)
+    matrix = weight.whole_matrix
+    if matrix is None:
+        found = _moved(weight, rows=weight.place.rows[ids.cpu()]).dequantize()
+    else:  # no number has to be known here
+        found = matrix.rows(ids.flatten()).dequantize().view(*ids.shape, -1)
+    return found.to(weight.device, weight.dtype)
 
 
 ATEN = torch.ops.aten

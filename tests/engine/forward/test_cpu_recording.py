@@ -21,10 +21,12 @@ from deployments.engine.forward.fusing import fuse_projections
 from deployments.engine.forward.layer import FusedLayer
 from deployments.engine.forward.linear import KernelLinear, PackedLinear
 from deployments.engine.forward.quantized_linear import PackedQuantized
-from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.dispatch import THREAD
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
+from deployments.engine.kernels.cpu.packed_weight import pack_rows
 from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
+from deployments.engine.quantized.layout import INT8
+from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 from kv.layout import alike
 from kv.storage import Storage
 from tests.adapters import step_with_adapters
@@ -95,10 +97,10 @@ def packed(linear: nn.Linear, kind: str) -> KernelLinear:
         return PackedLinear(linear, uses_onednn=False)
     scales = (linear.weight.detach().abs().amax(1) / 127).bfloat16()
     numbers = (linear.weight.detach() / scales[:, None]).round().clamp(-128, 127).to(torch.int8)
-    sizes = linear.in_features, linear.out_features
-    return PackedQuantized(
-        matmul_ops.pack_int8(numbers, scales), sizes, None, max_kernel_rows=MAX_RECORDED_TOKENS - 1
-    )
+    rows = QuantizedRows(INT8, numbers.view(torch.uint8), Factors(scales[:, None]))
+    made = pack_rows(lambda first, end: rows.take(slice(first, end)), rows.layout, *numbers.shape)
+    assert made is not None
+    return PackedQuantized(made, None, max_kernel_rows=MAX_RECORDED_TOKENS - 1)
 
 
 class Decodes:

@@ -16,6 +16,7 @@ from deployments.engine.forward.fusing import fuse
 from deployments.engine.forward.linear import KernelLinear
 from deployments.engine.forward.quantized_linear import (
     MAX_INT8_KERNEL_ROWS,
+    MIN_DEQUANTIZED_ROWS,
     PackedQuantized,
     to_float8,
 )
@@ -23,11 +24,11 @@ from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.loading.loader import load_model
 from deployments.engine.loading.quantization import (
-    MIN_DEQUANTIZED_ROWS,
     Quantization,
     QuantizationError,
     quantize,
 )
+from deployments.engine.quantized.layout import INT8
 from kv.content import Content
 from tests import effort
 from tests.adapters import make_adapter
@@ -137,7 +138,8 @@ def test_the_output_layer_becomes_int8_where_our_kernels_run(
     expected = F.linear(x.float(), output.float())
     error = (quantized_output(x).float() - expected).norm() / expected.norm()
     if has_matmul_kernels():
-        assert quantized_output.weight.dtype == torch.int8
+        assert isinstance(quantized_output, PackedQuantized)
+        assert quantized_output.matrix.layout.codebook == INT8
         assert 0 < error < 0.015
     else:
         assert torch.equal(quantized_output.weight, output)

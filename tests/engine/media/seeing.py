@@ -17,7 +17,7 @@ from deployments.contract.media_rules import MediaRules
 from deployments.contract.requests import GenerationRequest, MediumFile, SamplingParams
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.media_models import split_media
+from deployments.engine.loading.media.media_models import split_media
 from deployments.media.images import as_png, described
 from deployments.media.medium import Medium
 from deployments.media.placeholders import expand

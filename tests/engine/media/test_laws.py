@@ -15,7 +15,7 @@ from torch import Tensor
 from deployments.contract.errors import ErrorKind
 from deployments.contract.events import FinishReason
 from deployments.contract.requests import MediumFile
-from deployments.engine.loading.media_models import split_media
+from deployments.engine.loading.media.media_models import split_media
 from deployments.engine.media.encoder import LARGEST_SIDE
 from tests.effort import tries
 from tests.engine import laws

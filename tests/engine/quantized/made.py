@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from deployments.engine.quantized.layout import Codebook, integers
+from deployments.engine.quantized.layout import Codebook, FactorType, Layout, integers
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 from deployments.engine.quantized.stored_weight import StoredWeight
@@ -54,6 +54,27 @@ def random_rows(
     return QuantizedRows(
         codebook, codes.to(torch.uint8), factors(), factors() if has_least else None
     )
+
+
+def rows_of(layout: Layout, shape: tuple[int, int], seed: int = 0) -> QuantizedRows:
+    """Rows [rows, inputs] of any layout."""
+    n_rows, n_inputs = shape
+    random = torch.Generator().manual_seed(seed)
+
+    def factors(types: Sequence[FactorType]) -> Factors:
+        parts = []
+        for dtype, group in types:
+            n = n_inputs // group if group else 1
+            numbers = torch.randn(n_rows, n, generator=random)
+            if dtype in (torch.uint8, torch.int8):
+                least = 0 if dtype is torch.uint8 else -63
+                numbers = torch.randint(least, 64, (n_rows, n), generator=random)
+            parts.append(numbers.to(dtype))
+        return Factors(*reversed(parts))
+
+    codes = torch.randint(0, len(layout.codebook.values), shape, generator=random)
+    least = factors(layout.least) if layout.least else None
+    return QuantizedRows(layout.codebook, codes.to(torch.uint8), factors(layout.scale), least)
 
 
 def random_weight(shape: Sequence[int], seed: int = 0, **options: bool | int) -> StoredWeight:

@@ -26,7 +26,7 @@ from deployments.engine.forward.cross_attention import extractor_of
 from deployments.engine.forward.linear import PackedLinear, is_packable
 from deployments.engine.limits import ON_CPU
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.speech import speech_rules, split_speech
+from deployments.engine.loading.media.speech import speech_rules, split_speech
 from deployments.engine.needs.speech import SpeechNeed
 from kv.content import Content
 from tests.engine import laws

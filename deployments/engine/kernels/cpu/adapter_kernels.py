@@ -13,9 +13,10 @@ import numpy as np
 from numba import carray, njit
 
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
-from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, PACK, multiply_some
+from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, multiply_some
 from deployments.engine.kernels.cpu.simd import (
     CACHE_LINE,
+    PACK,
     Code,
     at_f32,
     at_i64,
@@ -93,7 +94,7 @@ def add_kernel() -> Kernel:
                     count = min(FULL_TILE, end - row)
                     shrunk = args.shrunk + 4 * (row * n_parts + part) * max_rank
                     tile = multiply_some(
-                        weight, 0, shrunk, n_parts * max_rank, 1, 0, sums.ctypes.data, rank, count,
+                        weight, 0, shrunk, n_parts * max_rank, 1, sums.ctypes.data, rank, count,
                         PACK, 16, 0,
                     )  # fmt: skip
                     tile = min(tile, count)
@@ -183,7 +184,7 @@ def activate_kernel() -> Kernel:
                             continue
                         tile = multiply_some(
                             args.b + 2 * PACK * max_rank * ((2 * slot + part) * n_blocks + own),
-                            0, args.shrunk + 4 * (2 * row + part) * max_rank, 2 * max_rank, 1, 0,
+                            0, args.shrunk + 4 * (2 * row + part) * max_rank, 2 * max_rank, 1,
                             sums.ctypes.data + 4 * part * FULL_TILE * PACK, rank + rank % 2, count,
                             PACK, 16, 0,
                         )  # fmt: skip
@@ -240,7 +241,7 @@ def _shrink(
                 for j in range(width):
                     rows[i, j] = to_float32(inputs[j])
             tile = multiply_some(
-                a + 2 * RANKS * width * (slot * blocks + own), 0, rows.ctypes.data, width, 1, 0,
+                a + 2 * RANKS * width * (slot * blocks + own), 0, rows.ctypes.data, width, 1,
                 sums.ctypes.data, width, count, RANKS, 16, 0,
             )  # fmt: skip
             tile = min(tile, count)

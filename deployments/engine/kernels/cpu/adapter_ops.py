@@ -7,7 +7,8 @@ from torch import Tensor
 
 from deployments.engine.kernels.cpu.adapter_kernels import RANKS, activate_kernel, add_kernel
 from deployments.engine.kernels.cpu.dispatch import BARRIER, empty
-from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, PACK
+from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
+from deployments.engine.kernels.cpu.simd import PACK
 
 MAX_AHEAD_BYTES = 1 << 17  # of one slot
 

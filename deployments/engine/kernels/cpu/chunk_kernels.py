@@ -18,8 +18,9 @@ from deployments.engine.kernels.cpu.attention_kernels import (
     pages_of,
 )
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
-from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, PACK, multiply_some
+from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, multiply_some
 from deployments.engine.kernels.cpu.simd import (
+    PACK,
     Code,
     as_float32,
     at_i64,
@@ -85,7 +86,7 @@ def _multiply_keys(query: Code, keys: Code, count: Code, scores: Code, dim: Code
     while done < count:
         k, into = keys[done].ctypes.data, scores[done].ctypes.data
         left = count - done
-        done += multiply_some(query.ctypes.data, 0, k, dim, 1, 0, into, dim, left, PACK, 32, 0)
+        done += multiply_some(query.ctypes.data, 0, k, dim, 1, into, dim, left, PACK, 32, 0)
 
 
 @njit(inline="always")
@@ -97,7 +98,7 @@ def _multiply_values(
     while done < dim:
         v, into = values.ctypes.data + 4 * done, sums[done].ctypes.data
         left, by = dim - done, rescale.ctypes.data
-        done += multiply_some(own, by, v, 1, dim, 0, into, count, left, PACK, 32, 1)
+        done += multiply_some(own, by, v, 1, dim, into, count, left, PACK, 32, 1)
 
 
 @njit(inline="always")

@@ -14,8 +14,11 @@ from numba.extending import intrinsic
 
 # What is compiled for, which NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may say.
 FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
-HAS_FMA, HAS_AVX512 = "+fma" in FEATURES, "+avx512f" in FEATURES
+HAS_FMA, HAS_F16C, HAS_AVX512 = ("+fma" in FEATURES, "+f16c" in FEATURES, "+avx512f" in FEATURES)
+# Whether vectors of pairs of bfloat16 are multiplied, and numbers of 16 bits looked up.
+HAS_PAIR_PRODUCTS = HAS_AVX512 and {"+avx512bw", "+avx512bf16"} <= set(FEATURES)
 LANES = 16 if HAS_AVX512 else 8  # of a vector of float32
+PACK = 2 * LANES  # outputs of a block of packed weights
 # Rows that are multiplied at once: as many as keep their sums, two vectors for each row, in
 # registers, and fewer at the end.
 TILE_ROWS = (8, 4, 2, 1) if HAS_AVX512 else (4, 3, 2, 1)
@@ -110,7 +113,7 @@ class Emitter:
         self.builder = builder
         self.lanes = lanes
         self.vector = ir.VectorType(NUMBER, lanes)
-        self._ints = ir.VectorType(ir.IntType(32), lanes)
+        self.ints = ir.VectorType(ir.IntType(32), lanes)
 
     def address(self, base: Code, *offsets: Code) -> Code:
         """The address at these offsets; a Python integer becomes a constant."""
@@ -151,46 +154,39 @@ class Emitter:
     def load_bfloat16(self, address: Code) -> Code:
         """Loads as many bfloat16 as there are lanes, as float32."""
         narrow = self.load(address, ir.VectorType(SHORT, self.lanes))
-        bits = self.builder.shl(self.builder.zext(narrow, self._ints), self._all(16))
+        bits = self.builder.shl(self.builder.zext(narrow, self.ints), self.all_ints(16))
         return self.builder.bitcast(bits, self.vector)
 
     def load_bfloat16_pairs(self, address: Code) -> tuple[Code, Code]:
         """Loads twice as many bfloat16 as there are lanes: the even ones and the odd ones."""
-        two = self.load(address, self._ints)
-        even = self.builder.shl(two, self._all(16))
-        odd = self.builder.and_(two, self._all(0xFFFF0000))
+        two = self.load(address, self.ints)
+        even = self.builder.shl(two, self.all_ints(16))
+        odd = self.builder.and_(two, self.all_ints(0xFFFF0000))
         return self.builder.bitcast(even, self.vector), self.builder.bitcast(odd, self.vector)
 
     def load_int8(self, address: Code) -> Code:
         """Loads as many int8 as there are lanes, as float32."""
         narrow = self.load(address, ir.VectorType(ir.IntType(8), self.lanes))
-        return self.builder.sitofp(self.builder.sext(narrow, self._ints), self.vector)
-
-    def load_uint4_pairs(self, address: Code) -> tuple[Code, Code]:
-        """The lower four bits and the upper ones of as many bytes as there are lanes."""
-        narrow = self.load(address, ir.VectorType(ir.IntType(8), self.lanes))
-        ints = self.builder.zext(narrow, self._ints)
-        low, high = self.builder.and_(ints, self._all(15)), self.builder.lshr(ints, self._all(4))
-        return self.builder.sitofp(low, self.vector), self.builder.sitofp(high, self.vector)
+        return self.builder.sitofp(self.builder.sext(narrow, self.ints), self.vector)
 
     def bfloat16_pairs(self, even: Code, odd: Code) -> Code:
         """Rounds two vectors to bfloat16, and lays each pair side by side in 32 bits."""
-        low = self.builder.lshr(self._rounded(even), self._all(16))
-        high = self.builder.and_(self._rounded(odd), self._all(0xFFFF0000))
+        low = self.builder.lshr(self._rounded(even), self.all_ints(16))
+        high = self.builder.and_(self._rounded(odd), self.all_ints(0xFFFF0000))
         return self.builder.or_(low, high)
 
     def _rounded(self, vector: Code) -> Code:
         """Bits whose upper half is the nearest bfloat16, the even one between two."""
-        bits, build = self.builder.bitcast(vector, self._ints), self.builder
-        odd = build.and_(build.lshr(bits, self._all(16)), self._all(1))
-        return build.add(build.add(bits, self._all(0x7FFF)), odd)
+        bits, build = self.builder.bitcast(vector, self.ints), self.builder
+        odd = build.and_(build.lshr(bits, self.all_ints(16)), self.all_ints(1))
+        return build.add(build.add(bits, self.all_ints(0x7FFF)), odd)
 
     def load_broadcast(self, address: Code) -> Code:
         """One float32 in all lanes."""
         first = ir.Constant(ir.IntType(32), 0)
         nothing = ir.Constant(self.vector, ir.Undefined)
         one = self.builder.insert_element(nothing, self.load(address, NUMBER), first)
-        return self.builder.shuffle_vector(one, one, ir.Constant(self._ints, None))
+        return self.builder.shuffle_vector(one, one, ir.Constant(self.ints, None))
 
     def fma(self, total: Code, a: Code, b: Code) -> Code:
         return self.builder.fadd(self.builder.fmul(a, b, flags=FUSED), total, flags=FUSED)
@@ -199,14 +195,14 @@ class Emitter:
         return ir.Constant(self.vector, [float(value)] * self.lanes)
 
     def broadcast_int(self, value: Code) -> Code:
-        """The lower half of a word in all lanes."""
-        nothing = ir.Constant(self._ints, ir.Undefined)
-        first = self.builder.trunc(value, ir.IntType(32))
-        one = self.builder.insert_element(nothing, first, ir.Constant(ir.IntType(32), 0))
-        return self.builder.shuffle_vector(one, one, ir.Constant(self._ints, None))
+        """The lower 32 bits of a number in all lanes."""
+        nothing, kind = ir.Constant(self.ints, ir.Undefined), ir.IntType(32)
+        first = value if value.type == kind else self.builder.trunc(value, kind)
+        one = self.builder.insert_element(nothing, first, ir.Constant(kind, 0))
+        return self.builder.shuffle_vector(one, one, ir.Constant(self.ints, None))
 
     def load_int32(self, address: Code) -> Code:
-        return self.load(address, self._ints)
+        return self.load(address, self.ints)
 
     def maximum(self, a: Code, b: Code) -> Code:
         """`b` where `a` is no number."""
@@ -223,8 +219,8 @@ class Emitter:
         part, power = build.fsub(x, whole, flags=STRICT), self.const(C5)
         for c in (C4, C3, C2, C1, C0):
             power = self.fma(self.const(c), power, part)
-        bits = build.add(build.fptosi(whole, self._ints), self._all(127))
-        bits = build.shl(bits, self._all(23))
+        bits = build.add(build.fptosi(whole, self.ints), self.all_ints(127))
+        bits = build.shl(bits, self.all_ints(23))
         return build.fmul(power, build.bitcast(bits, self.vector), flags=STRICT)
 
     def reduce_add(self, vector: Code) -> Code:
@@ -254,8 +250,8 @@ class Emitter:
         for address, register in zip(addresses, kept, strict=True):
             self.store(self.builder.load(register), address)
 
-    def _all(self, value: int) -> Code:
-        return ir.Constant(self._ints, [value] * self.lanes)
+    def all_ints(self, value: int) -> Code:
+        return ir.Constant(self.ints, [value] * self.lanes)
 
 
 @njit(inline="always")

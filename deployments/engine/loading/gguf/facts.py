@@ -3,13 +3,14 @@
 Nothing of it is passed over in silence: what nobody asks for can be listed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deployments.contract.outputs import Pooling
 from deployments.engine.loading.gguf.errors import GGUFError
 from deployments.engine.loading.gguf.reader import GGUF
 from deployments.engine.loading.gguf.stored_tensor import dequantize
@@ -18,8 +19,10 @@ T = TypeVar("T")
 ARCHITECTURE = "general.architecture"
 DRAFTING = "nextn_predict_layers"
 # Keys of an architecture that change nothing of a model: the size of its vocabulary is that of its
-# embeddings, and `pooling_type` says what the model is used for.
-MEANINGLESS = frozenset({"vocab_size", "tensor_data_layout", "pooling_type"})
+# embeddings.
+MEANINGLESS = frozenset({"vocab_size", "tensor_data_layout"})
+# By the numbers that files have for them. The next one ranks documents, with a head.
+POOLINGS = (Pooling.TOKEN, Pooling.MEAN, Pooling.CLS, Pooling.LAST)
 
 
 class GGUFFacts:
@@ -66,11 +69,28 @@ class GGUFFacts:
         return [int(number) for number in value]
 
     def by_layer(self, name: str) -> list[int]:
-        """A number from 0 on for each layer."""
-        found, n_layers = self.integers(name), self.n_layers()
+        """A number from 0 on for each layer. Files may have a single one for all."""
+        n_layers = self.n_layers()
+        if not isinstance(self._value(name), np.ndarray):
+            return [self.size(name)] * n_layers
+        found = self.integers(name)
         if len(found) != n_layers:
             raise self.error(name, f"it has {len(found)} numbers for {n_layers} layers")
         return found
+
+    def flags_by_layer(self, name: str) -> list[bool]:
+        """A truth value for each layer."""
+        value, n_layers = self._value(name), self.n_layers()
+        if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or len(value) != n_layers:
+            raise self.error(name, f"it has no truth values for {n_layers} layers")
+        return [bool(flag) for flag in value]
+
+    def pooling(self) -> Pooling | None:
+        """How a text becomes a vector; None: the file does not say it."""
+        number = self.optional_whole("pooling_type")
+        if number is not None and number >= len(POOLINGS):
+            raise self.error("pooling_type", f"{number} is not supported")
+        return None if number is None else POOLINGS[number]
 
     def number(self, name: str) -> float:
         found = self.optional_number(name)
@@ -108,11 +128,14 @@ class GGUFFacts:
         return n_blocks - n_drafting
 
     def vocab_size(self) -> int:
-        name = "token_embd.weight"
+        return self.n_rows("token_embd.weight")
+
+    def n_rows(self, name: str) -> int:
+        """The rows of a matrix. Files may leave the size out that is 1."""
         tensor = self._gguf.tensors.get(name)
-        if tensor is None or len(tensor.shape) != 2:
+        if tensor is None or len(tensor.shape) not in (1, 2):
             raise GGUFError(f"{self._path}: tensor {name!r}: it is missing, or no matrix")
-        return tensor.shape[0]
+        return tensor.n_rows
 
     def token_id(self, name: str) -> int | None:
         """The id of a special token, such as `bos`."""
@@ -144,6 +167,10 @@ class GGUFFacts:
         if not (np.isfinite(numbers).all() and (numbers > 0).all()):
             raise GGUFError(f"{self._path}: tensor {name!r}: it has numbers that are not above 0")
         return [float(str(number)) for number in numbers]
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Says of tensors that the file may have them, and that they change nothing."""
+        self._asked_tensors.update(names)
 
     def tensors_beside(self) -> frozenset[str]:
         """The tensors that are no weights, and those of layers that draft, which are left out."""

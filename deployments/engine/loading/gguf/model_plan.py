@@ -12,9 +12,11 @@ from pathlib import Path
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
+from deployments.contract.outputs import Pooling
 from deployments.engine.errors import unsupported_on_error
 from deployments.engine.loading.gguf.architectures.architecture import (
     GGUFArchitecture,
+    Merging,
     TensorRecipe,
 )
 from deployments.engine.loading.gguf.architectures.table import ARCHITECTURES
@@ -34,11 +36,14 @@ class GGUFPlan:
 
     config: as transformers would have it of the model's original files.
     sources: by the name of each weight in the class that `config` names. Weights that are tied to
-        others are left out.
+        others are left out, and so is the pooler of BERT, which files do not have.
+    pooling: how a text becomes a vector, in files of models that are made for that; None: the file
+        does not say it.
     """
 
     config: PretrainedConfig
     sources: Mapping[str, WeightSource]
+    pooling: Pooling | None = None
 
 
 def read_plan(gguf: GGUF) -> GGUFPlan:
@@ -57,7 +62,8 @@ def read_plan(gguf: GGUF) -> GGUFPlan:
     with unsupported_on_error(f"{path}: transformers refuses the config that it says"):
         config = architecture.config(facts)
         with torch.device("meta"):
-            model: PreTrainedModel = architecture.auto.from_config(config)
+            model = architecture.make(config)
+    pooling = facts.pooling()
     if unknown := [*facts.keys_left_over()]:
         raise GGUFError(f"{path}: it has keys that are not supported: {_listed(unknown)}")
     config.architectures = [type(model).__name__]
@@ -68,7 +74,7 @@ def read_plan(gguf: GGUF) -> GGUFPlan:
         raise GGUFError(
             f"{path}: {type(model).__name__} has no weights for its tensors {_listed(left_over)}"
         )
-    return GGUFPlan(config, sources)
+    return GGUFPlan(config, sources, pooling)
 
 
 def _weights(model: PreTrainedModel) -> Iterator[tuple[str, Shape]]:
@@ -96,7 +102,11 @@ class _Planner:
         if recipe is None:
             raise GGUFError(f"{self._path}: no tensor is known to be {name}")
         layer = number[1] if number else ""
+        recipe = self._fitting(recipe, layer)
         tensors = tuple(self._tensor(tensor.format(layer), name) for tensor in recipe.tensors)
+        if recipe.merging is not None:
+            self._check_merged(name, recipe.merging, tensors)
+            return WeightSource(shape, tensors, merge=recipe.merging.merge)
         by_weight = recipe.by_weight or len(shape) == 1
         self._check_shapes(name, shape, recipe, tensors)
         ends = None if by_weight else -1
@@ -108,6 +118,16 @@ class _Planner:
         return WeightSource(
             shape, tensors, rows, recipe.undo, by_weight, recipe.is_transposed, inputs
         )
+
+    def _fitting(self, recipe: TensorRecipe, layer: str) -> TensorRecipe:
+        """The first of the recipes whose tensors the file has. The first one of all if it has those
+        of none: it is the usual one, and the error names what it lacks."""
+        found: TensorRecipe | None = recipe
+        while found is not None:
+            if all(tensor.format(layer) in self._tensors for tensor in found.tensors):
+                return found
+            found = found.otherwise
+        return recipe
 
     def _tensor(self, name: str, parameter: str) -> GGUFTensor:
         found = self._tensors.get(name)
@@ -123,19 +143,26 @@ class _Planner:
         """The tensors may be of different sizes only along the rows that are joined."""
         due = [*shape[:-2], shape[-1], shape[-2]] if recipe.is_transposed else [*shape]
         axis = len(due) - (1 if recipe.by_weight or len(due) == 1 else 2)
+        whole = [*due]
+        whole[axis] *= recipe.n_parts
         n_rows = 0
         for tensor in tensors:
             found = [*tensor.shape]
             if len(tensors) == 1:
                 # The size of a dimension of 1 is known, and files may leave it out.
-                found, expected = _without_ones(found), _without_ones(due)
+                found, expected = _without_ones(found), _without_ones(whole)
             else:
                 n_rows += found[axis] if len(found) == len(due) else 0
-                expected = [*due[:axis], *found[axis : axis + 1], *due[axis + 1 :]]
+                expected = [*whole[:axis], *found[axis : axis + 1], *whole[axis + 1 :]]
             if found != expected:
                 raise self._wrong_shape(tensor, name, due)
-        if len(tensors) > 1 and n_rows != due[axis]:
+        if len(tensors) > 1 and n_rows != whole[axis]:
             raise self._wrong_shape(tensors[-1], name, due)
+
+    def _check_merged(self, name: str, merging: Merging, tensors: tuple[GGUFTensor, ...]) -> None:
+        for tensor, due in zip(tensors, merging.shapes(self._config), strict=True):
+            if tensor.shape != due:
+                raise self._wrong_shape(tensor, f"{name}'s part", [*due])
 
     def _wrong_shape(self, tensor: GGUFTensor, name: str, due: list[int]) -> GGUFError:
         return GGUFError(

@@ -3,7 +3,7 @@
 Rows are moved as they are, packed or not, since the blocks of a row lie along its inputs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,11 +15,14 @@ from torch import Tensor
 from deployments.engine.loading.gguf.block_types import Floats
 from deployments.engine.loading.gguf.stored_tensor import GGUFMatrix, dequantize, is_quantized
 from deployments.engine.loading.gguf.tensors import GGUFTensor
-from deployments.engine.quantized.stored_weight import Place, StoredWeight
+from deployments.engine.quantized.place import Place
+from deployments.engine.quantized.stored_weight import StoredWeight
 
 RowNumbers: TypeAlias = NDArray[np.int64]
 Shape: TypeAlias = tuple[int, ...]
 Undo: TypeAlias = Callable[[Floats], Floats]
+# Makes a parameter of tensors, each in its own shape.
+Merge: TypeAlias = Callable[[Sequence[Floats]], Floats]
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class WeightSource:
     is_transposed: the parameter has inputs before outputs, and the file has a row for each output.
     inputs: the numbers of the weights of a row, in the parameter's order; None: as they are. Rows
         that stay quantized can't follow it, as it parts blocks: what they are multiplied with does.
+    merge: makes the parameter of the tensors where joining rows can't do it. No other field changes
+        anything then, and it is dequantized; None: rows are joined.
     """
 
     shape: Shape
@@ -43,6 +48,7 @@ class WeightSource:
     by_weight: bool = False
     is_transposed: bool = False
     inputs: RowNumbers | None = None
+    merge: Merge | None = None
 
     @property
     def stays_quantized(self) -> bool:
@@ -50,7 +56,7 @@ class WeightSource:
 
         Raises GGUFError for a type that is not read here.
         """
-        is_changed = self.by_weight or self.undo is not None
+        is_changed = self.by_weight or self.undo is not None or self.merge is not None
         return not is_changed and all(is_quantized(tensor) for tensor in self.tensors)
 
     def weight(self, dtype: torch.dtype) -> Tensor:
@@ -80,6 +86,11 @@ class WeightSource:
         Raises GGUFError for a type that is not read here, or OSError.
         """
         parts = [dequantize(tensor).numpy() for tensor in self.tensors]
+        if self.merge is not None:
+            shaped = [
+                part.reshape(tensor.shape) for part, tensor in zip(parts, self.tensors, strict=True)
+            ]
+            return self.merge(shaped).reshape(self.shape)
         joined = _joined([part.reshape(-1, 1) for part in parts] if self.by_weight else parts)
         if self.rows is not None:
             joined = joined[self.rows]

@@ -13,18 +13,15 @@ from deployments.engine.forward.layer import Norm
 from deployments.engine.forward.linear import PackedLinear
 from deployments.engine.kernels.cpu import layer_ops, matmul_ops
 from deployments.engine.kernels.cpu.features import has_native_bf16
-from deployments.engine.kernels.cpu.matmul_kernels import PACKS, PackFormat
-from deployments.engine.kernels.cpu.matmul_ops import (
-    MAX_ROWS_BESIDE_ONEDNN,
-    MIN_ROWS_PER_TASK,
-    PackedPointer,
-)
+from deployments.engine.kernels.cpu.matmul_kernels import PACKS
+from deployments.engine.kernels.cpu.matmul_ops import MAX_ROWS_BESIDE_ONEDNN, MIN_ROWS_PER_TASK
+from deployments.engine.kernels.cpu.pack_format import PackFormat
+from deployments.engine.kernels.cpu.packed_weight import PackedPointer
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
 from deployments.engine.kernels.rotary import rotary_embedding
 from kv.layout import alike
 from kv.storage import Storage
-from tests.engine.kernels.cpu import test_attention_kernels
-from tests.engine.kernels.cpu import test_matmul_ops as test_quantized_kernels
+from tests.engine.kernels.cpu import test_attention_kernels, test_quantized_products
 
 KINDS = [False, True] if has_native_bf16() else [False]  # of `uses_onednn`
 PAGE, KV_HEADS, DIM = 16, 2, 32
@@ -175,7 +172,7 @@ def test_a_matrix_without_pairs(uses_onednn: bool) -> None:
 def test_kernels_for_processors_without_avx512() -> None:
     haswell = "+sse4.2,+avx,+avx2,+fma,+f16c"
     env = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": haswell}
-    others = str(test_attention_kernels.__file__), str(test_quantized_kernels.__file__)
+    others = str(test_attention_kernels.__file__), str(test_quantized_products.__file__)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, *others]
     command += ONE_SHAPE
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

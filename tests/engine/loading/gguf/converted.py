@@ -55,7 +55,7 @@ def write(
     _add_common_keys(writer, config)
     add_keys(writer, config)
     for key, value in (more_keys or {}).items():
-        _add_key(writer, key, value)
+        set_key(writer, key, value)
     tensors = {**dict(_tensors(model, arch, modify)), **(more_tensors or {})}
     for name, data in tensors.items():
         types = [type_ for pattern, type_ in (packed or {}).items() if re.search(pattern, name)]
@@ -70,7 +70,7 @@ def write(
     return path
 
 
-def _add_key(writer: GGUFWriter, key: str, value: object) -> None:
+def set_key(writer: GGUFWriter, key: str, value: object) -> None:
     """Keys that are there already are written over."""
     for part in writer.kv_data:
         part.pop(key, None)
@@ -95,10 +95,14 @@ def _tensors(
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         for changed_name, changed in modify(name, weight, config):
-            found = names.get_name(changed_name, try_suffixes=(".weight", ".bias"))
-            assert found is not None, changed_name
+            found = changed_name
+            if not found.startswith("blk."):
+                found = names.get_name(changed_name, try_suffixes=(".weight", ".bias")) or ""
+            assert found, changed_name
             yield found, changed.float().contiguous().numpy()
-    rope = config.rope_parameters
+    rope = getattr(config, "rope_parameters", {})
+    if rope.get("full_attention", rope).get("rope_type") == "proportional":
+        yield "rope_freqs.weight", _proportional_factors(config)
     if rope.get("rope_type") == "llama3":
         yield "rope_freqs.weight", _llama3_factors(config)
     if rope.get("rope_type") == "longrope":
@@ -115,18 +119,24 @@ def _add_common_keys(writer: GGUFWriter, config: PretrainedConfig) -> None:
     if "intermediate_size" in fields:
         writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(fields.get("rms_norm_eps") or fields["norm_eps"])
-    if (head_dim := getattr(config, "head_dim", None)) is not None:
+    if "num_key_value_heads" in fields:
+        writer.add_head_count_kv(fields["num_key_value_heads"])
+    if "layer_norm_eps" in fields:
+        writer.add_layer_norm_eps(config.layer_norm_eps)
+    else:
+        writer.add_layer_norm_rms_eps(fields.get("rms_norm_eps") or fields["norm_eps"])
+    if (head_dim := fields.get("head_dim")) is not None:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     if n_experts := fields.get("num_local_experts") or fields.get("num_experts"):
         writer.add_expert_count(n_experts)
-        writer.add_expert_used_count(config.num_experts_per_tok)
+        n_used = fields.get("num_experts_per_tok") or fields["top_k_experts"]
+        writer.add_expert_used_count(n_used)
     for name in TOKEN_IDS:
         if (token := getattr(config, f"{name}_token_id")) is not None:
             getattr(writer, f"add_{name}_token_id")(token)
-    rope = config.rope_parameters
+    if not (rope := getattr(config, "rope_parameters", None)):
+        return
     full = rope.get("full_attention", rope)
     writer.add_rope_freq_base(full["rope_theta"])
     if "sliding_attention" in rope:
@@ -158,6 +168,16 @@ def _llama3_factors(config: PretrainedConfig) -> np.ndarray[Any, Any]:
             smooth = (original / wavelength - low) / (high - low)
             found.append(1 / ((1 - smooth) / factor + smooth))
     return np.array(found, np.float32)
+
+
+def _proportional_factors(config: PretrainedConfig) -> np.ndarray[Any, Any]:
+    """Pairs that stay have such large ones that nothing rotates. Source:
+    `Gemma4Model.generate_extra_tensors`."""
+    head_dim = config.per_layer_config["full_attention"].head_dim
+    n_rotated = int(
+        head_dim * config.rope_parameters["full_attention"]["partial_rotary_factor"] / 2
+    )
+    return np.array([1.0] * n_rotated + [1e30] * (head_dim // 2 - n_rotated), np.float32)
 
 
 def permuted(weight: Tensor, n_heads: int) -> Tensor:
@@ -263,8 +283,8 @@ def lfm2_keys(writer: GGUFWriter, config: Any) -> None:
     writer.add_vocab_size(config.vocab_size)
     writer.add_shortconv_l_cache(config.conv_L_cache)
     n_heads = [config.num_key_value_heads * (kind != "conv") for kind in config.layer_types]
-    _add_key(writer, "lfm2.attention.head_count_kv", n_heads)
-    _add_key(writer, "lfm2.feed_forward_length", 256)  # of 2/3 of 64, rounded up
+    set_key(writer, "lfm2.attention.head_count_kv", n_heads)
+    set_key(writer, "lfm2.feed_forward_length", 256)  # of 2/3 of 64, rounded up
 
 
 def delta_net_keys(writer: GGUFWriter, config: Any) -> None:
@@ -329,11 +349,11 @@ def gemma_keys(writer: GGUFWriter, config: Any) -> None:
 
 
 def vary(model: PreTrainedModel) -> PreTrainedModel:
-    """Has no vector begin as zeros or ones. A 1 can be added to its numbers, and taken away again,
-    without rounding."""
+    """Has no vector begin as zeros or ones, and has no number that is 0. A 1 can be added to each,
+    and taken away again, without rounding."""
     torch.manual_seed(1)
     with torch.no_grad():
-        for weight in model.parameters():
+        for weight in model.state_dict().values():
             if weight.dim() == 1 or not weight.any():
-                weight.copy_(torch.randint(-32, 33, weight.shape) / 64)
+                weight.copy_((torch.randint(-32, 32, weight.shape) + 0.5) / 64)
     return model

@@ -1,14 +1,11 @@
 """A model that is written to a GGUF file comes back as it was: each weight bit for bit, and a
 config by which it computes the same."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
@@ -19,8 +16,6 @@ from transformers import (
     MistralConfig,
     MixtralConfig,
     Phi3Config,
-    PretrainedConfig,
-    PreTrainedModel,
     Qwen2Config,
     Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
@@ -30,21 +25,19 @@ from transformers import (
     SmolLM3Config,
 )
 
-from deployments.engine.loading.gguf.model_plan import GGUFPlan, read_plan
+from deployments.engine.loading.gguf.model_plan import read_plan
 from deployments.engine.loading.gguf.reader import read_gguf
 from tests.engine.loading.gguf import converted
-from tests.engine.loading.gguf.converted import AddKeys, Modify, vary, write
-from tests.models import SIZES, VOCAB, from_config
+from tests.engine.loading.gguf.converted import write
+from tests.engine.loading.gguf.round_trip import (
+    NARROW,
+    WIDE,
+    Case,
+    check_round_trip,
+    original,
+    plan_of,
+)
 
-# What no file says, and no answer depends on.
-UNSAID = {
-    *("architectures", "attention_dropout", "dtype", "initializer_range", "transformers_version"),
-    *("_sliding_window_pattern", "use_cache"),
-}
-N_TOKENS = 200  # more than each original context and window here
-# Halves of a head's rows can't be exchanged, nor can the rows of Q and K.
-WIDE = {**SIZES, "head_dim": 16, "bos_token_id": 1, "eos_token_id": 2}
-NARROW = {name: value for name, value in WIDE.items() if name != "head_dim"}
 SCALED = {
     "rope_type": "llama3",
     "rope_theta": 10_000.0,
@@ -75,22 +68,6 @@ GRID = {
     "mrope_section": [1, 1, 0],
     "mrope_interleaved": True,
 }
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model and how it is converted.
-
-    tolerance: how far logits may be from those of the original, relative to the largest of them.
-    unsaid: further fields in which the configs may differ.
-    """
-
-    architecture: str
-    config: Callable[[], PretrainedConfig]
-    modify: Modify
-    add_keys: AddKeys
-    tolerance: float = 0.0
-    unsaid: frozenset[str] = frozenset()
 
 
 CASES: Mapping[str, Case] = {
@@ -275,53 +252,9 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def original(case: Case) -> PreTrainedModel:
-    return vary(from_config(case.config()))
-
-
-def plan_of(case: Case, model: PreTrainedModel, path: Path) -> GGUFPlan:
-    file = path / "model.gguf"
-    write(model, file, case.architecture, add_keys=case.add_keys, modify=case.modify)
-    return read_plan(read_gguf(file))
-
-
-def said(config: PretrainedConfig, case: Case) -> dict[str, Any]:
-    fields = config.to_dict()
-    return {name: fields[name] for name in fields.keys() - UNSAID - case.unsaid}
-
-
-def loaded(plan: GGUFPlan) -> PreTrainedModel:
-    model = from_config(plan.config)
-    weights = {name: torch.from_numpy(source.float32()) for name, source in plan.sources.items()}
-    found = model.load_state_dict(weights, strict=False)
-    assert not found.unexpected_keys
-    assert found.missing_keys == ["lm_head.weight"] * plan.config.tie_word_embeddings
-    return model
-
-
-@torch.no_grad()
-def logits(model: PreTrainedModel) -> torch.Tensor:
-    torch.manual_seed(2)
-    found: torch.Tensor = model(torch.randint(VOCAB, (1, N_TOKENS))).logits
-    return found
-
-
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_converted_model_is_read_as_it_was(case: Case, tmp_path: Path) -> None:
-    model = original(case)
-    plan = plan_of(case, model, tmp_path)
-    weights = model.state_dict()
-    for name, source in plan.sources.items():
-        found = torch.from_numpy(source.float32())
-        if name.endswith("A_log"):
-            torch.testing.assert_close(found, weights[name])
-        else:
-            assert torch.equal(found, weights[name]), name
-    assert said(plan.config, case) == said(model.config, case)
-    read = loaded(plan)
-    assert plan.config.architectures == [type(read).__name__]
-    expected, answer = logits(model), logits(read)
-    assert (answer - expected).abs().max() <= case.tolerance * expected.abs().max()
+    check_round_trip(case, tmp_path)
 
 
 def test_inputs_of_packed_rows_are_reordered_instead(tmp_path: Path) -> None:

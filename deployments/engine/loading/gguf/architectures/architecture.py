@@ -2,16 +2,27 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from deployments.engine.loading.gguf.facts import GGUFFacts
-from deployments.engine.loading.gguf.weight_source import RowNumbers, Shape, Undo
+from deployments.engine.loading.gguf.weight_source import Merge, RowNumbers, Shape, Undo
 
 # Makes of a config and the tensors' shapes without their inputs, which are right, the numbers of a
 # parameter's rows among the joined ones.
 RowOrder: TypeAlias = Callable[[PretrainedConfig, tuple[Shape, ...]], RowNumbers]
+
+
+@dataclass(frozen=True)
+class Merging:
+    """A way to make a parameter of tensors that no order of rows is.
+
+    shapes: of the tensors, by the config.
+    """
+
+    shapes: Callable[[PretrainedConfig], tuple[Shape, ...]]
+    merge: Merge
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,9 @@ class TensorRecipe:
     by_weight: each weight is a row of its own. It always is in vectors.
     is_transposed: the parameter has inputs before outputs.
     inputs: the order of each row's weights in the parameter; None: as they are.
+    n_parts: the parameters of this size that share the rows, of which `rows` chooses those of one.
+    merging: how the tensors become the parameter; None: their rows are joined, as all else says.
+    otherwise: the recipe for files that have its tensors, and not these.
     """
 
     tensors: tuple[str, ...]
@@ -32,6 +46,9 @@ class TensorRecipe:
     by_weight: bool = False
     is_transposed: bool = False
     inputs: RowOrder | None = None
+    n_parts: int = 1
+    merging: Merging | None = None
+    otherwise: "TensorRecipe | None" = None
 
 
 @dataclass(frozen=True)
@@ -40,9 +57,9 @@ class GGUFArchitecture:
 
     config: reads the config of a model. Raises GGUFError, or the errors of the config's class.
     recipes: by the name of each parameter that a model can have. {} is the number of the layer.
-    auto: makes the model of its config.
+    make: makes the model of its config, with the parameters that files have.
     """
 
     config: Callable[[GGUFFacts], PretrainedConfig]
     recipes: Mapping[str, TensorRecipe]
-    auto: Any = AutoModelForCausalLM
+    make: Callable[[PretrainedConfig], PreTrainedModel] = AutoModelForCausalLM.from_config

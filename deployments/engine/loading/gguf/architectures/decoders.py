@@ -38,26 +38,34 @@ def rotated_part(facts: GGUFFacts, head_dim: int) -> tuple[int, float]:
     return n_rotated, part
 
 
-def sizes(facts: GGUFFacts, n_kv_heads: int | None = None) -> dict[str, Any]:
-    """The fields of a config that all decoders have, but for the rotary embedding.
-
-    n_kv_heads: of the layers that attend; None: all do.
-    """
-    n_heads = facts.size("attention.head_count")
-    n_kv_heads = n_kv_heads or facts.optional_whole("attention.head_count_kv")
+def widths(facts: GGUFFacts) -> dict[str, Any]:
+    """The fields of a config that all decoders have, whatever attends."""
     return {
         "vocab_size": facts.vocab_size(),
         "hidden_size": facts.size("embedding_length"),
         "num_hidden_layers": facts.n_layers(),
-        "num_attention_heads": n_heads,
-        "num_key_value_heads": n_kv_heads or n_heads,
-        "head_dim": head_dim(facts),
+        "num_attention_heads": facts.size("attention.head_count"),
         "max_position_embeddings": facts.size("context_length"),
         "rms_norm_eps": facts.number("attention.layer_norm_rms_epsilon"),
         "tie_word_embeddings": not facts.has_tensor("output.weight"),
         "bos_token_id": facts.token_id("bos"),
         "eos_token_id": _end_ids(facts),
         "pad_token_id": facts.token_id("padding"),
+    }
+
+
+def sizes(facts: GGUFFacts, n_kv_heads: int | None = None) -> dict[str, Any]:
+    """The fields of a config of a decoder whose keys and values are of one size, but for the rotary
+    embedding.
+
+    n_kv_heads: of the layers that attend; None: all do.
+    """
+    found = widths(facts)
+    n_kv_heads = n_kv_heads or facts.optional_whole("attention.head_count_kv")
+    return {
+        **found,
+        "num_key_value_heads": n_kv_heads or found["num_attention_heads"],
+        "head_dim": head_dim(facts),
     }
 
 
@@ -79,19 +87,22 @@ def has_bias(facts: GGUFFacts, name: str) -> bool:
     return facts.has_tensor(f"blk.0.{name}.bias")
 
 
-def in_layers(recipes: Mapping[str, TensorRecipe | str]) -> dict[str, TensorRecipe]:
+def in_layers(
+    recipes: Mapping[str, TensorRecipe | str], layer: str = LAYER
+) -> dict[str, TensorRecipe]:
     """Recipes of a layer by whole names. A text is the name of a tensor that a parameter is."""
     return {
-        LAYER + name: recipe
+        layer + name: recipe
         if isinstance(recipe, TensorRecipe)
         else TensorRecipe((f"blk.{{}}.{recipe}",))
         for name, recipe in recipes.items()
     }
 
 
-def linear(parameter: str, tensor: str) -> dict[str, TensorRecipe]:
+def linear(parameter: str, tensor: str, layer: str = LAYER) -> dict[str, TensorRecipe]:
     """The recipes of a linear layer's weight and bias, whose rows are as in the file."""
-    return in_layers({f"{parameter}.{kind}": f"{tensor}.{kind}" for kind in ("weight", "bias")})
+    names = {f"{parameter}.{kind}": f"{tensor}.{kind}" for kind in ("weight", "bias")}
+    return in_layers(names, layer)
 
 
 OUTER: Mapping[str, TensorRecipe] = {
@@ -128,12 +139,15 @@ ROTATED: Mapping[str, TensorRecipe] = in_layers(
         for kind in ("weight", "bias")
     }
 )
+GATE_UP_OF_EXPERTS = TensorRecipe(
+    ("blk.{}.ffn_gate_exps.weight", "blk.{}.ffn_up_exps.weight"),
+    joined_by_expert,
+    otherwise=TensorRecipe(("blk.{}.ffn_gate_up_exps.weight",)),
+)
 EXPERTS: Mapping[str, TensorRecipe] = in_layers(
     {
         "mlp.gate.weight": "ffn_gate_inp.weight",
-        "mlp.experts.gate_up_proj": TensorRecipe(
-            ("blk.{}.ffn_gate_exps.weight", "blk.{}.ffn_up_exps.weight"), joined_by_expert
-        ),
+        "mlp.experts.gate_up_proj": GATE_UP_OF_EXPERTS,
         "mlp.experts.down_proj": "ffn_down_exps.weight",
     }
 )

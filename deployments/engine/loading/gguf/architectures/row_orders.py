@@ -5,6 +5,7 @@ from math import prod
 import numpy as np
 from transformers import PretrainedConfig
 
+from deployments.engine.loading.gguf.architectures.architecture import RowOrder
 from deployments.engine.loading.gguf.weight_source import RowNumbers, Shape
 
 
@@ -28,3 +29,13 @@ def in_turns(_config: PretrainedConfig, shapes: tuple[Shape, ...]) -> RowNumbers
     """The tensors' rows take turns: the first one of each, then the second one of each."""
     n_rows = sum(prod(shape) for shape in shapes)
     return np.arange(n_rows).reshape(len(shapes), -1).T.ravel()
+
+
+def part(nth: int, n_parts: int) -> RowOrder:
+    """The nth of as many parts of a tensor's rows, all of one size."""
+
+    def rows(_config: PretrainedConfig, shapes: tuple[Shape, ...]) -> RowNumbers:
+        numbers: RowNumbers = np.arange(prod(shapes[0])).reshape(n_parts, -1)[nth]
+        return numbers
+
+    return rows

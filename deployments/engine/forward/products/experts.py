@@ -1,0 +1,128 @@
+"""Experts whose weights are quantized, in all models whose experts transformers can replace.
+
+Each expert that a step's tokens are sent to multiplies its tokens at once. What becomes of a token
+is summed in the order in which its router chose its experts.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+from deployments.engine.forward.linear import KernelLinear
+from deployments.engine.forward.products.resident_matrix import ResidentMatrix
+from deployments.engine.forward.quantized_linear import packed_linear
+from deployments.engine.quantized.stored_weight import StoredWeight
+
+IMPLEMENTATION = "manta_quantized"  # by which transformers knows it
+
+
+class QuantizedExperts(nn.Module, ABC):
+    """Matrices of experts [outputs, inputs] behind each other."""
+
+    @abstractmethod
+    def multiply(self, x: Tensor, expert: int) -> Tensor:
+        """The product of one expert's weights: [n, in] -> [n, out]."""
+
+
+class DequantizedExperts(QuantizedExperts):
+    """An expert is dequantized for each of its products."""
+
+    def __init__(self, parts: Sequence[ResidentMatrix], n_experts: int) -> None:
+        """Each part [experts * outputs, inputs] has some outputs of all experts."""
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        self._n_experts = n_experts
+
+    def multiply(self, x: Tensor, expert: int) -> Tensor:
+        parts = [self._multiply(cast(ResidentMatrix, part), x, expert) for part in self.parts]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    def _multiply(self, part: ResidentMatrix, x: Tensor, expert: int) -> Tensor:
+        if part.input_order is not None:
+            x = x.index_select(-1, part.input_order)
+        n = part.n_rows // self._n_experts
+        return F.linear(x, part.span(expert * n, (expert + 1) * n).dequantize().to(x.dtype))
+
+
+class PackedExperts(QuantizedExperts):
+    """Experts whose weights our CPU kernels multiply."""
+
+    def __init__(self, experts: Sequence[KernelLinear]) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(experts)
+
+    def multiply(self, x: Tensor, expert: int) -> Tensor:
+        y: Tensor = self.experts[expert](x)
+        return y
+
+
+def quantized_experts(
+    parts: Sequence[StoredWeight], n_experts: int, device: torch.device
+) -> QuantizedExperts:
+    """The products of experts on a device. Each part has some outputs of all experts."""
+    if device.type == "cpu":
+        experts = [
+            packed_linear(cast(StoredWeight, torch.cat([part[nth] for part in parts])), None)
+            for nth in range(n_experts)
+        ]
+        packed = [expert for expert in experts if expert is not None]
+        if len(packed) == n_experts:
+            return PackedExperts(packed)
+    resident = [ResidentMatrix(part, device) for part in parts]
+    return DequantizedExperts(resident, n_experts)
+
+
+def are_replaceable(module: nn.Module) -> bool:
+    """Whether a module has experts whose computation transformers lets others do."""
+    return hasattr(module, "has_post_expert_norm")
+
+
+def parts_of_experts(weight: StoredWeight) -> list[StoredWeight] | None:
+    """A parameter of experts in parts that have one layout, each with some outputs of all experts;
+    None: their outputs can't be parted so."""
+    at, parts = 0, []
+    for part in weight.matrix(0).by_layout():
+        parts.append(weight.of_outputs(at, at + part.n_outputs))
+        at += part.n_outputs
+    return parts if all(len(part.by_layout()) == 1 for part in parts) else None
+
+
+def experts_forward(
+    experts: Any, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor
+) -> Tensor:
+    """[tokens, hidden] -> [tokens, hidden]. The indices and weights are [tokens, k]. An index
+    behind the last expert is none."""
+    if not isinstance(experts.down_proj, QuantizedExperts):
+        plain: Callable[..., Tensor] = type(experts).forward.__wrapped__
+        return plain(experts, hidden, top_k_index, top_k_weights)
+    k = top_k_index.shape[-1]
+    chosen, places = top_k_index.flatten().sort(stable=True)
+    found, counts = torch.unique_consecutive(chosen, return_counts=True)
+    answers = hidden.new_zeros(len(chosen), hidden.shape[-1])
+    groups = torch.split(places, counts.tolist())
+    for expert, group in zip(found.tolist(), groups, strict=True):
+        if expert < experts.num_experts:
+            answers[group] = _answer(experts, hidden[group // k], expert)
+    weighted = answers.view(*top_k_index.shape, -1) * top_k_weights[..., None]
+    return weighted.sum(1).to(hidden.dtype)
+
+
+def _answer(experts: Any, x: Tensor, expert: int) -> Tensor:
+    first = "gate_up_proj" if experts.has_gate else "up_proj"
+    x = _project(experts, first, x, expert)
+    x = experts._apply_gate(x) if experts.has_gate else experts.act_fn(x)
+    x = _project(experts, "down_proj", x, expert)
+    return experts.post_expert_norm(x) if experts.has_post_expert_norm else x
+
+
+def _project(experts: Any, name: str, x: Tensor, expert: int) -> Tensor:
+    y: Tensor = getattr(experts, name).multiply(x, expert)
+    return y + getattr(experts, f"{name}_bias")[expert] if experts.has_bias else y
+
+
+ALL_EXPERTS_FUNCTIONS.register(IMPLEMENTATION, experts_forward)

@@ -1,0 +1,18 @@
+"""Linear layers side by side, which have the same inputs, as a single one."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class JoinedLinear(nn.Module):
+    """The outputs of several linear layers behind each other. Their weights differ in form."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] -> [..., out]"""
+        return torch.cat([part(x) for part in self.parts], -1)

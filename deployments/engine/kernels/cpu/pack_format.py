@@ -1,0 +1,139 @@
+"""How packed weights lie in memory.
+
+The outputs of a matrix are taken `pack` at a time, filled up with zeros: a block. Quantized weights
+keep their codes and factors as they are, each kind in a region of its own in each block.
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import NamedTuple
+from zlib import crc32
+
+import torch
+
+from deployments.engine.kernels.cpu.simd import HAS_AVX512, HAS_F16C, PACK
+from deployments.engine.quantized.layout import E4M3, INT8, FactorType, Layout
+
+WORD_BITS = 32  # of a plane
+OCTET = 8  # inputs whose lower four bits are a word
+ALIGNMENT = 64  # bytes: a block begins with a cache line
+MAX_CODEBOOK = 32  # numbers of a codebook that are looked up, where vectors have 16 lanes
+MAX_FACTORS = 4  # two of scales, and two of least numbers
+FACTOR_TYPES = frozenset(
+    {torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.float8_e4m3fn}
+)
+
+
+class Regions(NamedTuple):
+    """The sizes of a block. Its codes are at its begin.
+
+    factors: the offset of each kind of factors: those of scales, then those of least numbers. There
+        are always four; those of no kind are 0.
+    stride: bytes of a block.
+    """
+
+    n_inputs: int  # filled up with zeros
+    factors: tuple[int, ...]
+    stride: int
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedFormat:
+    """How the rows of a layout are packed. There is one object of each layout.
+
+    planes: bits that lie side by side, from the lowest of a code on. Codes of one plane of 8 bits
+        are bytes [inputs, pack]. A plane of fewer has words of 32 bits, [pack] for so many inputs
+        as fit in. Its lower half holds the even ones of these, its upper half the odd ones. Units
+        follow each other: words of the first plane, then one of the second.
+    """
+
+    layout: Layout
+    planes: tuple[int, ...]
+
+    @property
+    def unit(self) -> int:
+        """Inputs whose codes begin with a word in each plane."""
+        return 2 if self.planes == (8,) else WORD_BITS // self.planes[-1]
+
+    @property
+    def unit_bytes(self) -> int:
+        return self.unit * PACK * sum(self.planes) // 8
+
+    @property
+    def group(self) -> int:
+        """Inputs that share a scale; 0: all of a row."""
+        return self.layout.scale[0].group
+
+    @property
+    def factors(self) -> tuple[FactorType, ...]:
+        return self.layout.scale + self.layout.least
+
+    @cached_property
+    def number(self) -> int:
+        """Names the format where kernels are compiled, and where these are kept."""
+        numbers = ",".join(map(str, self.layout.codebook.values))
+        return crc32(f"{self.layout.codebook.name} {numbers} {self.factors} {self.planes}".encode())
+
+    def n_groups(self, factor: FactorType, n_inputs: int) -> int:
+        return n_inputs // factor.group if factor.group else 1
+
+    def regions(self, n_inputs: int) -> Regions:
+        filled = n_inputs + -n_inputs % self.unit
+        at, offsets = filled * PACK * sum(self.planes) // 8, []
+        for factor in self.factors:
+            at += -at % ALIGNMENT
+            offsets.append(at)
+            at += self.n_groups(factor, n_inputs) * PACK * factor.dtype.itemsize
+        offsets += [0] * (MAX_FACTORS - len(offsets))
+        return Regions(filled, tuple(offsets), at + -at % ALIGNMENT)
+
+
+class PackFormat(NamedTuple):
+    """The layout of a packed matrix: its weights lie [out / pack, ...], filled up with zeros.
+
+    quantized: None where the weights are bfloat16, [in / 2, pack, 2] in a block.
+    """
+
+    pack: int
+    quantized: QuantizedFormat | None = None
+
+
+FORMATS: dict[int, QuantizedFormat] = {}  # by their numbers, for the code generator
+
+
+@cache
+def format_of(layout: Layout) -> QuantizedFormat | None:
+    """None: our kernels can't compute with it."""
+    planes = _planes(layout)
+    if planes is None or not HAS_F16C or not _has_known_factors(layout):
+        return None
+    made = QuantizedFormat(layout, planes)
+    assert made.number not in FORMATS
+    FORMATS[made.number] = made
+    return made
+
+
+def _has_known_factors(layout: Layout) -> bool:
+    kinds = (layout.scale, layout.least) if layout.least else (layout.scale,)
+    return all(
+        len(kind) <= 2
+        and kind[0].group == layout.scale[0].group
+        and all(factor.dtype in FACTOR_TYPES for factor in kind)
+        for kind in kinds
+    )
+
+
+def _planes(layout: Layout) -> tuple[int, ...] | None:
+    codebook, group = layout.codebook, layout.scale[0].group
+    high = max(0, codebook.bits - 4)
+    if high <= 2 and _is_decoded(layout) and group % (WORD_BITS // (high or 4)) == 0:
+        return (4, high) if high else (4,)
+    if codebook in (INT8, E4M3) or codebook.offset is not None:
+        return (8,)
+    return None
+
+
+def _is_decoded(layout: Layout) -> bool:
+    """Whether kernels can make numbers of codes in planes."""
+    n = len(layout.codebook.values)
+    return layout.codebook.offset is not None or n <= (MAX_CODEBOOK if HAS_AVX512 else 16)

@@ -1,0 +1,217 @@
+"""Packed weights: they are made of rows a piece at a time, and rows are read out of them again."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from deployments.engine.kernels.cpu.pack_format import (
+    OCTET,
+    PackFormat,
+    QuantizedFormat,
+    Regions,
+    format_of,
+)
+from deployments.engine.kernels.cpu.simd import PACK
+from deployments.engine.quantized.layout import E4M3, Layout
+from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
+from deployments.engine.quantized.stored_matrix import StoredMatrix
+
+Read = Callable[[int, int], QuantizedRows]  # rows, by the first one and the end
+WEIGHTS_AT_ONCE = 1 << 20  # that are packed: so many stay in a cache
+NAN = 127  # the code of e4m3, beside its sign, that `Codebook` reads as 0
+
+
+class PackedPointer(NamedTuple):
+    """The address of a packed matrix; `regions` is None where its weights are bfloat16."""
+
+    address: int
+    pack_format: PackFormat
+    regions: Regions | None = None
+
+
+class PackedWeight(NamedTuple):
+    """It has to be kept as long as its `pointer` is used.
+
+    weights: bfloat16 [blocks, in / 2, pack, 2], or uint8 [blocks, bytes].
+    """
+
+    weights: Tensor
+    pack_format: PackFormat
+    n_out: int
+    n_in: int
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether it has zeros behind its inputs."""
+        quantized = self.pack_format.quantized
+        return bool(self.n_in % (2 if quantized is None else quantized.unit))
+
+    @property
+    def pointer(self) -> PackedPointer:
+        quantized = self.pack_format.quantized
+        regions = None if quantized is None else quantized.regions(self.n_in)
+        return PackedPointer(self.weights.data_ptr(), self.pack_format, regions)
+
+    def outputs(self, first: int, end: int) -> "PackedWeight":
+        """Returns the weights of some outputs; `first` is a multiple of PACK."""
+        blocks = self.weights[first // PACK : -(-end // PACK)]
+        return self._replace(weights=blocks, n_out=end - first)
+
+    def take(self, index: Tensor) -> QuantizedRows:
+        """Reads some outputs, by their numbers, as they were packed."""
+        quantized = self.pack_format.quantized
+        assert quantized is not None, "weights of bfloat16 have no codes"
+        layout, blocks, outputs = quantized.layout, index // PACK, index % PACK
+        views = _Views(self.weights, quantized, self.n_in)
+        factors = [view[blocks, :, outputs] for view in views.factors]
+        n = len(layout.scale)
+        codes = _codes(views.codes[blocks, ..., outputs], quantized)
+        return QuantizedRows(
+            layout.codebook,
+            codes[:, : self.n_in],
+            Factors(*reversed(factors[:n])),
+            Factors(*reversed(factors[n:])) if layout.least else None,
+        )
+
+
+class PackedMatrix(StoredMatrix):
+    """Packed weights that rows are read out of: embeddings share those of the output layer."""
+
+    def __init__(self, packed: PackedWeight, input_order: Tensor | None = None) -> None:
+        n_bytes = packed.weights.nbytes
+        super().__init__("packed", packed.n_out, packed.n_in, n_bytes, input_order)
+        self._packed = packed
+
+    def rows(self, index: Tensor) -> QuantizedRows:
+        return self._packed.take(index)
+
+
+class _Views:
+    """The regions of some blocks of quantized weights.
+
+    codes: uint8 [blocks, inputs, PACK], or int32 [blocks, units, words, PACK].
+    factors: [blocks, groups, PACK] of each kind.
+    """
+
+    def __init__(self, blocks: Tensor, quantized: QuantizedFormat, n_in: int) -> None:
+        regions, n = quantized.regions(n_in), len(blocks)
+        n_units = regions.n_inputs // quantized.unit
+        codes = blocks[:, : n_units * quantized.unit_bytes]
+        if quantized.planes == (8,):
+            self.codes = codes.view(n, regions.n_inputs, PACK)
+        else:
+            words = codes.view(torch.int32)
+            self.codes = words.view(n, n_units, words.shape[1] // n_units // PACK, PACK)
+        self.factors = []
+        for factor, at in zip(quantized.factors, regions.factors, strict=False):
+            groups = quantized.n_groups(factor, n_in)
+            part = blocks[:, at : at + groups * PACK * factor.dtype.itemsize]
+            self.factors.append(part.view(factor.dtype).view(n, groups, PACK))
+
+
+def pack(weight: Tensor) -> PackedWeight:
+    """[out, in] of bfloat16."""
+    blocks = _in_blocks(_filled(weight, 0, weight.shape[1] % 2))
+    pairs = blocks.view(len(blocks), PACK, blocks.shape[2] // 2, 2)
+    return PackedWeight(pairs.transpose(1, 2).contiguous(), PackFormat(PACK), *weight.shape)
+
+
+def empty(layout: Layout, n_out: int, n_in: int) -> PackedWeight | None:
+    """Memory for a matrix, filled with zeros; None: our kernels can't compute with its layout."""
+    quantized = format_of(layout)
+    if quantized is None:
+        return None
+    stride = quantized.regions(n_in).stride
+    blocks = torch.zeros(-(-n_out // PACK), stride, dtype=torch.uint8)
+    return PackedWeight(blocks, PackFormat(PACK, quantized), n_out, n_in)
+
+
+def pack_rows(read: Read, layout: Layout, n_out: int, n_in: int) -> PackedWeight | None:
+    """Packs a matrix whose rows are read a piece at a time: the packed one is all its memory.
+
+    None: our kernels can't compute with its layout.
+    """
+    packed = empty(layout, n_out, n_in)
+    if packed is None:
+        return None
+    step = max(1, WEIGHTS_AT_ONCE // (n_in * PACK)) * PACK
+    for first in range(0, n_out, step):
+        end = min(first + step, n_out)
+        fill(packed.outputs(first, end), read(first, end))
+    return packed
+
+
+def fill(packed: PackedWeight, rows: QuantizedRows) -> None:
+    """Packs as many rows as there is memory for."""
+    quantized = packed.pack_format.quantized
+    assert quantized is not None, "weights of bfloat16 have no codes"
+    views = _Views(packed.weights, quantized, packed.n_in)
+    codes = rows.codes
+    if rows.codebook == E4M3:
+        codes = codes.masked_fill(codes & NAN == NAN, 0)
+    codes = _in_blocks(_filled(codes, 0, -packed.n_in % quantized.unit))
+    if quantized.planes == (8,):
+        views.codes.copy_(codes.transpose(1, 2))
+    else:
+        octets = codes.view(torch.int64).transpose(1, 2)
+        n_low, (bits, *high) = quantized.unit // OCTET, quantized.planes
+        by_unit = octets.reshape(len(octets), -1, n_low, PACK)
+        views.codes[:, :, :n_low] = _words(by_unit, 0, bits)
+        if high:
+            views.codes[:, :, n_low:] = _words(by_unit, bits, high[0])
+    given = [part for kind in (rows.scale, rows.least) if kind is not None for part in _parts(kind)]
+    for view, factors in zip(views.factors, given, strict=True):
+        view.copy_(_in_blocks(factors).transpose(1, 2))
+
+
+def _parts(factors: Factors) -> list[Tensor]:
+    return [factors.coarse] if factors.fine is None else [factors.fine, factors.coarse]
+
+
+def _words(octets: Tensor, shift: int, bits: int) -> Tensor:
+    """Words of `bits` bits of each code, from bit `shift` on.
+
+    octets: int64 [..., octets, PACK], each with a code in each of its 8 bytes.
+    Returns int32 [..., words, PACK].
+    """
+    mask = sum(((1 << bits) - 1) << at for at in (0, 16, 32, 48))
+    halves = []
+    for half in (0, 8):
+        fields = (octets >> (half + shift)) & mask  # of each second code, 16 bits apart
+        fields |= fields >> (16 - bits)
+        halves.append((fields | fields >> (32 - 2 * bits)) & ((1 << 4 * bits) - 1))
+    words = (halves[0] | halves[1] << 16).to(torch.int32)
+    n = 4 // bits  # octets of a word
+    nth = torch.arange(n, dtype=torch.int32)[:, None] * (4 * bits)
+    by_word = words.view(*words.shape[:-2], -1, n, PACK)
+    return (by_word << nth).sum(-2, dtype=torch.int32)
+
+
+def _codes(words: Tensor, quantized: QuantizedFormat) -> Tensor:
+    """uint8 [rows, inputs] of what `_Views` says."""
+    if quantized.planes == (8,):
+        return words
+    n_low = quantized.unit // OCTET
+    codes, at = torch.zeros((), dtype=torch.uint8), 0
+    for bits in quantized.planes:
+        own = words[:, :, :n_low] if at == 0 else words[:, :, n_low:]
+        pairs = torch.arange(0, 16, bits, dtype=torch.int32)[:, None]
+        shifts = (pairs + torch.tensor([0, 16], dtype=torch.int32)).flatten()
+        fields = (own[..., None] >> shifts) & ((1 << bits) - 1)
+        codes = codes | fields.flatten(1).to(torch.uint8) << at
+        at += bits
+    return codes
+
+
+def _in_blocks(x: Tensor) -> Tensor:
+    """[out / PACK, PACK, ...] of [out, ...], filled up with zeros."""
+    filled = _filled(x, *(0, 0) * (x.dim() - 1), 0, -len(x) % PACK)
+    return filled.view(-1, PACK, *x.shape[1:])
+
+
+def _filled(x: Tensor, *beside: int) -> Tensor:
+    """Pads x with zeros, whose numbers `F.pad` takes; makes no copy where there are none."""
+    return F.pad(x, beside) if any(beside) else x

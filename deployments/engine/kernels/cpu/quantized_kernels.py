@@ -1,0 +1,164 @@
+"""Matrix products of quantized weights on a CPU, compiled by numba for each format."""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numba import carray, njit
+
+from deployments.engine.kernels.cpu.decoding_ir import has_pairs
+from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
+from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
+from deployments.engine.kernels.cpu.matmul_kernels import finish_row
+from deployments.engine.kernels.cpu.pack_format import QuantizedFormat
+from deployments.engine.kernels.cpu.quantized_ir import dequantize_block, multiply_some_quantized
+from deployments.engine.kernels.cpu.simd import LANES, PACK, Code, at_u16, next_task, to_float32
+
+
+class DequantizeArguments(NamedTuple):
+    weight: int  # packed
+    stride: int  # bytes of a block
+    first: int  # offsets of factors in a block
+    second: int
+    third: int
+    fourth: int
+    out: int  # bfloat16 [out_features / out_pack, in_features / 2, out_pack, 2]
+    in_features: int  # a multiple of the format's unit
+    out_features: int
+    out_pack: int
+
+
+_dequantize_arguments = reader_of(DequantizeArguments)
+
+
+@njit(inline="always")
+def _offset(output: Code, width: Code, pack: Code) -> Code:
+    """How many bytes before an output's first pair of inputs others lie in a packed matrix."""
+    return 2 * (output - output % pack) * width + 4 * (output % pack)
+
+
+@cache
+def dequantize_kernel(quantized: QuantizedFormat) -> Kernel:
+    """A packed matrix of codes as one of bfloat16, packed by another number of outputs."""
+    number = quantized.number
+
+    def body(block: Code) -> None:
+        args = _dequantize_arguments(block)
+        width, n, out_pack = args.in_features, args.out_features, args.out_pack
+        while True:
+            first = next_task(block) * PACK
+            if first >= n:
+                break
+            weight = args.weight + first // PACK * args.stride
+            half = _offset(first, width, out_pack)
+            other = _offset(first + LANES, width, out_pack) if first + LANES < n else half
+            dequantize_block(
+                weight,
+                weight + args.first,
+                weight + args.second,
+                weight + args.third,
+                weight + args.fourth,
+                args.out + half,
+                args.out + other,
+                width,
+                4 * out_pack,
+                number,
+            )
+
+    return Kernel(body, DequantizeArguments)
+
+
+class QuantizedMatmulArguments(NamedTuple):
+    x: int  # bfloat16 [rows, in_features]
+    weight: int  # packed
+    stride: int  # bytes of a block
+    first: int  # offsets of factors in a block
+    second: int
+    third: int
+    fourth: int
+    bias: int  # bfloat16 [out_features], or 0
+    other: int  # bfloat16 [rows, out_features], which is added or multiplied with; or 0
+    other_stride: int  # how many numbers after a row the next one is
+    out: int  # bfloat16 [rows, out_features]
+    out_stride: int  # as of `other`
+    rows: int
+    in_features: int
+    filled_inputs: int  # of a block
+    out_features: int
+    epilogue: int  # what follows the product: NONE, SWISH, ADD or MUL
+    rows_per_task: int
+
+
+_matmul_arguments = reader_of(QuantizedMatmulArguments)
+
+
+@njit(inline="always")
+def _load_row(x: Code, row: Code, pairs: Code, totals: Code, group: Code) -> None:
+    """A row of x as float32, or as it is where it goes to `pairs`, and the sums of its groups."""
+    width = len(x)
+    for i in range(width):
+        row[i] = to_float32(x[i])
+    for g in range(len(totals)):
+        totals[g] = row[g * group : g * group + group].sum()
+    if len(pairs):
+        pairs[:width] = x
+
+
+@cache
+def quantized_matmul_kernel(quantized: QuantizedFormat) -> Kernel:
+    """Rows times a packed matrix of codes; `matmul_kernel` says in which order."""
+    number, group = quantized.number, quantized.group
+    paired, has_least = int(has_pairs(quantized)), int(bool(quantized.layout.least))
+
+    def body(block: Code) -> None:
+        args = _matmul_arguments(block)
+        n_rows, n, filled = args.rows, args.out_features, args.filled_inputs
+        width, rows_per_task = args.in_features, args.rows_per_task
+        x = carray(at_u16(args.x), (n_rows, width))
+        most = rows_per_task + FULL_TILE
+        rows = np.zeros((1 if paired else most, filled), np.float32)
+        pairs = np.zeros((most if paired else 1, filled if paired else 0), np.uint16)
+        per = group if group else width
+        n_totals = width // per if has_least else 0
+        totals = np.zeros((most, n_totals), np.float32)
+        sums = np.empty((FULL_TILE, PACK), np.float32)
+        inputs = pairs.ctypes.data if paired else rows.ctypes.data
+        of_row = 2 * filled if paired else 4 * filled
+        blocks, loaded = (n + PACK - 1) // PACK, -1
+        while True:
+            task = next_task(block)
+            begin, first = task // blocks * rows_per_task, task % blocks * PACK
+            if begin >= n_rows:
+                break
+            end = min(n_rows, begin + rows_per_task)
+            if begin != loaded:
+                for nth in range(end - begin):
+                    own_row, own_pairs = (0, nth) if paired else (nth, 0)
+                    _load_row(x[begin + nth], rows[own_row], pairs[own_pairs], totals[nth], per)
+                loaded = begin
+            weight = args.weight + first // PACK * args.stride
+            bias = args.bias + 2 * first if args.bias != 0 else 0
+            count, row = min(PACK, n - first), begin
+            while row < end:
+                left = end - row
+                tile = multiply_some_quantized(
+                    weight,
+                    weight + args.first,
+                    weight + args.second,
+                    weight + args.third,
+                    weight + args.fourth,
+                    inputs + (row - begin) * of_row,
+                    of_row,
+                    totals.ctypes.data + 4 * (row - begin) * n_totals,
+                    sums.ctypes.data,
+                    filled,
+                    left,
+                    number,
+                )
+                for nth in range(min(tile, left)):
+                    other = args.other + 2 * ((row + nth) * args.other_stride + first)
+                    out = args.out + 2 * ((row + nth) * args.out_stride + first)
+                    finish_row(sums[nth], bias, args.epilogue, other, out, count)
+                row += tile
+
+    return Kernel(body, QuantizedMatmulArguments)

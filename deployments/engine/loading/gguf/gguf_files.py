@@ -1,0 +1,92 @@
+"""A GGUF file as the files of a model."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+from deployments.engine.errors import unsupported_on_error
+from deployments.engine.loading.empty_model import empty_model, put_weight
+from deployments.engine.loading.gguf.errors import GGUFError
+from deployments.engine.loading.gguf.model_plan import GGUFPlan, read_plan
+from deployments.engine.loading.gguf.reader import GGUF, read_gguf
+from deployments.engine.loading.gguf.tokenizing.gguf_tokenizer import (
+    GGUFTokenizer,
+    read_gguf_tokenizer,
+)
+from deployments.engine.loading.model_files import ModelFiles
+from deployments.engine.loading.sentence_files import SentenceFiles
+
+SUFFIX = ".gguf"
+POOLER = "pooler"  # of BERT
+
+
+def is_gguf(path: str) -> bool:
+    """Whether a model's path names a GGUF file."""
+    return path.endswith(SUFFIX)
+
+
+class GGUFFiles(ModelFiles):
+    """The model of one file, or of a split one whose first part it is."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @cached_property
+    def _gguf(self) -> GGUF:
+        return read_gguf(Path(self._path))
+
+    @cached_property
+    def _plan(self) -> GGUFPlan:
+        return read_plan(self._gguf)
+
+    @cached_property
+    def _text(self) -> GGUFTokenizer:
+        try:
+            return read_gguf_tokenizer(self._gguf.metadata)
+        except GGUFError as error:
+            raise GGUFError(f"{self._path}: {error}") from error
+
+    def config(self) -> PretrainedConfig:
+        config = self._plan.config
+        config.name_or_path = self._path
+        return config
+
+    def sentence_files(self) -> SentenceFiles | None:
+        pooling = self._plan.pooling
+        return None if pooling is None else SentenceFiles(pooling=pooling)
+
+    def check(self) -> None:
+        """The plan has done so."""
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        text = self._text
+        with unsupported_on_error(f"the tokenizer of {self._path} can't be loaded"):
+            tokenizer = PreTrainedTokenizerFast(
+                tokenizer_object=text.tokenizer, **dict(text.special_tokens)
+            )
+        tokenizer.chat_template = {**text.chat_templates} or None
+        return tokenizer
+
+    def processor(self, config: PretrainedConfig) -> Any:
+        return None
+
+    def read_weights(
+        self, config: PretrainedConfig, dtype: torch.dtype, auto: Any
+    ) -> PreTrainedModel:
+        model, sources = empty_model(config, dtype, auto), self._plan.sources
+        for name, source in sources.items():
+            put_weight(model, name, source.weight(dtype))
+        model.tie_weights()
+        if POOLER in model._modules and not any(name.startswith(POOLER) for name in sources):
+            model._modules[POOLER] = None  # no file has it, and nothing reads what it computes
+        if model.can_generate():
+            model.generation_config.eos_token_id = sorted(self._text.end_ids)
+        return model.eval()

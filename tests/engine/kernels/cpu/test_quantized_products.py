@@ -1,0 +1,239 @@
+"""Rows times quantized matrices: near what the weights stand for, and a row as alone."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from deployments.engine.forward.quantized_linear import (
+    JoinedPacked,
+    PackedQuantized,
+    can_dequantize,
+    packed_linear,
+)
+from deployments.engine.kernels.cpu import matmul_ops
+from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
+from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, SWISH
+from deployments.engine.kernels.cpu.matmul_ops import MIN_ROWS_PER_TASK
+from deployments.engine.kernels.cpu.packed_weight import PackedWeight, pack_rows
+from deployments.engine.kernels.cpu.simd import PACK
+from deployments.engine.quantized.layout import (
+    E4M3,
+    INT8,
+    IQ4,
+    Codebook,
+    FactorType,
+    Layout,
+    Numbers,
+    integers,
+)
+from deployments.engine.quantized.quantized_rows import QuantizedRows
+from deployments.engine.quantized.stored_weight import StoredWeight
+from tests.engine.quantized.made import MadeMatrix, rows_of
+
+pytestmark = pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of ours multiply here")
+ULP = 2**-7  # of bfloat16, relative
+# Where oneDNN does not multiply bfloat16 the engine never dequantizes, and has no such matrices.
+needs_bfloat16 = pytest.mark.skipif(not has_native_bf16(), reason="does not multiply bfloat16")
+F16, F32, BF16 = (FactorType(dtype, 32) for dtype in (torch.float16, torch.float32, torch.bfloat16))
+ROW = FactorType(torch.float32, 0)
+OF_256 = FactorType(torch.float16, 256)
+Q4_K = (FactorType(torch.uint8, 32), OF_256)
+INEXACT: Numbers = tuple((code - 7) / 3 for code in range(16))  # in bfloat16
+LAYOUTS = {  # each of another way to decode codes, or of other factors
+    "int4": Layout(integers(4), (BF16,), (BF16,)),
+    "Q4_0": Layout(integers(4, -8), (F16,)),
+    "Q4_K": Layout(integers(4), Q4_K, Q4_K),
+    "Q2_K": Layout(integers(2), (FactorType(torch.uint8, 16), OF_256)),
+    "Q5_1": Layout(integers(5), (F16,), (F32,)),
+    "Q6_K": Layout(integers(6, -32), (FactorType(torch.int8, 16), OF_256)),
+    "Q8_0": Layout(INT8, (F16,)),
+    "int8": Layout(INT8, (FactorType(torch.bfloat16, 0),)),
+    "int8 + 3": Layout(integers(8, -125), (F16,)),
+    "IQ4_NL": Layout(IQ4, (F16,)),
+    "NVFP4": Layout(IQ4, (FactorType(torch.float8_e4m3fn, 16), ROW)),
+    "float4": Layout(Codebook("thirds", tuple(map(float, torch.tensor(INEXACT)))), (F32,)),
+    "fp8": Layout(E4M3, (ROW,)),
+    "fp8 of blocks": Layout(E4M3, (FactorType(torch.float32, 128),)),
+}
+SHAPE = (75, 512)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(5)
+
+
+def some(*shape: int) -> Tensor:
+    return torch.randn(shape).bfloat16()
+
+
+def packed(rows: QuantizedRows) -> PackedWeight:
+    made = pack_rows(
+        lambda first, end: rows.take(slice(first, end)), rows.layout, *rows.codes.shape
+    )
+    assert made is not None
+    return made
+
+
+def near(found: Tensor, expected: Tensor) -> None:
+    most = expected.abs().max().item()
+    torch.testing.assert_close(found.float(), expected, rtol=ULP, atol=most * 1e-4)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_rows_times_a_matrix(name: str) -> None:
+    """A row's bits are the same whatever stands beside it."""
+    rows = rows_of(LAYOUTS[name], SHAPE)
+    matrix, x = packed(rows), some(40, SHAPE[1])
+    together = matmul_ops.matmul(x, matrix.pointer, SHAPE[0], None)
+    near(together, x.float() @ rows.dequantize().T)
+    for n in (1, 2, 5, 16):
+        assert torch.equal(matmul_ops.matmul(x[:n], matrix.pointer, SHAPE[0], None), together[:n])
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_rows_are_read_out_as_they_were_packed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.engine.kernels.cpu.packed_weight.WEIGHTS_AT_ONCE", 1)
+    rows = rows_of(LAYOUTS[name], SHAPE)
+    index = torch.tensor([74, 0, 33, 33, 5])
+    found, expected = packed(rows).take(index), rows.take(index)
+    assert found.layout == rows.layout
+    assert torch.equal(found.dequantize(), expected.dequantize())
+    assert name.startswith("fp8") or torch.equal(found.codes, expected.codes)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_weights_become_bfloat16_where_onednn_reads_them(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part at a time, the last of which is no whole block."""
+    monkeypatch.setattr("deployments.engine.forward.quantized_linear.DEQUANTIZED_BYTES", 150_000)
+    rows = rows_of(LAYOUTS[name], (200, 512))
+    assert can_dequantize(512, 200)
+    linear = PackedQuantized(packed(rows), None, max_kernel_rows=0)
+    assert torch.equal(linear(torch.eye(512).bfloat16()), rows.dequantize().bfloat16().T)
+
+
+@pytest.mark.parametrize("name", ["int4", "int8"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 9])
+@pytest.mark.parametrize(("n_out", "width"), [(64, 96), (100, 64), (33, 128), (3, 32)])
+def test_what_follows_a_product(name: str, rows: int, n_out: int, width: int) -> None:
+    weights = rows_of(LAYOUTS[name], (n_out, width))
+    matrix, weight = packed(weights), weights.dequantize()
+    x, other, bias = some(rows, width), some(rows, n_out), some(n_out)
+    for biased in (None, bias):
+        y = x.float() @ weight.T + (0 if biased is None else biased.float())
+        product = [
+            matmul_ops.matmul(x, matrix.pointer, n_out, biased, then, other) for then in range(4)
+        ]
+        near(product[NONE], y)
+        near(product[SWISH], F.silu(y))
+        near(product[ADD], y + other.float())
+        near(product[MUL], y * other.float())
+
+
+def test_inputs_that_fill_no_unit() -> None:
+    for layout, width in ((LAYOUTS["int8"], 63), (Layout(integers(4, -8), (ROW,)), 36)):
+        rows = rows_of(layout, (40, width))
+        matrix, x = packed(rows), some(20, width)
+        expected = x.float() @ rows.dequantize().T
+        near(matmul_ops.matmul(x, matrix.pointer, 40, None), expected)
+        near(PackedQuantized(matrix, None)(x), expected)
+
+
+def test_groups_of_64() -> None:
+    rows = rows_of(Layout(integers(4), (BF16._replace(group=64),)), (48, 192))
+    matrix, x = packed(rows), some(5, 192)
+    near(matmul_ops.matmul(x, matrix.pointer, 48, None), x.float() @ rows.dequantize().T)
+
+
+@pytest.mark.parametrize("name", ["int4", "int8"])
+def test_a_row_is_the_same_in_each_task(name: str) -> None:
+    matrix = packed(rows_of(LAYOUTS[name], (70, 1 << 12)))
+    x = some(MIN_ROWS_PER_TASK + 15, 1 << 12)
+    together = matmul_ops.matmul(x, matrix.pointer, 70, None)
+    for row in range(len(x)):
+        alone = matmul_ops.matmul(x[row : row + 1], matrix.pointer, 70, None)
+        assert torch.equal(together[row : row + 1], alone)
+
+
+def test_the_outputs_of_an_expert() -> None:
+    rows = rows_of(LAYOUTS["Q6_K"], (4 * PACK, 512))
+    matrix, x = packed(rows), some(3, 512)
+    own = matrix.outputs(PACK, 3 * PACK)
+    expected = x.float() @ rows.dequantize()[PACK : 3 * PACK].T
+    near(matmul_ops.matmul(x, own.pointer, 2 * PACK, None), expected)
+
+
+@needs_bfloat16
+def test_odd_inputs_are_never_dequantized() -> None:
+    assert not can_dequantize(63, 64)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("name", ["int4", "int8"])
+def test_many_rows_are_multiplied_with_them(name: str) -> None:
+    """`max_kernel_rows` is set as where the processor has instructions for that."""
+    rows = rows_of(LAYOUTS[name], (64, 96))
+    linear = PackedQuantized(packed(rows), some(64), max_kernel_rows=4)
+    for n in (4, 5):
+        x, other = some(n, 96), some(n, 64)
+        assert linear.bias is not None
+        y = x.float() @ rows.dequantize().T + linear.bias.float()
+        for found, expected in (
+            (linear(x), y),
+            (linear(x, "swish"), F.silu(y)),
+            (linear.forward_binary(x, other.clone(), "add"), y + other.float()),
+            (linear.forward_binary(x, other.clone(), "mul"), y * other.float()),
+        ):
+            most = expected.abs().max().item()
+            torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=most * 5e-3)
+
+
+def moved(weight: Tensor) -> StoredWeight:
+    assert isinstance(weight, StoredWeight)
+    return weight
+
+
+def stored(name: str, n_out: int, order: Tensor | None = None) -> StoredWeight:
+    matrix = MadeMatrix(rows_of(LAYOUTS[name], (n_out, 512)), order)
+    return StoredWeight.of(matrix, (n_out, 512), torch.bfloat16)
+
+
+@pytest.mark.parametrize("n_rows", [1, 40])
+@pytest.mark.parametrize("names", [["Q4_K"], ["Q4_K", "Q6_K"]])
+def test_a_stored_weight_as_a_layer(n_rows: int, names: list[str]) -> None:
+    """Its inputs come in another order. Layouts that differ are joined."""
+    order = torch.randperm(512)
+    weight = moved(torch.cat([stored(name, 40, order) for name in names]))
+    bias = some(len(weight))
+    linear = packed_linear(weight, bias)
+    assert isinstance(linear, PackedQuantized if len(names) == 1 else JoinedPacked)
+    assert linear.has_kernel
+    x, other = some(n_rows, 512), some(n_rows, len(weight))
+    y = x.float() @ weight.dequantize().T + bias.float()
+    for found, expected in (
+        (linear(x), y),
+        (linear(x, "swish"), F.silu(y)),
+        (linear.forward_binary(x, other.clone(), "add"), y + other.float()),
+        (linear.forward_binary(x, other.clone(), "mul"), y * other.float()),
+    ):
+        most = expected.abs().max().item()
+        torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=most * 5e-3)
+
+
+def test_the_weights_of_a_layer_are_a_matrix_again() -> None:
+    weight = stored("Q4_K", 40)
+    linear = packed_linear(weight, None)
+    assert isinstance(linear, PackedQuantized)
+    again = StoredWeight.of(linear.matrices[0], weight.shape, torch.bfloat16)
+    assert torch.equal(again.dequantize(), weight.dequantize())
+
+
+def test_kernels_do_not_compute_every_weight() -> None:
+    assert packed_linear(moved(stored("Q4_K", 40).float()), None) is None
+    assert packed_linear(moved(stored("Q4_K", 40).t()), None) is None
+    groups_of_4 = MadeMatrix(rows_of(Layout(IQ4, (F16._replace(group=4),)), (40, 512)))
+    assert packed_linear(StoredWeight.of(groups_of_4, (40, 512), torch.bfloat16), None) is None
