@@ -4,5 +4,4 @@ import sys
 
 # None says that there is no torchao. Else transformers imports it wherever it is installed, for
 # checkpoints that are refused here: that takes a second of each start and prints warnings.
-# `engine/loading/quantization.py` imports it when it is needed.
 sys.modules.setdefault("torchao", None)  # type: ignore[arg-type]

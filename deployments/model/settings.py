@@ -74,8 +74,8 @@ class ModelSettings:
     tensor_parallel: ranks that share one replica's weights.
     dtype: of the weights. Say it where nodes differ: replicas that choose differently refuse each
         other's requests, which must not be continued on other weights.
-    quantization: of its linear layers, after adapters were merged: "int8" and "int4" need torchao,
-        "fp8" a GPU. Its groups and kernels are said in `deployments.engine.loading.quantization`.
+    quantization: of its linear layers and experts, after adapters were merged. Its groups are said
+        in `deployments.engine.quantized.rounding`.
     draft_model: directory or hub id of a small model with the same tokenizer, which drafts.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
     parse_special_in_messages: whether messages may spell its control tokens.
@@ -141,10 +141,6 @@ def check_settings(settings: ModelSettings) -> None:
         raise ValueError("sleep_weights = host needs num_gpus: on a CPU they are there already")
     if settings.sleep_weights == "host" and not alone:
         raise ValueError("sleep_weights: ranks that share a model can only drop their weights")
-    if settings.quantization != "none" and not alone:
-        raise ValueError("quantization: ranks can't share quantized weights; say one of the two")
-    if settings.quantization == "fp8" and not on_gpu:
-        raise ValueError("quantization = fp8 needs num_gpus: a CPU does not multiply it")
     if settings.limits.kv_dtype == "fp8" and not on_gpu:
         raise ValueError("kv_dtype = fp8 needs num_gpus: a CPU does not read it")
     if settings.limits.async_scheduling and settings.limits.draft_tokens:

@@ -29,7 +29,12 @@ def load_weights(
     if ranks is not None:
         _check_shared(settings)
         return load_shard(
-            settings.path, ranks, dtype=dtype, adapters=adapters, on_weights_read=on_weights_read
+            settings.path,
+            ranks,
+            dtype=dtype,
+            adapters=adapters,
+            quantization=settings.quantization,
+            on_weights_read=on_weights_read,
         )
     return load_model(
         settings.path,

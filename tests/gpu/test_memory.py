@@ -17,7 +17,6 @@ from deployments.engine.loading.quantization import Quantization
 from kv.layout import alike
 from kv.storage import Storage
 from tests.checkpoints import save_checkpoint, save_large
-from tests.engine.loading.torchao import skip_without_torchao
 from tests.models import tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -100,8 +99,6 @@ def test_tied_weights_are_placed_once() -> None:
 def test_quantized_weights_answer_sleep_in_host_memory_and_answer_the_same(
     quantization: Quantization, tmp_path: Path
 ) -> None:
-    if quantization != "fp8":
-        skip_without_torchao()
     save_large(tmp_path)
     model = load_model(
         str(tmp_path), dtype=torch.bfloat16, device="cuda", quantization=quantization
@@ -123,7 +120,6 @@ def test_quantized_weights_answer_sleep_in_host_memory_and_answer_the_same(
 def test_a_quantized_model_is_loaded_without_the_whole_being_on_the_device(
     tmp_path: Path,
 ) -> None:
-    skip_without_torchao()
     whole = save_large(tmp_path) // 2  # in bfloat16
     save_checkpoint(tmp_path / "small")
     load_model(str(tmp_path / "small"), device="cuda", quantization="int8")  # whatever torch keeps

@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 from tests.checkpoints import save_checkpoint
-from tests.engine.loading.torchao import skip_without_torchao
 from tests.model.life import SAMPLED, Life, ask, ids
 
 
@@ -15,5 +14,4 @@ def test_quantized_weights_that_were_read_again_answer_as_before(tmp_path: Path)
             assert await sleeper.sleep()
             assert ids(await ask(sleeper, SAMPLED)) == before
 
-    skip_without_torchao()
     asyncio.run(scenario())

@@ -14,7 +14,6 @@ from deployments.model.model_source import ModelSource
 from deployments.model.settings import MergedAdapter, ModelSettings
 from tests.adapters import lora_tensors, save_adapter
 from tests.checkpoints import save_checkpoint
-from tests.engine.loading.torchao import skip_without_torchao
 
 LIMITS = EngineLimits(n_pages=16, context_length=128)
 
@@ -70,7 +69,6 @@ def with_another_type(settings: ModelSettings) -> ModelSettings:
 
 
 def with_quantized_weights(settings: ModelSettings) -> ModelSettings:
-    skip_without_torchao()
     return replace(settings, quantization="int8")
 
 

@@ -349,7 +349,6 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
         {"autoscaling": {"min_replicas": 3, "max_replicas": 2}},
         {"autoscaling": {"target_tokens": 4096}},
         {"sleep_weights": "host"},
-        {"quantization": "fp8"},
         {"kv_dtype": "fp8"},
         {"async_scheduling": True, "draft_tokens": 2},
         {"draft_model": "owner/d", "draft_tokens": 0},
@@ -360,7 +359,6 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
         {"num_gpus": 2},
         {"num_gpus": 0.5, "tensor_parallel": 2},
         {"context_length": 65, "n_pages": 4},
-        {"quantization": "int8", "tensor_parallel": 2},
         {"sleep_weights": "host", "num_gpus": 1, "tensor_parallel": 2},
     ],
 )

@@ -5,7 +5,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deployments.engine.forward.linear import (
@@ -26,79 +25,14 @@ from deployments.engine.kernels.cpu.packed_weight import (
 )
 from deployments.engine.quantized.stored_weight import StoredWeight
 
-# Up to this many bfloat16 rows torch's int8 kernel for CPUs is faster than a dequantized product
-# (tests/bench/RESULTS.md).
-MAX_INT8_KERNEL_ROWS = 8
 # From this number of rows on, oneDNN's bfloat16 product saves more time than dequantizing takes.
 MIN_DEQUANTIZED_ROWS = 16
 # Outputs that are dequantized at once take about this memory, which a cache holds. They are a
 # multiple of those of oneDNN's largest block.
 DEQUANTIZED_BYTES = 1 << 20
 MIN_DEQUANTIZED_OUTPUTS = max(PACKS)
-INT4_GPU_INPUT_MULTIPLE = 1024  # torch's int4 kernel for GPUs takes such numbers of inputs
 FP8_MAX = torch.finfo(torch.float8_e4m3fn).max
 MIN_AMAX = 1e-12  # the smallest maximum of a row, so that its scale is not 0
-
-
-class Int8Linear(nn.Module):
-    """A linear layer with int8 weights and a scale for each output."""
-
-    weight: Tensor  # [out, in] int8
-    scale: Tensor  # [out]
-    bias: Tensor | None  # [out]
-
-    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.register_buffer("scale", scale)
-        self.register_buffer("bias", bias)
-        self.out_features, self.in_features = weight.shape
-
-    def forward(self, x: Tensor) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1])
-        if (
-            flat.device.type == "cpu"
-            and x.dtype == torch.bfloat16
-            and len(flat) <= MAX_INT8_KERNEL_ROWS
-        ):
-            y = torch._weight_int8pack_mm(flat, self.weight, self.scale)
-        else:
-            y = F.linear(flat, self.weight.to(x.dtype)).mul_(self.scale)
-        return _add_bias_and_reshape(y, x, self.bias)
-
-
-class Int4Linear(nn.Module):
-    """A linear layer with int4 weights, and a scale and a zero for each output and input group."""
-
-    weight: Tensor  # in the layout of torch's kernels
-    scale_and_zero: Tensor  # [groups, out, 2]
-    bias: Tensor | None  # [out]
-
-    def __init__(
-        self,
-        weight: Tensor,
-        scale_and_zero: Tensor,
-        group: int,
-        sizes: tuple[int, int],
-        bias: Tensor | None,
-    ) -> None:
-        """`sizes` are the numbers of outputs and inputs, which the weight may have more of."""
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.register_buffer("scale_and_zero", scale_and_zero)
-        self.register_buffer("bias", bias)
-        self._group = group
-        self.out_features, self.in_features = sizes
-
-    def forward(self, x: Tensor) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1])
-        if flat.device.type == "cpu":
-            multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
-        else:
-            multiply = torch.ops.aten._weight_int4pack_mm
-            flat = F.pad(flat, (0, -flat.shape[-1] % INT4_GPU_INPUT_MULTIPLE))
-        y = multiply(flat.contiguous(), self.weight, self._group, self.scale_and_zero)
-        return _add_bias_and_reshape(y[:, : self.out_features], x, self.bias)
 
 
 class PackedProduct(KernelLinear):

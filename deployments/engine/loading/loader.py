@@ -32,7 +32,7 @@ from deployments.engine.loading.media.media_models import split_media
 from deployments.engine.loading.media.speech import split_speech
 from deployments.engine.loading.model_files import ModelFiles
 from deployments.engine.loading.model_tasks import LABEL_TASKS, answer_as, auto_class, task_of
-from deployments.engine.loading.quantization import Quantization, check_available, quantize
+from deployments.engine.loading.quantization import Quantization, quantize
 from deployments.engine.loading.sentence_files import SentenceFiles
 from deployments.engine.threads import one_thread
 
@@ -78,7 +78,6 @@ def load_model(
     check_supported(config)
     found.check()
     dtype = dtype or default_dtype(device, config, task)
-    check_available(quantization, device, dtype)
     with one_thread():
         model = found.read_weights(config, dtype, auto)
         if quantization == "none":
@@ -87,8 +86,7 @@ def load_model(
             on_weights_read(model)
         loaded = split_media(model, found.processor(config))
         merge_adapters(loaded, adapters)
-        # Each layer is quantized on the device: the whole model may fit there only afterwards.
-        quantize(loaded.model, quantization, device)
+        quantize(loaded.model, quantization)
         move_to_device(loaded.model, device, on_copy_progress)
         if loaded.media is not None:
             loaded.media.module.to(device)

@@ -20,6 +20,7 @@ from deployments.engine.loading.loader import (
     load_model,
     model_files,
 )
+from deployments.engine.loading.quantization import Quantization
 from deployments.engine.parallel.ranks import Ranks, shard_range
 
 
@@ -29,6 +30,7 @@ def load_shard(
     *,
     dtype: torch.dtype | None = None,
     adapters: Sequence[tuple[str, float]] = (),
+    quantization: Quantization = "none",
     on_weights_read: Callable[[PreTrainedModel], None] | None = None,
 ) -> LoadedModel:
     """This rank's shard of a model, on the rank's device.
@@ -40,7 +42,12 @@ def load_shard(
     check_shardable(model_files(path).config(), ranks.world_size)
     dtype = dtype or default_dtype(ranks.device)
     loaded = load_model(
-        path, dtype=dtype, adapters=adapters, on_weights_read=on_weights_read, is_whole=False
+        path,
+        dtype=dtype,
+        adapters=adapters,
+        quantization=quantization,
+        on_weights_read=on_weights_read,
+        is_whole=False,
     )
     shard(loaded.model, ranks)
     finish_quantized(loaded.model, ranks.device)
