@@ -139,6 +139,11 @@ def test_gpt_oss_stays_in_mxfp4(tmp_path: Path) -> None:
         tmp_path, dtype=torch.float32, quantization_config=Mxfp4Config(dequantize=True)
     )
     torch.testing.assert_close(logits(loaded), logits(plain.eval()), rtol=0, atol=1e-5)
+    outcomes = []
+    for served in (load_model(str(tmp_path), dtype=torch.float32), plain.eval()):
+        with engine(model=served) as running:
+            outcomes += running.run(request("r", random_ids(20), max_tokens=12))
+    assert outcomes[0].token_ids == outcomes[1].token_ids
 
 
 def test_only_what_is_multiplied_in_products_stays_quantized(tmp_path: Path) -> None:
