@@ -18,7 +18,7 @@ from torch import Tensor
 
 from deployments.engine.loading.formats.packing import as_bytes, fields, taken
 from deployments.engine.loading.formats.parts import StoredParts, WeightParts
-from deployments.engine.loading.formats.scales import as_scale
+from deployments.engine.loading.formats.scales import as_factor, as_scale
 from deployments.engine.quantized.layout import E2M1
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 from deployments.engine.quantized.stored_matrix import StoredMatrix
@@ -49,7 +49,7 @@ class FP4Matrix(StoredMatrix):
 
     def rows(self, index: Tensor) -> QuantizedRows:
         codes = fields(taken(self._packed, index), 4)
-        scale = taken(self._scale, index).contiguous()
+        scale = as_factor(taken(self._scale, index)).contiguous()
         if self._whole is None:
             return QuantizedRows(E2M1, codes, Factors(scale))
         expert = index // (self.n_rows // len(self._whole))

@@ -33,7 +33,8 @@ class Scales:
 
     def factors(self, index: Tensor) -> Factors:
         """The scales of rows of all experts."""
-        return Factors(self.groups.factors(self.row_factors(self.tensor, index)).contiguous())
+        found = self.groups.factors(self.row_factors(self.tensor, index))
+        return Factors(as_factor(found).contiguous())
 
     def row_factors(self, tensor: Tensor, index: Tensor) -> Tensor:
         """The entries of rows in a tensor of the form of the scales."""
@@ -89,3 +90,8 @@ def _block(scale: Tensor, shape: Block, blocks: Sequence[Block]) -> Block:
 def as_scale(scale: Tensor) -> Tensor:
     """Bytes are powers of 2, as in float8_e8m0fnu, which older torch did not have."""
     return scale.view(torch.float8_e8m0fnu) if scale.dtype == torch.uint8 else scale
+
+
+def as_factor(scale: Tensor) -> Tensor:
+    """Scales of a type that kernels read. bfloat16 has all powers of 2 of float8_e8m0fnu."""
+    return scale.bfloat16() if scale.dtype is torch.float8_e8m0fnu else scale

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from deployments.engine.loading.formats.methods import formats_of
 from deployments.engine.loading.formats.parts import WeightParts
+from deployments.engine.loading.formats.scales import as_factor, as_scale
 from deployments.engine.loading.formats.table import FP8
 from deployments.engine.quantized.stored_weight import StoredWeight
 from tests.engine.loading.formats.writers import (
@@ -63,11 +64,23 @@ def test_zeros_that_are_all_one_need_nothing_added() -> None:
         assert matrix.layout.codebook.offset == -8
 
 
-def test_scales_keep_their_types() -> None:
-    for dtype in (torch.float32, torch.bfloat16, torch.float8_e8m0fnu):
-        writer = fp8((32, 32), dtype=dtype)
+def test_scales_keep_their_types_if_kernels_read_them() -> None:
+    types = {
+        torch.float32: torch.float32,
+        torch.bfloat16: torch.bfloat16,
+        torch.float8_e8m0fnu: torch.bfloat16,
+    }
+    for stored, given_type in types.items():
+        writer = fp8((32, 32), dtype=stored)
         (matrix,) = read(writer, written(writer, 64, 96)).place.matrices
-        assert matrix.layout.scale == ((dtype, 32),)
+        assert matrix.layout.scale == ((given_type, 32),)
+
+
+def test_all_exponents_are_exact() -> None:
+    every = torch.arange(256, dtype=torch.uint8)
+    powers = as_factor(as_scale(every)).double()
+    assert torch.equal(powers[:-1], torch.exp2(every[:-1].double() - 127))
+    assert powers[-1].isnan()
 
 
 @pytest.mark.parametrize(
