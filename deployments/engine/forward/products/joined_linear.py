@@ -12,6 +12,8 @@ class JoinedLinear(nn.Module):
     def __init__(self, parts: Sequence[nn.Module]) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
+        self.in_features = int(parts[0].in_features)  # type: ignore[arg-type]
+        self.out_features = sum(int(part.out_features) for part in parts)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]"""
