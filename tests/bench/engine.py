@@ -26,7 +26,7 @@ from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.loader import default_dtype, load_model
+from deployments.engine.loading.loader import default_dtype, finish_quantized, load_model
 from deployments.engine.loading.quantization import quantize
 from deployments.engine.threads import one_thread
 from kv.content import PLAIN, Content
@@ -156,7 +156,8 @@ def main(arguments: argparse.Namespace) -> None:
         dtype = dtype or default_dtype("cpu", config)
         with one_thread():
             model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
-            quantize(model, arguments.quantization, "cpu")
+            quantize(model, arguments.quantization)
+            finish_quantized(model, "cpu")
     weight_bytes = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if not shares_output(model):
         weight_bytes -= model.get_input_embeddings().weight.nbytes  # of which a step reads rows

@@ -12,6 +12,7 @@ from deployments.engine.forward.cross_attention import alignment_heads
 from deployments.engine.forward.execution import Execution
 from deployments.engine.media.encoder import MediaEncoder
 from deployments.engine.outputs.model_outputs import ModelOutputs
+from deployments.engine.quantized.stored_weight import StoredWeight
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,9 @@ class LoadedModel:
     @property
     def n_bytes(self) -> int:
         """Bytes of all weights."""
-        return sum(tensor.nbytes for part in self.parts() for tensor in _tensors(part))
+        tensors = (tensor for part in self.parts() for tensor in _tensors(part))
+        # A stored weight is in the buffers of a product.
+        return sum(tensor.nbytes for tensor in tensors if not isinstance(tensor, StoredWeight))
 
     def to(self, device: torch.device | str) -> Self:
         """Moves all parts to a device."""

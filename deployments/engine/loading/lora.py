@@ -19,6 +19,7 @@ from deployments.adapter_files import (
 )
 from deployments.engine.forward.adapters.target import LoraLayerWeights
 from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.quantized.stored_weight import StoredWeight
 
 
 def merge_adapters(loaded: LoadedModel, adapters: Sequence[tuple[str, float]]) -> None:
@@ -52,6 +53,11 @@ def _target(loaded: LoadedModel, folder: str, name: str, lora: LoraLayerWeights)
         raise AdapterError(f"{folder}: {name}: the model has no such module") from error
     if type(module) is not torch.nn.Linear:
         raise AdapterError(f"{folder}: {name}: only linear layers are merged into")
+    if isinstance(module.weight.data, StoredWeight):
+        raise AdapterError(
+            f"{folder}: {name}: its weights are quantized in the model's files, so that nothing is "
+            "merged into them: serve the adapter beside the model (`lora-modules`)"
+        )
     if module.weight is model.get_input_embeddings().weight:
         raise AdapterError(f"{folder}: {name}: its weights are the embedding's too")
     shape = (lora.lora_b.shape[0], lora.lora_a.shape[1])

@@ -5,13 +5,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from deployments.engine.forward.families import Module
+
 
 class JoinedLinear(nn.Module):
     """The outputs of several linear layers behind each other. Their weights differ in form."""
 
-    def __init__(self, parts: Sequence[nn.Module]) -> None:
+    def __init__(self, parts: Sequence[Module]) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
+        self.in_features: int = parts[0].in_features
+        self.out_features: int = sum(part.out_features for part in parts)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]"""

@@ -41,7 +41,10 @@ def make_products(model: nn.Module, device: torch.device) -> None:
         for name, weight in [*module.named_parameters(recurse=False)]:
             if isinstance(stored := weight.data, StoredWeight):
                 if id(weight) not in matrices:
-                    matrices[id(weight)] = [*_resident(stored, device)]
+                    resident = _resident(stored, device)
+                    # A part of the model, so that it moves with it.
+                    module.add_module(f"matrices_of_{name}", nn.ModuleList(resident))
+                    matrices[id(weight)] = [*resident]
                 on_device = stored.over(matrices[id(weight)]).to(device)
                 module.register_parameter(name, nn.Parameter(on_device, requires_grad=False))
 

@@ -1,5 +1,7 @@
 """A GGUF file as the files of a model."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from deployments.engine.loading.gguf.errors import GGUFError
 from deployments.engine.loading.gguf.model_plan import GGUFPlan, read_plan
 from deployments.engine.loading.gguf.reader import GGUF, read_gguf
 from deployments.engine.loading.gguf.tokenizing.gguf_tokenizer import (
-    GGUFTokenizer,
+    read_end_ids,
     read_gguf_tokenizer,
 )
 from deployments.engine.loading.model_files import ModelFiles
@@ -47,13 +49,6 @@ class GGUFFiles(ModelFiles):
     def _plan(self) -> GGUFPlan:
         return read_plan(self._gguf)
 
-    @cached_property
-    def _text(self) -> GGUFTokenizer:
-        try:
-            return read_gguf_tokenizer(self._gguf.metadata)
-        except GGUFError as error:
-            raise GGUFError(f"{self._path}: {error}") from error
-
     def config(self) -> PretrainedConfig:
         config = self._plan.config
         config.name_or_path = self._path
@@ -67,13 +62,22 @@ class GGUFFiles(ModelFiles):
         """The plan has done so."""
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        text = self._text
+        with self._named():
+            text = read_gguf_tokenizer(self._gguf.metadata)
         with unsupported_on_error(f"the tokenizer of {self._path} can't be loaded"):
             tokenizer = PreTrainedTokenizerFast(
                 tokenizer_object=text.tokenizer, **dict(text.special_tokens)
             )
         tokenizer.chat_template = {**text.chat_templates} or None
         return tokenizer
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Within, errors that name a key name the file as well."""
+        try:
+            yield
+        except GGUFError as error:
+            raise GGUFError(f"{self._path}: {error}") from error
 
     def processor(self, config: PretrainedConfig) -> Any:
         return None
@@ -88,5 +92,6 @@ class GGUFFiles(ModelFiles):
         if POOLER in model._modules and not any(name.startswith(POOLER) for name in sources):
             model._modules[POOLER] = None  # no file has it, and nothing reads what it computes
         if model.can_generate():
-            model.generation_config.eos_token_id = sorted(self._text.end_ids)
+            with self._named():
+                model.generation_config.eos_token_id = sorted(read_end_ids(self._gguf.metadata))
         return model.eval()

@@ -39,7 +39,13 @@ class GGUFMatrix(StoredMatrix):
         self._tensor = tensor
 
     def rows(self, index: Tensor) -> QuantizedRows:
-        return unpack(self._tensor, self._tensor.rows()[index.numpy()])
+        first, end = int(index[0]), int(index[-1]) + 1
+        if len(index) != end - first or not torch.equal(index, torch.arange(first, end)):
+            return unpack(self._tensor, self._tensor.rows()[index.numpy()])
+        found = unpack(self._tensor, self._tensor.rows(first, end))
+        # Else all of the file would be in memory beside what is made of it.
+        self._tensor.let_go(first, end)
+        return found
 
 
 def dequantize(tensor: GGUFTensor, start: int | None = None, stop: int | None = None) -> Tensor:

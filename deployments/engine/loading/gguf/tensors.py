@@ -35,6 +35,12 @@ class MappedFile:
         except ValueError as error:
             raise GGUFError(f"{self.path}: it has become shorter since it was opened") from error
 
+    def let_go(self, first: int, end: int) -> None:
+        """Gives the memory of bytes back that were read, which the system may keep."""
+        first -= first % mmap.PAGESIZE
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.data.madvise(mmap.MADV_DONTNEED, first, end - first)
+
 
 @dataclass(frozen=True)
 class GGUFTensor:
@@ -74,6 +80,11 @@ class GGUFTensor:
                 "not supported"
             )
         return found
+
+    def let_go(self, start: int, stop: int) -> None:
+        """Gives the memory of rows back that were read. They can be read again."""
+        first = self.offset + start * self.row_bytes
+        self.file.let_go(first, self.offset + stop * self.row_bytes)
 
     def rows(self, start: int | None = None, stop: int | None = None) -> Bytes:
         """The bytes of rows start:stop as the file has them: uint8 [rows, row_bytes].

@@ -1,6 +1,7 @@
 """The engine serves GGUF files as they are: it answers as with their weights in float32."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,16 @@ import torch
 from gguf import GGMLQuantizationType
 from transformers import Gemma3TextConfig, LlamaConfig, PretrainedConfig, Qwen3MoeConfig
 
+from deployments.adapter_files import AdapterError
 from deployments.engine.forward.products.making import stored_weights
 from deployments.engine.loading.gguf.model_plan import read_plan
 from deployments.engine.loading.gguf.reader import read_gguf
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model, load_tokenizer
+from kv.content import Content
+from tests.adapters import make_adapter
 from tests.engine import laws
-from tests.engine.drive import random_ids, request
+from tests.engine.drive import engine, random_ids, request, roomy
 from tests.engine.loading.gguf import converted
 from tests.engine.workload import Workload
 from tests.models import SIZES, VOCAB, from_config
@@ -102,6 +106,20 @@ def test_its_weights_stay_quantized(tmp_path: Path) -> None:
     assert len(stored_weights(loaded.model)) == 1  # the embeddings, over the output's matrix
     n_weights = sum(weight.numel() for weight in dequantized(file).model.parameters())
     assert loaded.n_bytes < 1.5 * n_weights
+
+
+def test_adapters_are_served_beside_it_and_not_merged(tmp_path: Path) -> None:
+    file = str(written("llama", tmp_path))
+    adapter = make_adapter(tmp_path / "adapter", dequantized(Path(file)).model, seed=1)
+    with pytest.raises(AdapterError, match=r"quantized .* serve the adapter beside"):
+        load_model(file, dtype=torch.float32, adapters=[(adapter.path, 1.0)])
+    adapted = replace(request("a", random_ids(9)), content=Content(adapters=(adapter,)))
+    outcomes = []
+    for model in (dequantized(Path(file)), load_model(file, dtype=torch.float32)):
+        with engine(model=model, limits=roomy(max_loras=1)) as running:
+            outcomes.append(running.run(adapted)[0].token_ids)
+            assert outcomes[-1] != running.run(request("plain", random_ids(9)))[0].token_ids
+    assert outcomes[0] == outcomes[1]
 
 
 def test_its_tokenizer_is_that_of_the_file(tmp_path: Path) -> None:

@@ -75,11 +75,7 @@ class _Frame:
 def read_gguf_tokenizer(metadata: Metadata) -> GGUFTokenizer:
     """Raises GGUFError for metadata that is broken, or of a kind that is not read. It names the
     key, and not the file."""
-    kind = text_of(metadata, MODEL)
-    if kind is None:
-        raise broken(MODEL, "it is missing")
-    vocabulary = read_vocabulary(metadata)
-    ids = named_ids(metadata, kind, vocabulary)
+    kind, vocabulary, ids = _tokens(metadata)
     tokenizer, frame = _build(kind, metadata, vocabulary, ids)
     ends = end_ids(metadata, ids.get("eos_token"), vocabulary)
     control = {*ends, *vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN)}
@@ -95,6 +91,21 @@ def read_gguf_tokenizer(metadata: Metadata) -> GGUFTokenizer:
         _chat_templates(metadata),
         ends,
     )
+
+
+def read_end_ids(metadata: Metadata) -> frozenset[int]:
+    """The ids of all tokens that end an answer. Raises GGUFError as `read_gguf_tokenizer` does."""
+    _, vocabulary, ids = _tokens(metadata)
+    return end_ids(metadata, ids.get("eos_token"), vocabulary)
+
+
+def _tokens(metadata: Metadata) -> tuple[str, Vocabulary, Mapping[str, int]]:
+    """The kind of a tokenizer, its tokens, and the ids of those that have a name."""
+    kind = text_of(metadata, MODEL)
+    if kind is None:
+        raise broken(MODEL, "it is missing")
+    vocabulary = read_vocabulary(metadata)
+    return kind, vocabulary, named_ids(metadata, kind, vocabulary)
 
 
 def _build(
