@@ -227,7 +227,7 @@ class CodeReader:
         self.emit = emit
         self._quantized = quantized
         self._codebook = quantized.layout.codebook
-        self.high_bits = quantized.planes[1] if len(quantized.planes) > 1 else 0
+        self.high_bits = quantized.high_bits
         if quantized.planes[0] == 4:
             self.lookup = Lookup(emit, self._codebook)
             if has_pairs(quantized):

@@ -56,6 +56,11 @@ class QuantizedFormat:
         return 2 if self.planes == (8,) else WORD_BITS // self.planes[-1]
 
     @property
+    def high_bits(self) -> int:
+        """Bits of the second plane."""
+        return self.planes[1] if len(self.planes) > 1 else 0
+
+    @property
     def unit_bytes(self) -> int:
         return self.unit * PACK * sum(self.planes) // 8
 
