@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import carray, njit
 
-from deployments.engine.kernels.cpu.decoding_ir import has_pairs
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
 from deployments.engine.kernels.cpu.matmul_kernels import finish_row
@@ -110,7 +109,7 @@ def _load_row(x: Code, wide: Code, pairs: Code, totals: Code, group: Code) -> No
 def quantized_matmul_kernel(quantized: QuantizedFormat) -> Kernel:
     """Rows times a packed matrix of codes; `matmul_kernel` says in which order."""
     number, group = quantized.number, quantized.group
-    paired, has_least = int(has_pairs(quantized)), int(bool(quantized.layout.least))
+    paired, has_least = int(quantized.has_pairs), int(bool(quantized.layout.least))
 
     def body(block: Code) -> None:
         args = _matmul_arguments(block)
