@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from deployments.contract.model_status import DEMO_SOURCE
+from deployments.engine.loading.gguf.names import model_name
 from deployments.router.presets.ini_file import PresetError
 from deployments.router.presets.option_types import Name
 from deployments.router.presets.options import ModelOptions
@@ -84,14 +85,17 @@ class RoutingArguments(StrictOptions):
 class RouterArguments(ModelOptions):
     """Arguments of the application `router`. An option of a model applies to all models."""
 
-    name: Annotated[Name | None, Unset("the id, or the name of the directory")] = Field(
+    name: Annotated[Name | None, Unset("the id, or the name of the directory or the file")] = Field(
         default=None, description="What clients send as `model` for the argument `model`"
     )
     presets: Annotated[str | None, Unset("none")] = Field(
         default=None, min_length=1, description="INI file with a section for each model"
     )
     models_dir: Annotated[str | None, Unset("none")] = Field(
-        default=None, min_length=1, description="Each folder in it with a config.json is a model"
+        default=None,
+        min_length=1,
+        description="Each folder in it with a config.json or a GGUF file, and each GGUF file right "
+        "in it, is a model",
     )
     downloads_dir: Annotated[str | None, Unset("off")] = Field(
         default=None,
@@ -238,7 +242,9 @@ class RouterArguments(ModelOptions):
         if self.name is not None or self.model is None:
             return self.name or DEMO_NAME
         path = Path(self.model).expanduser()
-        return path.resolve().name if path.is_dir() else self.model
+        if path.is_dir():
+            return path.resolve().name
+        return model_name(path.name) if path.is_file() else self.model
 
 
 def _whole(path: str | None) -> str | None:

@@ -7,6 +7,7 @@ from deployments.contract.outputs import GENERATES, AnswerKinds
 from deployments.contract.requests import SamplingParams
 from deployments.contract.served_adapters import PLAIN_MODEL, AskedAdapters
 from deployments.contract.speech_rules import SpeechRules
+from deployments.contract.weights_form import WeightsForm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class ModelCard:
     answers: AnswerKinds = GENERATES
     media: MediaRules | None = None  # None for a model that reads text only
     speech: SpeechRules | None = None  # of a model that transcribes, and does nothing else
+    weights: WeightsForm | None = None  # None where its files are of no known form
     adapters: AskedAdapters = PLAIN_MODEL  # of the request, which the ingress adds
 
     @property

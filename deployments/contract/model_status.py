@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from deployments.contract.served_adapters import NO_ADAPTERS, AdapterTable
+from deployments.contract.weights_form import WeightsForm
 
 
 class ModelState(StrEnum):
@@ -36,7 +37,9 @@ class ModelStatus:
     source: where it is from: "argument", DEMO_SOURCE, "preset", "folder" or "download".
     preset: its section of the INI file, completed from `[*]`; "" without one.
     starters: questions that a page may offer.
+    path: where it is loaded from, as its settings have it.
     modalities: what it takes, by its files; None: only its card will say it.
+    weights: in which form its files have them; None: only its card will say it.
     replicas: those that answer; `replicas_target`: those that there are to be.
     version: of the card that most of them have; "" while none has said it.
     unloads: by operators, so far.
@@ -55,7 +58,9 @@ class ModelStatus:
     source: str = "argument"
     preset: str = ""
     starters: tuple[str, ...] = ()
+    path: str = ""
     modalities: tuple[str, ...] | None = None
+    weights: WeightsForm | None = None
     pinned: bool = False
     replicas: int = 0
     replicas_target: int = 0

@@ -13,6 +13,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import SamplingParams
 from deployments.contract.speech_rules import SpeechRules
+from deployments.contract.weights_form import WeightsForm
 from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.validation import invalid_sampling
@@ -52,6 +53,7 @@ def make_card(
     speech: SpeechRules | None = None,
     parses_special: bool = False,
     unseen_media: str | None = None,
+    weights: WeightsForm | None = None,
 ) -> ModelCard:
     """The card of a model.
 
@@ -60,6 +62,7 @@ def make_card(
         have begun is never continued with these.
     parses_special: whether messages may spell control tokens.
     unseen_media: as the settings'.
+    weights: in which form its files have them; None: it is not known.
     """
     template, tool_template = chat_templates(tokenizer)
     card = ModelCard(
@@ -86,6 +89,7 @@ def make_card(
         answers=core.outputs.kinds,
         media=core.media,
         speech=speech,
+        weights=weights,
     )
     version = blake2b(repr((card, fingerprint)).encode(), digest_size=8).hexdigest()
     return replace(card, version=version, created=int(time.time()))

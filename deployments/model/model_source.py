@@ -32,12 +32,14 @@ from deployments.engine.model_card import (
     make_card,
 )
 from deployments.engine.parallel.ranks import Ranks
+from deployments.model.hub_download import with_local_files
 from deployments.model.load_progress import ReportProgress
 from deployments.model.metrics import GpuMemory
 from deployments.model.rank_actors import start_ranks
 from deployments.model.settings import ModelSettings, check_settings
 from deployments.model.start_log import log_engine, log_tools
 from deployments.model.weights import adapters_of, device_of, load_weights
+from deployments.model.weights_form import weights_form
 
 T = TypeVar("T")
 WEIGHTS_BAR = "Loading weights"  # transformers' name of its progress bar
@@ -54,7 +56,7 @@ class ModelSource:
     def __init__(self, settings: ModelSettings, report: ReportProgress) -> None:
         check_settings(settings)
         self._settings = settings
-        self._is_folder = os.path.isdir(settings.path)
+        self._gone = ""  # what an error says when the model's own path is no longer there
         self._report = report
         self._device = device_of(settings)
         weights = settings.sleep_weights or ("host" if can_keep_on_host(settings) else "drop")
@@ -84,7 +86,10 @@ class ModelSource:
         )
 
     def _start(self) -> EngineCore:
-        settings = self._settings
+        settings = self._settings = with_local_files(self._settings)
+        if os.path.exists(settings.path):
+            kind = "folder" if os.path.isdir(settings.path) else "file"
+            self._gone = f"the {kind} {settings.path} is gone"
         tokenizer = load_tokenizer(settings.path)  # first, because a broken one shows soon
         if settings.draft_model is not None:
             check_same_tokenizer(load_tokenizer(settings.draft_model), tokenizer)
@@ -101,6 +106,7 @@ class ModelSource:
             speech_rules(loaded, tokenizer),
             parses_special=settings.parse_special_in_messages,
             unseen_media=settings.unseen_media,
+            weights=weights_form(settings),
         )
         log_tools(self.card)
         return core
@@ -109,9 +115,9 @@ class ModelSource:
         """Raises ValueError when the files are no longer those that the card describes, OSError
         when they are gone.
         """
-        if not self._kept and self._is_folder and not os.path.isdir(self._settings.path):
+        if not self._kept and self._gone and not os.path.exists(self._settings.path):
             # The hub would be asked for it, for half a minute where there is none.
-            raise FileNotFoundError(f"the folder {self._settings.path} is gone")
+            raise FileNotFoundError(self._gone)
         before = self._fingerprint
         with self._model() as (loaded, ranks):
             if self._fingerprint != before:

@@ -10,6 +10,7 @@ from typing import Literal
 from deployments.contract.outputs import ModelTask, Pooling
 from deployments.contract.requests import SamplingParams
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.gguf.names import names_gguf
 
 MODEL_DEPLOYMENT = "MantaModel"  # a name that no other application has
 
@@ -66,7 +67,8 @@ class SamplingDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """`path` is a directory or a hub id. None leaves the choice to the replica and its node.
+    """`path` is a directory, a GGUF file, a hub id, or the name of a GGUF file there. None leaves
+    the choice to the replica and its node.
 
     num_replicas: without autoscaling.
     num_cpus: cores of a replica, shared by its ranks, and so the threads of its arithmetic.
@@ -76,7 +78,7 @@ class ModelSettings:
         other's requests, which must not be continued on other weights.
     quantization: of its linear layers and experts, after adapters were merged. Its groups are said
         in `deployments.engine.quantized.rounding`.
-    draft_model: directory or hub id of a small model with the same tokenizer, which drafts.
+    draft_model: of a small model with the same tokenizer, which drafts, what `path` is.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
     parse_special_in_messages: whether messages may spell its control tokens.
     unseen_media: what becomes of media that it can't read; None: what users send is refused, and
@@ -141,6 +143,11 @@ def check_settings(settings: ModelSettings) -> None:
         raise ValueError("sleep_weights = host needs num_gpus: on a CPU they are there already")
     if settings.sleep_weights == "host" and not alone:
         raise ValueError("sleep_weights: ranks that share a model can only drop their weights")
+    if settings.quantization != "none" and names_gguf(settings.path):
+        raise ValueError(
+            "quantization: the weights of a GGUF file are quantized already; leave it out, or name "
+            "the original model"
+        )
     if settings.limits.kv_dtype == "fp8" and not on_gpu:
         raise ValueError("kv_dtype = fp8 needs num_gpus: a CPU does not read it")
     if settings.limits.async_scheduling and settings.limits.draft_tokens:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from deployments.contract.weights_form import WeightsForm
 from deployments.model.settings import ModelSettings
 
 
@@ -26,6 +27,7 @@ class Preset:
     text: its section of the INI file, completed from `[*]`.
     starters: questions that the page offers.
     modalities: what it takes, by its files; None: not known before it is loaded.
+    weights: in which form its files have them; None: not known before it is loaded.
     served_adapters: no part of its settings, because replicas learn of them by requests.
     """
 
@@ -38,6 +40,7 @@ class Preset:
     text: str = ""
     starters: tuple[str, ...] = ()
     modalities: tuple[str, ...] | None = None
+    weights: WeightsForm | None = None
     served_adapters: tuple[NamedAdapter, ...] = ()
 
 

@@ -8,6 +8,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from deployments.engine.loading.gguf.architectures.table import ARCHITECTURES
+from deployments.engine.loading.gguf.block_types import BLOCK_TYPES
 from deployments.router.presets.keys import KEYS
 from deployments.router.presets.option_types import ScalingOptions
 from deployments.router.presets.options import ModelOptions
@@ -24,6 +26,27 @@ from serve_app.web_arguments import WebArguments
 MIB = 1 << 20
 FOLDER = Path(__file__).parent
 SIGNS = {Ge: ("ge", "≥"), Gt: ("gt", ">"), Le: ("le", "≤"), Lt: ("lt", "<")}
+# The models of an architecture of GGUF files.
+GGUF_MODELS = {
+    "bert": "BERT, RoBERTa, XLM-RoBERTa, and what makes vectors with them (BGE, E5, MiniLM)",
+    "deepseek2": "DeepSeek V2, V3 and R1, Kimi K2, Moonlight",
+    "gemma2": "Gemma 2",
+    "gemma3": "Gemma 3, its text",
+    "gemma4": "Gemma 4, its text",
+    "gpt-oss": "gpt-oss",
+    "granite": "Granite 3",
+    "lfm2": "LFM2",
+    "llama": "Llama 2 and 3, Mistral, Mixtral",
+    "nomic-bert": "Nomic Embed",
+    "phi3": "Phi 3 and 4",
+    "qwen2": "Qwen 2 and 2.5",
+    "qwen3": "Qwen 3",
+    "qwen35": "Qwen 3.5",
+    "qwen35moe": "Qwen 3.5 with experts",
+    "qwen3moe": "Qwen 3 with experts",
+    "qwen3next": "Qwen 3 Next",
+    "smollm3": "SmolLM3",
+}
 
 Row = Sequence[str]
 
@@ -66,7 +89,28 @@ def web_settings() -> str:
     return _settings(_without(WebArguments, HttpArguments))
 
 
+def gguf_types() -> str:
+    """Types of weights in GGUF files."""
+    types = sorted(BLOCK_TYPES.values(), key=lambda kind: kind.n_bytes / kind.n_weights)
+    rows = [
+        (
+            _code(kind.name),
+            f"{8 * kind.n_bytes / kind.n_weights:g}",
+            str(kind.n_weights),
+            "stays quantized" if kind.n_weights > 1 else "becomes the `dtype`",
+        )
+        for kind in types
+    ]
+    return _table(("type", "bits a weight", "weights in a block", "in memory"), rows)
+
+
+def gguf_architectures() -> str:
+    rows = [(_code(name), GGUF_MODELS[name]) for name in sorted(ARCHITECTURES)]
+    return _table(("architecture", "models"), rows)
+
+
 TABLES = {
+    "gguf.md": {"types of weights": gguf_types, "architectures": gguf_architectures},
     "models.md": {
         "model options": model_options,
         "fleet settings": fleet_settings,

@@ -13,6 +13,7 @@ from deployments.contract.outputs import Vectors, join_vectors
 from deployments.contract.replica_status import FleetStatus, ReplicaState, ReplicaStatus
 from deployments.contract.requests import GenerationRequest
 from deployments.contract.served_adapters import NO_ADAPTERS, AskedAdapters
+from deployments.contract.weights_form import WeightsForm
 from deployments.ingress.fleet.cluster import find_served
 from deployments.model.settings import application_name
 from deployments.router.downloads.downloads import OFF
@@ -32,6 +33,8 @@ class ScriptedEngine:
         self.states: dict[str, ModelState] = {}
         self.sources: dict[str, str] = {}
         self.modalities: dict[str, tuple[str, ...]] = {}
+        self.weights: dict[str, WeightsForm] = {}
+        self.paths: dict[str, str] = {}
         self.version = 0
         self.changed = asyncio.Condition()
         self.reloads = 0
@@ -57,7 +60,9 @@ class ScriptedEngine:
                 state=self.states.get(model_card.name, ModelState.READY),
                 created=model_card.created,
                 source=self.sources.get(model_card.name, "argument"),
+                path=self.paths.get(model_card.name, ""),
                 modalities=self.modalities.get(model_card.name),
+                weights=self.weights.get(model_card.name),
                 replicas=self.replicas,
                 replicas_target=self.replicas,
                 will_retry=self.will_retry,

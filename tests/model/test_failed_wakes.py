@@ -11,6 +11,7 @@ from deployments.contract.errors import ErrorKind, Refused
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from tests.checkpoints import save_checkpoint
+from tests.engine.loading.gguf.test_served import written
 from tests.model.life import Life, ask, ids
 
 
@@ -42,6 +43,32 @@ def test_a_model_whose_folder_is_gone_says_so_until_it_is_back(own_checkpoint: P
             await life.changed.wait()  # nobody asks for it
             assert ids(await ask(sleeper)) == before
             assert not sleeper.failure
+
+    asyncio.run(scenario())
+
+
+def test_a_gguf_model_wakes_with_its_file_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        file = written("llama", tmp_path)
+        life = Life(file)
+        async with life.begin(idle_s=60) as sleeper:
+            before = ids(await ask(sleeper))
+            form = life.source.card.weights
+            assert form is not None
+            assert (form.format, form.family, form.type) == ("gguf", "llama", "Q8_0")
+            await sleeper.sleep()
+            away = move(file, "away.gguf")
+            with pytest.raises(Refused, match=f"the file {file} is gone"):
+                await ask(sleeper)
+            life.changed.clear()
+            move(away, file.name)
+            await life.changed.wait()
+            assert ids(await ask(sleeper)) == before
+            await sleeper.sleep()
+            away.write_bytes(file.read_bytes()[:2000])
+            away.replace(file)
+            with pytest.raises(Refused, match=r"model\.gguf"):
+                await ask(sleeper)
 
     asyncio.run(scenario())
 

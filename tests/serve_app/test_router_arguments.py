@@ -295,7 +295,6 @@ def test_a_mistake_in_the_file_is_an_error_at_the_start(tmp_path: Path) -> None:
         {"adapters": [{"file": "x"}]},
         {"routing": {"wait": 1}},
         {"routing": {"temperature": -1}},
-        {"model": "model.gguf"},
         {"presets": ""},
         {"models_dir": ""},
         {"name": ""},
@@ -333,7 +332,7 @@ def test_a_setting_that_is_said_wrongly_is_told_of_the_right_one(
     ("model", "hint"),
     [
         ("https://huggingface.co/Qwen/Qwen3-0.6B", "OWNER/NAME is how a model of the hub is named"),
-        ("Qwen/Qwen3-0.6B:Q4_K_M", "a tag chooses among GGUF files, which can't be read"),
+        ("qwen3:8b", "OWNER/NAME:TAG is how a GGUF file of the hub is named"),
         ('"Qwen/Qwen3-0.6B"', "a value has no quotes around it"),
     ],
 )
@@ -359,6 +358,7 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
         {"num_gpus": 2},
         {"num_gpus": 0.5, "tensor_parallel": 2},
         {"context_length": 65, "n_pages": 4},
+        {"quantization": "int8", "model": "a/b:Q4_K_M"},
         {"sleep_weights": "host", "num_gpus": 1, "tensor_parallel": 2},
     ],
 )

@@ -15,7 +15,12 @@ from deployments.engine.forward.linear import (
 )
 from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.dispatch import empty
-from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
+from deployments.engine.kernels.cpu.features import (
+    has_bf16_tiles,
+    has_matmul_kernels,
+    has_native_bf16,
+    is_cpu_bf16,
+)
 from deployments.engine.kernels.cpu.matmul_kernels import PACKS
 from deployments.engine.kernels.cpu.packed_weight import (
     PackedMatrix,
@@ -27,6 +32,8 @@ from deployments.engine.quantized.stored_weight import StoredWeight
 
 # From this number of rows on, oneDNN's bfloat16 product saves more time than dequantizing takes.
 MIN_DEQUANTIZED_ROWS = 16
+# The same where our kernels multiply bfloat16, too, by the same instructions.
+MIN_DEQUANTIZED_ROWS_BESIDE_PAIRS = 48
 # Outputs that are dequantized at once take about this memory, which a cache holds. They are a
 # multiple of those of oneDNN's largest block.
 DEQUANTIZED_BYTES = 1 << 20
@@ -215,8 +222,12 @@ def _ordered(x: Tensor, input_order: Tensor | None) -> Tensor:
 
 
 def _max_kernel_rows(packed: PackedWeight) -> int:
+    quantized = packed.pack_format.quantized
     is_dequantized = has_native_bf16() and can_dequantize(packed.n_in, packed.n_out)
-    return MIN_DEQUANTIZED_ROWS - 1 if is_dequantized and not packed.is_filled else ALL_ROWS
+    if not is_dequantized or packed.is_filled or quantized is None:
+        return ALL_ROWS
+    has_pairs = quantized.has_pairs and not has_bf16_tiles()
+    return (MIN_DEQUANTIZED_ROWS_BESIDE_PAIRS if has_pairs else MIN_DEQUANTIZED_ROWS) - 1
 
 
 def can_dequantize(n_in: int, n_out: int) -> bool:

@@ -24,7 +24,8 @@ from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_nati
 from deployments.engine.loading.checks import (
     check_supported,
 )
-from deployments.engine.loading.gguf.gguf_files import GGUFFiles, is_gguf
+from deployments.engine.loading.gguf.gguf_files import GGUFFiles
+from deployments.engine.loading.gguf.names import is_gguf
 from deployments.engine.loading.hub_files import HubFiles
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.lora import merge_adapters

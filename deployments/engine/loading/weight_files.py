@@ -22,6 +22,11 @@ def weight_files(folder: Path) -> list[Path]:
     return next((files for files in matches if files), [])
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether there is any file that transformers might read weights from."""
+    return any(any(folder.glob(pattern)) for pattern in PATTERNS)
+
+
 def _shard_names(index: Path) -> list[str]:
     try:
         return [str(name) for name in json.loads(index.read_text())["weight_map"].values()]

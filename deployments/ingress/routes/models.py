@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from deployments.contract.errors import Refused
 from deployments.contract.model_card import ModelCard
+from deployments.contract.weights_form import WeightsForm
 from deployments.ingress.error_bodies import anthropic_envelope
 from deployments.ingress.fleet.cluster import (
     Cluster,
@@ -83,14 +84,41 @@ def _model(model: ServedModel, card: ModelCard | None) -> dict[str, object]:
             "input_modalities": list(modalities),
             "output_modalities": ["text"],
         }
+    weights = card.weights if card is not None and card.weights else status.weights
+    if weights is not None:
+        described["weights"] = weights_object(weights)
     if card is None:
         return described
     context = card.context_length
-    meta = {"n_vocab": card.vocab_size, "n_ctx": context, "n_ctx_train": context}
+    meta: dict[str, object] = {
+        "n_vocab": card.vocab_size,
+        "n_ctx": context,
+        "n_ctx_train": context,
+        **(weights_meta(weights) if weights is not None else {}),
+    }
     if card.answers.embedding_size:
         meta["n_embd"] = card.answers.embedding_size
     tasks = tasks_of(card)
     return {**described, "max_model_len": context, "tasks": tasks, "meta": meta}
+
+
+def weights_object(weights: WeightsForm) -> dict[str, object]:
+    """Returns the form of a model's weights, as lists of models and /props say it."""
+    return {
+        "format": weights.format,
+        "type": weights.type,
+        "bits": round(weights.bits, 2),
+        "n_params": weights.n_weights,
+        "family": weights.family,
+    }
+
+
+def weights_meta(weights: WeightsForm) -> dict[str, object]:
+    """Returns what llama-server says of a model's files, as far as it is known."""
+    trained = {"n_ctx_train": weights.context_length} if weights.context_length else {}
+    vocab = {"vocab_type": weights.vocab_type} if weights.vocab_type else {}
+    sizes = {"n_params": weights.n_weights, "size": weights.n_bytes, "ftype": weights.type}
+    return {**trained, **vocab, **sizes}
 
 
 def _route(path: str, endpoint: Endpoint, query: Sequence[str] = ()) -> DocumentedRoute:

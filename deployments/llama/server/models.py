@@ -1,7 +1,7 @@
 """Lists the models in Ollama's form and in OpenAI's at once; downloads and deletes models."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -30,7 +30,8 @@ CAPABILITIES = {"generate": "completion", "embed": "embedding", "score": "rerank
 
 
 class HubModel(Strict):
-    """`model` is OWNER/NAME. `revision` is a branch, a tag or a commit."""
+    """`model` is OWNER/NAME, with a tag for a GGUF file: OWNER/NAME:Q4_K_M. `revision` is a branch,
+    a tag or a commit."""
 
     model: str
     revision: str | None = None
@@ -75,13 +76,15 @@ def model_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
 
 
 def _ollama(model: ServedModel, described: Mapping[str, object]) -> object:
+    weights = cast(Mapping[str, Any], described.get("weights", {}))
+    family = weights.get("family", "")
     details = {
         "parent_model": "" if model.adapter is None else model.status.name,
-        "format": "safetensors",
-        "family": "",
-        "families": [""],
-        "parameter_size": "",
-        "quantization_level": "",
+        "format": weights.get("format", "safetensors"),
+        "family": family,
+        "families": [family],
+        "parameter_size": _in_words(weights.get("n_params", 0)),
+        "quantization_level": weights.get("type", ""),
     }
     return {
         "name": model.id,
@@ -96,6 +99,14 @@ def _ollama(model: ServedModel, described: Mapping[str, object]) -> object:
         "parameters": "",
         "details": details,
     }
+
+
+def _in_words(n_weights: int) -> str:
+    """Returns a size as Ollama writes it: 268.1M, 8.0B."""
+    if n_weights == 0:
+        return ""
+    unit, size = ("B", 1e9) if n_weights >= 1e9 else ("M", 1e6)
+    return f"{n_weights / size:.1f}{unit}"
 
 
 def _capabilities(described: Mapping[str, object]) -> list[str]:

@@ -11,12 +11,13 @@ from starlette.routing import Route
 from deployments.contract.errors import ErrorKind, Refused
 from deployments.contract.media_rules import MediaKind
 from deployments.contract.model_card import ModelCard, media_kinds
-from deployments.contract.model_status import DEMO_SOURCE, ModelState
+from deployments.contract.model_status import DEMO_SOURCE, ModelState, ModelStatus
 from deployments.ingress.fingerprint import system_fingerprint
 from deployments.ingress.fleet.cluster import Cluster, inspect_model
 from deployments.ingress.generation.abilities import modalities_of, tasks_of
 from deployments.ingress.http.openapi import DocumentedRoute
 from deployments.ingress.pooling.texts import max_input_tokens
+from deployments.ingress.routes.models import weights_object
 from deployments.llama.completion.generation_settings import default_settings
 from deployments.llama.completion.sampling import RANDOM_SEEDS, sampling_params, with_defaults
 from deployments.llama.completion.schema import MEDIA_MARKER, CompletionFields
@@ -60,7 +61,8 @@ def props_routes(cluster: Cluster, tokenizers: TokenizerCache) -> list[Route]:
         replicas = await replicas_of(cluster, model)
         slots = replicas.slots_each * len(replicas.stats)
         told = await asyncio.to_thread(_props, card, tokenizers, slots)
-        return JSONResponse({**told, "is_sleeping": model.state is ModelState.SLEEPING})
+        of_files = _of_files(model, card)
+        return JSONResponse({**told, **of_files, "is_sleeping": model.state is ModelState.SLEEPING})
 
     async def change_props(request: Request) -> Response:
         message = "This server does not support changing global properties"
@@ -85,7 +87,6 @@ def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Map
         },
         "total_slots": total_slots,
         "model_alias": card.name,
-        "model_path": card.name,
         "modalities": {
             "vision": MediaKind.IMAGE in modalities,
             "video": False,
@@ -105,6 +106,13 @@ def _props(card: ModelCard, tokenizers: TokenizerCache, total_slots: int) -> Map
         "build_info": system_fingerprint(),
         "cors_proxy_enabled": False,
     }
+
+
+def _of_files(model: ModelStatus, card: ModelCard) -> Mapping[str, object]:
+    """Returns where the model is loaded from, and the form of its weights."""
+    weights = card.weights or model.weights
+    form = {} if weights is None else {"weights": weights_object(weights)}
+    return {"model_path": model.path or card.name, **form}
 
 
 def _answers(card: ModelCard) -> Mapping[str, object]:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from deployments.contract.errors import ErrorKind, RequestError, refused
 from deployments.contract.model_status import LoadProgress, ModelState, ModelStatus
+from deployments.engine.loading.gguf.names import is_gguf
 from deployments.model.settings import application_name
 from deployments.router.downloads.fetch import gib, size_of
 from deployments.router.lifecycle.change_feed import ChangeFeed
@@ -128,8 +129,8 @@ class Downloads:
         return True
 
     async def delete(self, path: str) -> None:
-        """Deletes a downloaded model. It must lie right in the folder."""
-        folder = Path(path)
+        """Deletes a downloaded model, a folder or a file in it. It must lie right in the folder."""
+        folder = Path(path).parent if is_gguf(path) else Path(path)
         assert folder.parent == self._folder.resolve(), path
         gone = self._folder / PARTIAL / uuid.uuid4().hex
         await asyncio.to_thread(_remove, folder, gone)

@@ -1,4 +1,5 @@
-"""A process that downloads one model of the hub: weights as safetensors, and what is text.
+"""A process that downloads one model of the hub: weights as safetensors, and what is text; or a
+GGUF model, and nothing beside it.
 
 Its standard output has JSON objects, one a line: `total` bytes, `done` bytes, or an `error`. It
 ends when its standard input does, so that it does not outlive the router. HF_ENDPOINT and HF_TOKEN
@@ -11,8 +12,16 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from deployments.engine.loading.gguf.names import (
+    chosen_files,
+    lacks_parts,
+    listed_models,
+    models_of,
+    split_hub_name,
+)
 
 TELL_INTERVAL_S = 0.5
 DISK_RESERVE_BYTES = 1 << 30
@@ -22,6 +31,7 @@ CONNECTIONS = 4
 WANTED = re.compile(
     r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.(safetensors|json|jinja|model)|(vocab|merges)\.txt"
 )
+WANTED_GGUF = re.compile(r"[A-Za-z0-9_][\w.+-]*(/[A-Za-z0-9_][\w.+-]*)*", re.ASCII)
 CONFIG = "config.json"
 
 
@@ -29,8 +39,23 @@ class FetchError(Exception):
     """The model can't be downloaded; the message says why."""
 
 
-def wanted_files(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Returns those files of a repository that are downloaded. Raises FetchError."""
+def wanted_files(sizes: Mapping[str, int], choice: str = "") -> dict[str, int]:
+    """Returns those files of a repository that are downloaded. Raises FetchError.
+
+    choice: the tag or the name of a GGUF file. Without one a repository that has GGUF files and no
+        other weights gives what it gives to llama.cpp.
+    """
+    names = [name for name in sizes if WANTED_GGUF.fullmatch(name)]
+    has_others = any(name.endswith(".safetensors") for name in names)
+    if choice or (models_of(names) and not has_others):
+        files = chosen_files(names, choice)
+        if not files or lacks_parts(files):
+            raise FetchError(f"it has no GGUF model {choice}{listed_models(names)}")
+        return {name: sizes[name] for name in files}
+    return _wanted_of_folder(sizes)
+
+
+def _wanted_of_folder(sizes: Mapping[str, int]) -> dict[str, int]:
     found = {
         name: size
         for name, size in sizes.items()
@@ -51,7 +76,8 @@ def wanted_files(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def fetch(model: str, revision: str | None, folder: Path) -> None:
-    """Raises FetchError. The folder holds all files then, and nothing else."""
+    """Raises FetchError. The folder holds all files then, and nothing else: those that lie in
+    folders of the repository come out of these."""
     # Here: the router reads what stands above, and needs no client of the hub.
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import (
@@ -60,20 +86,24 @@ def fetch(model: str, revision: str | None, folder: Path) -> None:
         RevisionNotFoundError,
     )
 
+    repository, choice = split_hub_name(model) or (model, "")
     try:
-        found = HfApi().model_info(model, revision=revision, files_metadata=True)
-        files = wanted_files({file.rfilename: file.size or 0 for file in found.siblings or ()})
+        found = HfApi().model_info(repository, revision=revision, files_metadata=True)
+        sizes = {file.rfilename: file.size or 0 for file in found.siblings or ()}
+        files = wanted_files(sizes, choice)
         total = sum(files.values())
         _check_disk(total, folder)
         _tell(total=total)
         threading.Thread(target=_watch, args=(folder, total), daemon=True).start()
         snapshot_download(
-            model,
+            repository,
             revision=found.sha,  # a branch may move meanwhile
             local_dir=folder,
             allow_patterns=list(files),
             max_workers=CONNECTIONS,
         )
+    except FetchError:
+        raise
     except GatedRepoError as error:
         raise FetchError("the hub asks for a token that may read it (HF_TOKEN)") from error
     except RevisionNotFoundError as error:
@@ -83,7 +113,17 @@ def fetch(model: str, revision: str | None, folder: Path) -> None:
     except Exception as error:  # also of the HTTP client's own
         raise FetchError(f"{type(error).__name__}: {error}") from error
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # what huggingface_hub noted
-    _check_files(files, folder)
+    _flatten(files, folder)
+    _check_files({Path(name).name: size for name, size in files.items()}, folder)
+
+
+def _flatten(names: Iterable[str], folder: Path) -> None:
+    for name in names:
+        if "/" in name and (folder / name).exists():
+            os.rename(folder / name, folder / Path(name).name)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _check_disk(total: int, folder: Path) -> None:

@@ -5,7 +5,6 @@ All of it but `cpu_needs` blocks, on files and on Ray: never to be called on an 
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,11 +17,15 @@ from safetensors import SafetensorError, safe_open
 from deployments.adapter_files import ADAPTED, EXPERTS
 from deployments.engine.limits import CPU_KV_GIB
 from deployments.engine.loading.configs.sizes import check_sizes
+from deployments.engine.loading.gguf.description import describe
+from deployments.engine.loading.gguf.errors import GGUFError
+from deployments.engine.loading.gguf.names import is_gguf
 from deployments.engine.loading.weight_files import weight_files
 from deployments.model.application import cpus_of_rank, node_cpus
+from deployments.model.local_files import local_model
 from deployments.model.settings import ModelSettings
+from deployments.model.weights_form import CONFIG, CONFIG_ERRORS, QUANTIZED_BYTES
 from deployments.router.lifecycle.capacity import GIB, Resources
-from deployments.router.presets.paths import CONFIG
 from deployments.router.settings import CapacitySettings
 from kv.layout import LayerShape, Layout, group_layers, page_numbers
 
@@ -31,13 +34,7 @@ STORED_BYTES = {"F64": 8.0, "F32": 4.0, "BF16": 2.0, "F16": 2.0}
 # The same of types that quantized weights have, which stay as they are.
 CODE_BYTES = {"U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I32": 4, "I64": 8}
 DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
-QUANTIZED_BYTES = {"int8": 1.0, "fp8": 1.0, "int4": 0.5 + 4 / 64}  # int4 has scale and zero for 64
 UNQUANTIZED = ("embed", "lm_head")
-# Errors of reading the config of a model that the engine does not serve.
-CONFIG_ERRORS = (
-    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
-    RecursionError,
-)
 
 
 def model_needs(settings: ModelSettings) -> Resources:
@@ -79,18 +76,35 @@ def _replicas(settings: ModelSettings) -> int:
 
 def weight_bytes(settings: ModelSettings) -> int:
     """Bytes of the weights as they will be loaded; 0 if their files are not on this disk."""
-    total = 0
-    with suppress(OSError, ValueError):  # ValueError from a file that is no text
-        total += sum(_loaded_bytes(file, settings) for file in _weight_files(settings.path))
+    total = _model_bytes(settings)
     if settings.draft_model is not None:
-        plain = replace(settings, quantization="none")
-        with suppress(OSError, ValueError):
-            total += sum(_loaded_bytes(file, plain) for file in _weight_files(settings.draft_model))
+        total += _model_bytes(replace(settings, path=settings.draft_model, quantization="none"))
     return total
 
 
+def _model_bytes(settings: ModelSettings) -> int:
+    with suppress(OSError, ValueError):  # ValueError from a file that is no text
+        path = local_model(settings.path)
+        if is_gguf(path.name):
+            return _gguf_bytes(path, settings)
+        return sum(_loaded_bytes(file, settings) for file in weight_files(path))
+    return 0
+
+
+def _gguf_bytes(path: Path, settings: ModelSettings) -> int:
+    """Quantized weights stay so. A broken file counts whole: then the load fails."""
+    try:
+        found = describe(path)
+    except GGUFError:
+        return path.stat().st_size
+    n_plain = found.n_bytes - found.packed_bytes
+    if (dtype := _dtype(settings)) is not None:
+        n_plain = round(found.n_plain * DTYPE_BYTES[dtype])
+    return found.packed_bytes + n_plain
+
+
 def _weight_files(path: str) -> Sequence[Path]:
-    return weight_files(model_folder(path))
+    return weight_files(local_model(path))
 
 
 def _loaded_bytes(file: Path, settings: ModelSettings) -> int:
@@ -136,22 +150,13 @@ def _bytes_a_rank(name: str, tensor: Any, settings: ModelSettings) -> float:
 
 
 def _number_bytes(tensor: Any, settings: ModelSettings) -> float:
-    chosen = settings.dtype or ("bfloat16" if settings.num_gpus else None)
+    chosen = _dtype(settings)
     return DTYPE_BYTES[chosen] if chosen else STORED_BYTES.get(tensor.get_dtype(), 1.0)
 
 
-def model_folder(path: str) -> Path:
-    """A directory, or where the hub's library keeps a model of the hub."""
-    return Path(path) if os.path.isdir(path) else _snapshot(path)
-
-
-def _snapshot(hub_id: str) -> Path:
-    """The folder where huggingface_hub keeps it."""
-    home = os.environ.get("HF_HOME", str(Path.home() / ".cache" / "huggingface"))
-    hub = Path(os.environ.get("HF_HUB_CACHE", str(Path(home) / "hub")))
-    model = hub / f"models--{hub_id.replace('/', '--')}"
-    main = model / "refs" / "main"
-    return model / "snapshots" / (main.read_text().strip() if main.is_file() else "none")
+def _dtype(settings: ModelSettings) -> str | None:
+    """Returns the type that weights get; None: on a CPU it may be any."""
+    return settings.dtype or ("bfloat16" if settings.num_gpus else None)
 
 
 def _kv_bytes(settings: ModelSettings) -> int:
@@ -179,8 +184,12 @@ def _page_bytes(settings: ModelSettings) -> int:
 
 
 def _layout(path: str, n_ranks: int) -> Layout:
-    """Reads from a model's config what it stores of a token. Raises CONFIG_ERRORS."""
-    config = json.loads((model_folder(path) / CONFIG).read_text())
+    """Reads from a model's files what it stores of a token. Raises CONFIG_ERRORS."""
+    found = local_model(path)
+    if is_gguf(found.name):
+        shapes = describe(found).layout  # every rank stores the latents of all heads
+        return tuple(s._replace(kv_heads=n_ranks) if s.has_values_in_keys else s for s in shapes)
+    config = json.loads((found / CONFIG).read_text())
     check_sizes(config)
     text = config.get("text_config") or config
     heads = int(text["num_attention_heads"])

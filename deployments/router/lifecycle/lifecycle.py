@@ -16,6 +16,7 @@ from ray.serve.schema import ApplicationStatus
 from deployments.contract.errors import ErrorKind, RequestError
 from deployments.contract.model_status import ModelState
 from deployments.model.application import node_cpus
+from deployments.model.weights_form import weights_form
 from deployments.router.lifecycle.applications import (
     UNREACHABLE,
     DeployedApplication,
@@ -289,8 +290,7 @@ class Lifecycle:
     async def _weigh(self, entry: ModelEntry) -> None:
         """Nothing was known of a model of the hub before its files were here."""
         settings = entry.preset.settings
-        modalities = await asyncio.to_thread(input_modalities, settings)
-        entry.preset = replace(entry.preset, modalities=modalities)
+        entry.preset = await asyncio.to_thread(_with_what_files_say, entry.preset)
         needs = await asyncio.to_thread(model_needs, settings)
         entry.needs = entry.needs._replace(cpu_bytes=needs.cpu_bytes, gpu_bytes=needs.gpu_bytes)
 
@@ -352,7 +352,13 @@ def read_presets(sources: Sources, capacity: CapacitySettings) -> list[tuple[Pre
 def _completed(preset: Preset, seconds: float) -> Preset:
     """Adds what the model's files say. A wake has as long as a load."""
     settings = replace(preset.settings, wake_timeout_s=seconds)
-    return replace(preset, settings=settings, modalities=input_modalities(settings))
+    return _with_what_files_say(replace(preset, settings=settings))
+
+
+def _with_what_files_say(preset: Preset) -> Preset:
+    settings = preset.settings
+    modalities, weights = input_modalities(settings), weights_form(settings)
+    return replace(preset, modalities=modalities, weights=weights)
 
 
 def presets_stamp(sources: Sources) -> tuple[int, int] | None:

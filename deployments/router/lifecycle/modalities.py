@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from deployments.contract.media_rules import MediaKind
+from deployments.engine.loading.gguf.names import is_gguf
 from deployments.media.rules import kinds_of, processor_of
+from deployments.model.local_files import local_model
 from deployments.model.settings import ModelSettings
-from deployments.router.lifecycle.estimate import CONFIG_ERRORS, model_folder
-from deployments.router.presets.paths import CONFIG
+from deployments.model.weights_form import CONFIG, CONFIG_ERRORS
 
 TEXT = "text"
 TOWERS = {MediaKind.IMAGE: "vision_config", MediaKind.AUDIO: "audio_config"}
@@ -25,7 +26,9 @@ def input_modalities(settings: ModelSettings) -> tuple[str, ...] | None:
     """Returns them in the order that lists of models have. None: its files don't say it, or are
     not on this disk."""
     try:
-        folder = model_folder(settings.path)
+        folder = local_model(settings.path)
+        if is_gguf(folder.name):
+            return (TEXT,) if folder.is_file() else None
         config = json.loads((folder / CONFIG).read_text())
         return _modalities(config, folder, can_encode=settings.tensor_parallel == 1)
     except CONFIG_ERRORS:

@@ -17,7 +17,7 @@ DraftModel = Annotated[
     Unset("none"),
     Field(
         description=(
-            "Directory or Hugging Face id of a small model with the same tokenizer, which drafts"
+            "A small model with the same tokenizer, which drafts. It is named as `model` is"
         )
     ),
 ]

@@ -18,7 +18,7 @@ from deployments.router.presets.option_types import (
 )
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.strict_options import MIN_SIMILARITY, Ini
-from deployments.router.presets.values import boolean
+from deployments.router.presets.values import boolean, hub_file, with_hub_file
 
 SAMPLING = (
     r"top-nsigma|xtc-.*|seed|repeat-last-n|dry-.*|dynatemp-.*|mirostat.*|samplers|sampling-seq|"
@@ -48,9 +48,12 @@ REFUSED = (
         "of drafting, model-draft, draft-max, draft-min and draft-p-min can be set",
     ),
     (r"lora-init-without-apply", "requests choose; see lora-modules"),
-    (r"mmproj.*|mm|mmu|no-mmproj.*", "models of images and sounds are not served"),
+    (
+        r"mmproj.*|mm|mmu|no-mmproj.*",
+        "for images and sounds name the original model, a directory or a repository of the hub",
+    ),
     (r"(cache-type|ct)-?[kv]", "pages are of the model's dtype, or of kv-dtype = fp8"),
-    (r"(hf-file|hff|model-url|mu)", "a model is a directory or a repository of the hub"),
+    (r"model-url|mu", "a model is a path or a repository of the hub; see model and hf-repo"),
     (
         r"device|dev|main-gpu|mg|split-mode|sm|tensor-split|ts|(n-)?cpu-moe|n?cmoe|"
         r"override-tensor|ot",
@@ -139,11 +142,15 @@ def build_options(values: Mapping[str, object]) -> ModelOptions:
             given[key.option] = (
                 _combined(key, given[key.option], value) if key.option in given else value
             )
+    if str(given.get(("model",), "")).startswith(":"):
+        raise ValueError("hf-file is a file of hf-repo: say both")
     return _options(given)
 
 
 def _combined(second: Key, value: object, second_value: object) -> object:
     """Combines the values of two keys that say one option."""
+    if second.ini.read is hub_file:
+        return with_hub_file(str(value), str(second_value))
     if isinstance(value, tuple) and isinstance(second_value, tuple):
         return (*value, *second_value)
     # A number of GPUs says more than that there are some.

@@ -76,15 +76,7 @@ def known_dialect(name: str) -> str:
     return name
 
 
-def _served_form(model: str) -> str:
-    if model.endswith(".gguf"):
-        raise ValueError(
-            "GGUF files can't be read: name a directory with a config.json, or a hub id"
-        )
-    return model
-
-
-Model = Annotated[str, Field(min_length=1), AfterValidator(_served_form)]
+Model = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1), AfterValidator(printable_name)]
 # A question that can stand on a button.
 Starter = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable_name)]

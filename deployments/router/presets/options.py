@@ -35,6 +35,7 @@ from deployments.router.presets.values import (
     boolean,
     comma_separated,
     gpus_for_layers,
+    hub_file,
     hub_id,
     named_adapter,
     named_adapters,
@@ -53,8 +54,15 @@ class ServedOptions(StrictOptions):
         Model | None,
         Ini(("model", "m", "LLAMA_ARG_MODEL")),
         Ini(("hf-repo", "hf", "hfr", "LLAMA_ARG_HF_REPO"), read=hub_id),
+        Ini(("hf-file", "hff", "LLAMA_ARG_HF_FILE"), read=hub_file),
         Unset("a section has to say it; of the argument: the demo model"),
-    ] = Field(default=None, description="Directory with a config.json, or Hugging Face id")
+    ] = Field(
+        default=None,
+        description=(
+            "Directory with a config.json, GGUF file, Hugging Face id, or an id with a tag or a "
+            "file: `owner/name:Q4_K_M`"
+        ),
+    )
     aliases: Annotated[
         tuple[Name, ...], Ini(("alias", "a", "aliases", "LLAMA_ARG_ALIAS"), read=comma_separated)
     ] = Field(default=(), description="Other names that clients may use")
@@ -271,7 +279,7 @@ class ModelOptions(LimitOptions, ServedOptions):
     def _settings(self, name: str, lora_rank: int) -> ModelSettings:
         """`lora_rank` is the largest one of the adapters that requests choose; 0 without any."""
         if self.model is None:
-            raise ValueError("no model is named: a directory or a hub id")
+            raise ValueError("no model is named: a directory, a GGUF file or a hub id")
         settings = ModelSettings(
             name=name,
             path=self.model,

@@ -14,7 +14,7 @@ from deployments.router.presets.hub_names import downloaded_folders
 from deployments.router.presets.ini_file import ALL_MODELS, PresetError, Section, read_presets
 from deployments.router.presets.keys import format_section
 from deployments.router.presets.options import ModelOptions
-from deployments.router.presets.paths import adapter_path, model_folders, model_path
+from deployments.router.presets.paths import adapter_path, model_path, models_in
 from deployments.router.settings import Preset
 
 
@@ -23,6 +23,7 @@ class FoundModel:
     """A model before the arguments: `location` is where its operator finds it.
 
     options: those of the presets file, for this model and for all.
+    folder: the model that the operator's folder, or that of downloads, has of this name.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Sources:
     demos: what comes with Manta and stands beside it, where it leaves their names free.
     overrides: what the arguments say of all models of the file and the folder.
     presets: an INI file.
-    folder: of models, each a folder with a config.json.
+    folder: of models, each a folder or a GGUF file.
     downloads: the folder of downloaded models.
     """
 
@@ -84,7 +85,7 @@ class Sources:
 
     def _folders(self) -> dict[str, Path]:
         try:
-            return {} if self.folder is None else model_folders(Path(self.folder))
+            return {} if self.folder is None else models_in(Path(self.folder))
         except (OSError, ValueError) as error:
             raise PresetError(f"models_dir: {error}") from error
 
@@ -95,7 +96,7 @@ class Sources:
             raise PresetError(f"downloads_dir: {error}") from error
 
     def _without_model(self, name: str) -> str:
-        needs = "needs model = DIRECTORY or hf-repo = OWNER/NAME"
+        needs = "needs model = PATH or hf-repo = OWNER/NAME"
         if self.folder is None:
             return needs
         near = get_close_matches(name, self._folders(), n=1)

@@ -2,6 +2,8 @@
 
 import re
 
+from deployments.engine.loading.gguf.names import is_gguf, split_hub_name
+
 BOOLEAN_WORDS = {
     **dict.fromkeys(("on", "enabled", "true", "1"), True),
     **dict.fromkeys(("off", "disabled", "false", "0"), False),
@@ -26,11 +28,28 @@ def bar_separated(text: str) -> tuple[str, ...]:
 
 
 def hub_id(text: str) -> str:
-    if ":" in text and "://" not in text:
-        raise ValueError("a tag chooses among GGUF files, which can't be read: name the repository")
-    if not HUB_ID.fullmatch(text):
-        raise ValueError("must be a repository of the Hugging Face hub: owner/name")
+    """Reads a repository, with a tag where it has GGUF files."""
+    if not HUB_ID.fullmatch(text) and split_hub_name(text) is None:
+        raise ValueError(
+            "must be a repository of the Hugging Face hub: owner/name, or owner/name:Q4_K_M for "
+            "one of its GGUF files"
+        )
     return text
+
+
+def hub_file(text: str) -> str:
+    """Reads the name of a file whose repository another key says."""
+    if split_hub_name(f"a/b:{text}") is None or not is_gguf(text):
+        raise ValueError("must be the name of a GGUF file in hf-repo")
+    return f":{text}"
+
+
+def with_hub_file(model: str, file: str) -> str:
+    """Joins a repository, whose tag says nothing then, and a value of `hub_file`."""
+    repository = model.partition(":")[0]
+    if not HUB_ID.fullmatch(repository):
+        raise ValueError("hf-file is of hf-repo, and model is a path: say one of the two")
+    return f"{repository}{file}"
 
 
 def embed_only(text: str) -> str | None:

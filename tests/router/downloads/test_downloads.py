@@ -25,7 +25,19 @@ WHOLE = {
     "modeling_own.py": b"code",
     "README.md": b"",
 }
-MODELS = {"org/whole": WHOLE, "org/pickled": {"config.json": b"{}", "pytorch_model.bin": b"p"}}
+PACKED = {
+    "config.json": b"{}",
+    "mmproj-F16.gguf": b"p",
+    "m-Q4_K_M.gguf": WEIGHTS[:999],
+    "m-Q6_K-00001-of-00002.gguf": b"half",
+    "Q8_0/m-Q8_0-00001-of-00002.gguf": WEIGHTS[:1000],
+    "Q8_0/m-Q8_0-00002-of-00002.gguf": WEIGHTS[:500],
+}
+MODELS = {
+    "org/whole": WHOLE,
+    "org/pickled": {"config.json": b"{}", "pytorch_model.bin": b"p"},
+    "org/packed": PACKED,
+}
 
 
 @pytest.fixture
@@ -52,7 +64,7 @@ class Folder:
     @property
     def listed(self) -> dict[str, str]:
         """Names of models and their paths, as the sources of a router that starts now have them."""
-        if not any(self.path.glob("*/config.json")):
+        if not any([*self.path.glob("*/config.json"), *self.path.glob("*/*.gguf")]):
             return {}
         presets = Sources(downloads=str(self.path)).read()
         assert {preset.source for preset in presets} == {"download"}
@@ -107,6 +119,39 @@ def test_a_model_is_there_when_all_of_it_is_and_goes_when_it_is_deleted(
     play(Folder(tmp_path), story)
 
 
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("org/packed", ["m-Q4_K_M.gguf"]),
+        ("org/packed:q4_k_m", ["m-Q4_K_M.gguf"]),
+        ("org/packed:m-Q4_K_M.gguf", ["m-Q4_K_M.gguf"]),
+        ("org/packed:Q8_0", [f"Q8_0/m-Q8_0-0000{n}-of-00002.gguf" for n in (1, 2)]),
+    ],
+)
+def test_of_gguf_files_the_chosen_one_comes_and_nothing_beside_it(
+    hub: Hub, tmp_path: Path, model: str, names: list[str]
+) -> None:
+    async def story(folder: Folder) -> None:
+        hub.halting = names[0]
+        assert folder.downloads.start(model, None) is None
+        await folder.until(lambda: _progress(folder) > 0)
+        hub.go_on.set()
+        await folder.settled()
+        [(name, path)] = folder.listed.items()
+        assert name == model
+        files = {
+            file.name: file.read_bytes()
+            for file in await asyncio.to_thread(_within, str(Path(path).parent))
+        }
+        assert files == {Path(name).name: PACKED[name] for name in names}
+        assert Path(path).name == Path(names[0]).name
+        await folder.downloads.delete(path)
+        assert folder.listed == {}
+        assert not any((tmp_path / PARTIAL).iterdir())
+
+    play(Folder(tmp_path), story)
+
+
 def _within(path: str) -> list[Path]:
     return list(Path(path).iterdir())
 
@@ -133,6 +178,10 @@ def test_a_cancelled_download_leaves_nothing(hub: Hub, tmp_path: Path) -> None:
     ("org/nowhere", None, 1.0, "the hub has no such model"),
     ("org/whole", "gone", 1.0, "the hub has no revision 'gone'"),
     ("org/pickled", None, 1.0, "it has no weights as safetensors"),
+    ("org/packed:Q5_0", None, 1.0, "it has no GGUF model Q5_0; it has Q8_0/m-Q8_0-00001"),
+    ("org/packed:Q6_K", None, 1.0, "it has no GGUF model Q6_K"),
+    ("org/packed:mmproj-F16.gguf", None, 1.0, "it has no GGUF model mmproj-F16.gguf"),
+    ("org/whole:Q4_0", None, 1.0, "it has no GGUF model Q4_0"),
     ("org/whole", None, 0.0001, "downloads_max_gib leaves 0.0 GiB"),
 ])  # fmt: skip
 def test_what_can_not_be_downloaded_says_why(
@@ -178,7 +227,8 @@ def test_a_router_that_starts_removes_what_is_not_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", [
-    "name", "a/b/c", "/a", "a/", "../b", "a/..", "a/.b", "a/b--c", "a\\b/c", "a/b:Q4_K_M",
+    "name", "a/b/c", "/a", "a/", "../b", "a/..", "a/.b", "a/b--c", "a\\b/c", "a/b:",
+    "a/b:../c.gguf", "a/b:/c.gguf", "a/b:c:d", "a/b:c--d", "a/b:" + "c" * 200,
     "a/b\n", "", "a" * 97 + "/b",
 ])  # fmt: skip
 def test_no_path_is_a_name(model: str) -> None:
@@ -188,7 +238,7 @@ def test_no_path_is_a_name(model: str) -> None:
 
 
 def test_names_of_the_hub_are_names() -> None:
-    for model in ("Qwen/Qwen3-0.6B", "org/a_b.c-d", "a/b"):
+    for model in ("Qwen/Qwen3-0.6B", "org/a_b.c-d", "a/b", "a/b:Q4_K_M", "a/b:c/d-1.gguf"):
         assert refuse_name(model, "refs/pr/1") is None
     for revision in ("", "../x", "-x", "a b"):
         assert refuse_name("a/b", revision) is not None

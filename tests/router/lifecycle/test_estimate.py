@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,10 @@ from deployments.engine.limits import EngineLimits
 from deployments.model.settings import Autoscaling, ModelSettings
 from deployments.router.lifecycle.capacity import GIB, Resources
 from deployments.router.lifecycle.estimate import model_needs, weight_bytes
+from tests.engine.loading.gguf.by_hand import F32, Q8_0, entry, gguf
+from tests.engine.loading.gguf.round_trip import original, plan_of
+from tests.engine.loading.gguf.test_model_plan import CASES
+from tests.engine.loading.gguf.test_plan_deepseek import CASES as LATENT_CASES
 
 
 def test_what_a_model_needs_is_its_files_and_pages_times_its_replicas(tmp_path: Path) -> None:
@@ -63,7 +68,12 @@ def test_slots_of_adapters_have_room_for_each_layer_that_takes_some(tmp_path: Pa
 def test_quantized_weights_count_as_their_files_have_them(tmp_path: Path) -> None:
     blocks, scales = np.zeros((2, 3, 16), np.uint8), np.zeros((2, 3), np.uint8)
     words, plain = np.zeros((4, 8), np.int32), np.zeros(10, np.float16)
-    tensors = {"up_blocks": blocks, "up_scales": scales, "q.qweight": words, "norm": plain}
+    tensors: dict[str, np.ndarray[Any, Any]] = {
+        "up_blocks": blocks,
+        "up_scales": scales,
+        "q.qweight": words,
+        "norm": plain,
+    }
     save_file(tensors, tmp_path / "model.safetensors")
     assert weight_bytes(ModelSettings(name="m", path=str(tmp_path))) == 96 + 6 + 128 + 20
 
@@ -124,3 +134,43 @@ def test_what_is_not_on_this_disk_is_not_counted(
     assert model_needs(made).cpu_bytes == 3
     (kept / "refs" / "main").write_bytes(b"\xff")
     assert model_needs(made).cpu_bytes == 0
+
+
+def test_quantized_weights_of_a_gguf_file_count_as_they_are(tmp_path: Path) -> None:
+    entries = [entry("a", (64, 8), Q8_0), entry("b", (64,), F32, 544)]
+    (tmp_path / "m.gguf").write_bytes(gguf([], entries))
+    made = ModelSettings(name="m", path=str(tmp_path / "m.gguf"))
+    assert weight_bytes(made) == 544 + 4 * 64
+    assert weight_bytes(replace(made, dtype="bfloat16")) == 544 + 2 * 64
+    assert weight_bytes(replace(made, draft_model=made.path)) == 2 * (544 + 4 * 64)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF, but broken")
+    assert weight_bytes(made) == 16
+    (tmp_path / "m.gguf").unlink()
+    assert weight_bytes(made) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "gemma2", "gemma3", "gpt-oss", "phi3", "qwen3next", "qwen35", "lfm2"]
+)
+def test_pages_of_a_gguf_model_are_those_of_its_config(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    plan = plan_of(case, original(case), tmp_path)
+    (tmp_path / "config.json").write_text(plan.config.to_json_string())
+    check_pages_are_equal(tmp_path)
+
+
+def test_latents_of_a_gguf_model_are_those_of_its_config(tmp_path: Path) -> None:
+    case = LATENT_CASES["v3"]
+    plan = plan_of(case, original(case), tmp_path)
+    (tmp_path / "config.json").write_text(plan.config.to_json_string())
+    check_pages_are_equal(tmp_path)
+    check_pages_are_equal(tmp_path, tensor_parallel=2)
+
+
+def check_pages_are_equal(folder: Path, tensor_parallel: int = 1) -> None:
+    limits = EngineLimits(n_pages=10)
+    ranks = {"tensor_parallel": tensor_parallel, "num_cpus": 1, "limits": limits}
+    made = ModelSettings(name="m", path=str(folder), **ranks)  # type: ignore[arg-type]
+    packed = replace(made, path=str(folder / "model.gguf"))
+    pages = [model_needs(each).cpu_bytes - weight_bytes(each) for each in (made, packed)]
+    assert pages[0] == pages[1] > 0

@@ -55,6 +55,13 @@ def test_what_files_say(
     assert found(save(tmp_path, config, fields)) == expected
 
 
+def test_a_gguf_file_takes_text(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"not read for this")
+    assert found(tmp_path / "m.gguf") == ("text",)
+    assert found(tmp_path / "none.gguf") is None
+    assert found("owner/name:Q4_K_M") is None
+
+
 def test_ranks_read_text_only(tmp_path: Path) -> None:
     folder = save(tmp_path, SEES, {"processor_class": "LlavaProcessor"})
     assert found(folder, tensor_parallel=2) == ("text",)

@@ -105,6 +105,11 @@ def test_a_switch_knows_four_words_for_each_side(word: str, value: bool) -> None
         ("threads = -1", "num_cpus", None),
         ("num-cpus = 0.5", "num_cpus", 0.5),
         ("hf = Qwen/Qwen3-0.6B", "model", "Qwen/Qwen3-0.6B"),
+        ("hf = a/b-GGUF:Q4_K_M", "model", "a/b-GGUF:Q4_K_M"),
+        ("hf = a/b\nhff = sub/m.gguf", "model", "a/b:sub/m.gguf"),
+        ("hf-file = m.gguf\nhf-repo = a/b:Q8_0", "model", "a/b:m.gguf"),
+        ("m = models/x.gguf", "model", "models/x.gguf"),
+        ("hfd = a/b:Q8_0", "draft_model", "a/b:Q8_0"),
         ("a = x", "aliases", ("x",)),
         ("sleep-idle-seconds = -1", "sleep_idle_s", None),
         ("sleep-weights = drop", "sleep_weights", "drop"),
@@ -173,7 +178,8 @@ def test_a_key_says_one_option(line: str, option: str, value: object) -> None:
         ("served-model-name = x", "the name of its section is the model's"),
         ("hf-token = x", "HF_TOKEN of the environment"),
         ("seed = 1", "requests say it"),
-        ("mmproj = x", "images"),
+        ("mmproj = x", "for images and sounds name the original model"),
+        ("no-mmproj = true", "for images and sounds name the original model"),
         ("spec-type = x", "draft"),
         ("ctk = q8_0", "dtype"),
         ("LLAMA_ARG_FLASH_ATTN = on", "the engine sees to it by itself"),
@@ -195,10 +201,12 @@ def test_a_key_says_one_option(line: str, option: str, value: object) -> None:
         ("sleep-weights = disk", "must be 'host' or 'drop'"),
         ("dialect = klingon", "must be one of command, deepseek"),
         ("ngl = some", "must be a number of layers, auto or all"),
-        ("hf-repo = a/b:Q4_K_M", "GGUF"),
+        ("hf-repo = a/b:", "owner/name:Q4_K_M"),
+        ("hf-file = x.bin", "must be the name of a GGUF file"),
+        ("hf-file = ../x.gguf", "must be the name of a GGUF file"),
+        ("mu = https://x/y.gguf", "see model and hf-repo"),
         ("hf-repo = b", "owner/name"),
         ("hf-repo = https://huggingface.co/a/b", "owner/name"),
-        ("model = x.gguf", "GGUF"),
         ("model =", "at least 1 character"),
         ("lora-scaled = a", "must be FOLDER:SCALE"),
         ("lora-scaled = a:b", "must be a valid number"),
@@ -232,12 +240,22 @@ def test_a_key_is_not_told_of_what_it_can_not_mean(key: str) -> None:
     ("lines", "pair"),
     [
         ("model = a\nhf = b/c", "model and hf-repo"),
+        ("model = /a/b.gguf\nhf = b/c:Q4_0", "model and hf-repo"),
         ("ngl = 0\nnum-gpus = 1", "num-gpus and n-gpu-layers"),
         ("num-gpus = 0\nngl = 9", "num-gpus and n-gpu-layers"),
     ],
 )
 def test_two_keys_of_one_section_must_not_contradict_each_other(lines: str, pair: str) -> None:
     with pytest.raises(PresetError, match=f"models.ini:2: {pair} contradict each other"):
+        parse_presets(f"\n[m]\n{lines}\n", FILE)
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [("hff = c.gguf", "say both"), ("model = /a\nhff = c.gguf", "model is a path")],
+)
+def test_a_file_of_the_hub_is_named_beside_its_repository(lines: str, reason: str) -> None:
+    with pytest.raises(PresetError, match=rf"models.ini:2: hf-file .*{reason}"):
         parse_presets(f"\n[m]\n{lines}\n", FILE)
 
 

@@ -101,6 +101,63 @@ def test_every_folder_with_a_configuration_is_a_model(base: Path) -> None:
     assert {(preset.source, preset.text) for preset in found.values()} == {("folder", "")}
 
 
+def touch(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def test_gguf_files_of_a_folder_are_models_as_of_llama_servers(
+    base: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = base / "models"
+    touch(
+        *(models / f"split-Q8_0-0000{n}-of-00002.gguf" for n in (1, 2)),
+        *(models / name for name in ("plum-Q4_K_M.gguf", "mmproj-plum.gguf", ".hidden.gguf")),
+        *(models / "fig" / name for name in ("a-Q8_0.gguf", "mmproj-F16.gguf")),
+        *(models / "kiwi" / name for name in ("x.F16.gguf", "x.Q4_K_M.gguf")),
+        *(models / "lime" / f"y-0000{n}-of-00003.gguf" for n in (2, 3)),
+        *(models / "apple" / name for name in ("model.safetensors", "x.gguf")),
+        *(models / "pear" / name for name in ("x.gguf",)),
+        *(models / "only" / name for name in ("mmproj.gguf",)),
+    )
+    with caplog.at_level("INFO", "ray.serve"):
+        found = {name: preset.settings.path for name, preset in read(base, folder=True).items()}
+    assert found == {
+        "apple": str(models / "apple"),
+        "fig": str(models / "fig" / "a-Q8_0.gguf"),
+        "kiwi": str(models / "kiwi" / "x.Q4_K_M.gguf"),
+        "lime": str(models / "lime" / "y-00001-of-00003.gguf"),  # its load says what is missing
+        "pear": str(models / "pear" / "x.gguf"),  # whose config.json has no other weights
+        "plum-Q4_K_M": str(models / "plum-Q4_K_M.gguf"),
+        "split-Q8_0": str(models / "split-Q8_0-00001-of-00002.gguf"),
+    }
+    assert list(found) == sorted(found)
+    assert f"{models / 'mmproj-plum.gguf'} is no model" in caplog.text
+    assert f"{models / 'kiwi'} x.Q4_K_M.gguf is served" in caplog.text
+
+
+def test_a_file_and_a_folder_can_not_have_one_name(base: Path) -> None:
+    touch(base / "models" / "pear.gguf")
+    with pytest.raises(PresetError, match=r"models_dir: .* are two models of the name pear"):
+        read(base, folder=True)
+
+
+def test_a_gguf_model_is_named_by_its_file_any_part_or_its_folder(base: Path) -> None:
+    parts = [base / "gg" / f"m-Q8_0-0000{n}-of-00002.gguf" for n in (1, 2)]
+    touch(*parts, base / "gg" / "mmproj.gguf", base / "blob")
+    (base / "link-00001-of-00002.gguf").symlink_to(base / "blob")  # as in a hub's cache
+    names = ("gg/m-Q8_0-00002-of-00002.gguf", "gg", f"{base}/gg/../gg/{parts[0].name}")
+    text = "".join(f"[{n}]\nmodel = {name}\n" for n, name in enumerate(names))
+    paths = [preset.settings.path for preset in read(base, text).values()]
+    assert paths == [str(parts[0])] * 3
+    linked = read(base, "[a]\nmodel = link-00002-of-00002.gguf\nmd = gg\n")["a"].settings
+    assert linked.path == str(base / "link-00001-of-00002.gguf")
+    assert linked.draft_model == str(parts[0])
+    with pytest.raises(PresetError, match="the projector of pictures or sounds"):
+        read(base, "[a]\nmodel = gg/mmproj.gguf\n")
+
+
 def test_presets_are_laid_over_the_models_of_a_folder(base: Path) -> None:
     text = "[*]\nc = 512\n[pear]\nnp = 2\n[apple2]\nmodel = models/apple\n"
     found = read(base, text, folder=True)
@@ -147,7 +204,10 @@ def test_a_section_sets_options_of_a_downloaded_model(base: Path) -> None:
     (base / "downloads" / f"owner{SEPARATOR}name").mkdir(parents=True)
     (base / "downloads" / f"owner{SEPARATOR}name" / "config.json").write_text("{}")
     given = sources(base, "[owner/name]\nc = 512\n")
-    [found] = replace(given, downloads=str(base / "downloads")).read()
+    touch(base / "downloads" / f"a{SEPARATOR}b:Q8_0" / "m-Q8_0.gguf", base / "downloads" / "c.gguf")
+    found, packed = replace(given, downloads=str(base / "downloads")).read()
+    assert (packed.settings.name, packed.source) == ("a/b:Q8_0", "download")
+    assert packed.settings.path == str(base / "downloads" / f"a{SEPARATOR}b:Q8_0" / "m-Q8_0.gguf")
     assert found.source == "download"
     assert found.settings.limits.context_length == 512
     assert found.settings.path == str(base / "downloads" / f"owner{SEPARATOR}name")
@@ -166,13 +226,18 @@ def test_sources_travel_and_are_read_again(base: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        ("\n[a]\nnp = 1\n", 2, r"\[a\] needs model = DIRECTORY or hf-repo = OWNER/NAME"),
+        ("\n[a]\nnp = 1\n", 2, r"\[a\] needs model = PATH or hf-repo = OWNER/NAME"),
         ("[a]\nmodel = ./none\n", 1, r"\[a\] there is no directory .*none"),
         ("[a]\nmodel = some/long/path\n", 1, "there is no directory .*some/long/path"),
         ("[a]\nmodel = ~no-such-user/m\n", 1, "home"),
         (f"[a]\nmodel = {'x' * 999}\n", 1, "too long"),
         ("[a\x07]\nmodel = one\n", 1, "marks in it"),
-        ("[a]\nmodel = adapter\n", 1, r"adapter has no config\.json"),
+        ("[a]\nmodel = adapter\n", 1, r"adapter has no config\.json and no GGUF file"),
+        ("[a]\nmodel = none.gguf\n", 1, r"there is no file .*none\.gguf"),
+        ("[a]\nmodel = hub/none.gguf\n", 1, r"there is no file .*none\.gguf"),
+        ("[a]\nmodel = hub/id:mmproj-f16.gguf\n", 1, "for these name the original model"),
+        ("[a]\nmodel = hub/id:Q4_0\nquantization = int8\n", 1, "are quantized already"),
+        ("[a]\nmodel = llama3:8b\n", 1, "OWNER/NAME:TAG is how a GGUF file of the hub is named"),
         ("[a]\nmodel = one/config.json\n", 1, "is a file"),
         ("[a]\nmodel = one\nlora = two\n", 1, r"two is no adapter: .* adapter_config\.json"),
         ("[a]\nmodel = one\nmin-replicas = 2\n", 1, r"min_replicas \(2\) is over max_replicas"),

@@ -10,7 +10,6 @@ from numba.core import cgutils
 from deployments.engine.kernels.cpu.pack_format import OCTET, QuantizedFormat
 from deployments.engine.kernels.cpu.simd import (
     HAS_AVX512,
-    HAS_PAIR_PRODUCTS,
     LANES,
     PACK,
     PREFETCH_BYTES,
@@ -145,13 +144,6 @@ class Lookup:
         return build.select(build.icmp_signed("<", top, emit.all_ints(0)), high, low)
 
 
-def has_pairs(quantized: QuantizedFormat) -> bool:
-    """Whether products are computed of pairs of bfloat16."""
-    values = quantized.layout.codebook.table
-    is_exact = torch.equal(values.bfloat16().float(), values)
-    return HAS_PAIR_PRODUCTS and is_exact and quantized.planes[0] == 4
-
-
 class PairLookup:
     """Pairs of bfloat16 of the codes in the halves of 32 bits."""
 
@@ -177,6 +169,53 @@ class PairLookup:
             name = "llvm.x86.avx512.vpermi2var.hi.512"
             found = emit.call(name, self._shorts, tables[0], index, tables[1])
         return emit.builder.bitcast(found, ir.VectorType(BFloatType(), 2 * LANES))
+
+
+class BytePairLookup:
+    """Pairs of bfloat16 of codes that are bytes: 2 inputs of all outputs of a block."""
+
+    def __init__(self, emit: NumberEmitter, codebook: Codebook) -> None:
+        self._emit = emit
+        self._bytes = ir.VectorType(BYTE, 2 * PACK)
+        shorts = codebook.table.bfloat16().view(torch.int16).tolist()
+        lower, upper = ([short >> by & 0xFF for short in shorts] for by in (0, 8))
+        # By the highest bit of a code: the lower bytes of the numbers, and the upper ones.
+        self._tables = [
+            [self._halves(half[first : first + 128]) for half in (lower, upper)]
+            for first in (0, 128)
+        ]
+
+    def pairs(self, address: Code) -> list[Code]:
+        emit, build, kind = self._emit, self._emit.builder, self._bytes
+        codes = emit.load(address, kind)
+        is_high = build.icmp_signed("<", codes, ir.Constant(kind, None))
+        low, high = (
+            build.select(is_high, self._found(codes, above), self._found(codes, below))
+            for below, above in zip(*self._tables, strict=True)
+        )
+        return [self._side_by_side(low, high, part) for part in PARTS]
+
+    def _halves(self, numbers: list[int]) -> tuple[Code, Code]:
+        n = len(numbers) // 2
+        return ir.Constant(self._bytes, numbers[:n]), ir.Constant(self._bytes, numbers[n:])
+
+    def _found(self, codes: Code, table: tuple[Code, Code]) -> Code:
+        first, second = table
+        name = "llvm.x86.avx512.vpermi2var.qi.512"
+        return self._emit.call(name, self._bytes, first, codes, second)
+
+    def _side_by_side(self, low: Code, high: Code, part: int) -> Code:
+        """The bytes of the two numbers of each output, together."""
+        n = 2 * PACK  # bytes of `low`, which those of `high` follow
+        order = [
+            half + of_input + LANES * part + lane
+            for lane in range(LANES)
+            for of_input in (0, PACK)
+            for half in (0, n)
+        ]
+        kind = ir.VectorType(ir.IntType(32), n)
+        pairs = self._emit.builder.shuffle_vector(low, high, ir.Constant(kind, order))
+        return self._emit.builder.bitcast(pairs, ir.VectorType(BFloatType(), 2 * LANES))
 
 
 class Step:
@@ -206,6 +245,8 @@ class Step:
 
     def pairs(self, pair: int) -> list[Code]:
         """The same as bfloat16, side by side."""
+        if not self._low:
+            return self._reader.byte_lookup.pairs(self._address)
         return [
             self._reader.pair_lookup.pairs(self._codes(part, pair, 0, of_both=True))
             for part in PARTS
@@ -227,15 +268,17 @@ class CodeReader:
         self.emit = emit
         self._quantized = quantized
         self._codebook = quantized.layout.codebook
-        self.high_bits = quantized.planes[1] if len(quantized.planes) > 1 else 0
+        self.high_bits = quantized.high_bits
         if quantized.planes[0] == 4:
             self.lookup = Lookup(emit, self._codebook)
-            if has_pairs(quantized):
+            if quantized.has_pairs:
                 self.pair_lookup = PairLookup(emit, self._codebook)
+        elif quantized.has_pairs:
+            self.byte_lookup = BytePairLookup(emit, self._codebook)
 
     @property
-    def weight_unit(self) -> float:
-        """The numbers have to be multiplied with it, beside their scale."""
+    def number_unit(self) -> float:
+        """The numbers that are not pairs have to be multiplied with it, beside their scale."""
         is_e4m3 = self._quantized.planes == (8,) and self._codebook == E4M3
         return E4M3_UNIT if is_e4m3 else 1.0
 

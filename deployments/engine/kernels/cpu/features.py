@@ -29,3 +29,8 @@ def has_native_bf16() -> bool:
     """Whether this processor multiplies bfloat16, and torch can pack matrices for it."""
     known = all(hasattr(torch.ops.mkldnn, name) for name in PACKING)
     return known and torch.cpu._is_avx512_bf16_supported()
+
+
+def has_bf16_tiles() -> bool:
+    """Whether this processor multiplies tiles of bfloat16, many times as fast as vectors."""
+    return has_native_bf16() and torch.cpu._is_amx_tile_supported()

@@ -11,7 +11,13 @@ from zlib import crc32
 
 import torch
 
-from deployments.engine.kernels.cpu.simd import HAS_AVX512, HAS_F16C, PACK
+from deployments.engine.kernels.cpu.simd import (
+    HAS_AVX512,
+    HAS_BYTE_LOOKUP,
+    HAS_F16C,
+    HAS_PAIR_PRODUCTS,
+    PACK,
+)
 from deployments.engine.quantized.layout import E4M3, INT8, FactorType, Layout
 
 WORD_BITS = 32  # of a plane
@@ -56,6 +62,11 @@ class QuantizedFormat:
         return 2 if self.planes == (8,) else WORD_BITS // self.planes[-1]
 
     @property
+    def high_bits(self) -> int:
+        """Bits of the second plane."""
+        return self.planes[1] if len(self.planes) > 1 else 0
+
+    @property
     def unit_bytes(self) -> int:
         return self.unit * PACK * sum(self.planes) // 8
 
@@ -67,6 +78,13 @@ class QuantizedFormat:
     @property
     def factors(self) -> tuple[FactorType, ...]:
         return self.layout.scale + self.layout.least
+
+    @cached_property
+    def has_pairs(self) -> bool:
+        """Whether products are computed of pairs of bfloat16, which hold its numbers exactly."""
+        values = self.layout.codebook.table
+        is_found = self.planes[0] == 4 or HAS_BYTE_LOOKUP
+        return HAS_PAIR_PRODUCTS and is_found and torch.equal(values.bfloat16().float(), values)
 
     @cached_property
     def number(self) -> int:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from deployments.engine.kernels.cpu.dispatch import contiguous_rows
 from deployments.engine.kernels.cpu.pack_format import (
     OCTET,
     PackFormat,
@@ -14,6 +15,7 @@ from deployments.engine.kernels.cpu.pack_format import (
     Regions,
     format_of,
 )
+from deployments.engine.kernels.cpu.packing_kernels import pack_bytes_kernel, pack_planes_kernel
 from deployments.engine.kernels.cpu.simd import PACK
 from deployments.engine.quantized.layout import E4M3, Layout
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
@@ -21,7 +23,6 @@ from deployments.engine.quantized.stored_matrix import StoredMatrix
 
 Read = Callable[[int, int], QuantizedRows]  # rows, by the first one and the end
 WEIGHTS_AT_ONCE = 1 << 20  # that are packed: so many stay in a cache
-NAN = 127  # the code of e4m3, beside its sign, that `Codebook` reads as 0
 
 
 class PackedPointer(NamedTuple):
@@ -148,20 +149,8 @@ def fill(packed: PackedWeight, rows: QuantizedRows) -> None:
     """Packs as many rows as there is memory for."""
     quantized = packed.pack_format.quantized
     assert quantized is not None, "weights of bfloat16 have no codes"
+    _pack_codes(rows.codes, packed, quantized)
     views = _Views(packed.weights, quantized, packed.n_in)
-    codes = rows.codes
-    if rows.codebook == E4M3:
-        codes = codes.masked_fill(codes & NAN == NAN, 0)
-    codes = _in_blocks(_filled(codes, 0, -packed.n_in % quantized.unit))
-    if quantized.planes == (8,):
-        views.codes.copy_(codes.transpose(1, 2))
-    else:
-        octets = codes.view(torch.int64).transpose(1, 2)
-        n_low, (bits, *high) = quantized.unit // OCTET, quantized.planes
-        by_unit = octets.reshape(len(octets), -1, n_low, PACK)
-        views.codes[:, :, :n_low] = _words(by_unit, 0, bits)
-        if high:
-            views.codes[:, :, n_low:] = _words(by_unit, bits, high[0])
     given = [part for kind in (rows.scale, rows.least) if kind is not None for part in _parts(kind)]
     for view, factors in zip(views.factors, given, strict=True):
         view.copy_(_in_blocks(factors).transpose(1, 2))
@@ -171,23 +160,21 @@ def _parts(factors: Factors) -> list[Tensor]:
     return [factors.coarse] if factors.fine is None else [factors.fine, factors.coarse]
 
 
-def _words(octets: Tensor, shift: int, bits: int) -> Tensor:
-    """Words of `bits` bits of each code, from bit `shift` on.
-
-    octets: int64 [..., octets, PACK], each with a code in each of its 8 bytes.
-    Returns int32 [..., words, PACK].
-    """
-    mask = sum(((1 << bits) - 1) << at for at in (0, 16, 32, 48))
-    halves = []
-    for half in (0, 8):
-        fields = (octets >> (half + shift)) & mask  # of each second code, 16 bits apart
-        fields |= fields >> (16 - bits)
-        halves.append((fields | fields >> (32 - 2 * bits)) & ((1 << 4 * bits) - 1))
-    words = (halves[0] | halves[1] << 16).to(torch.int32)
-    n = 4 // bits  # octets of a word
-    nth = torch.arange(n, dtype=torch.int32)[:, None] * (4 * bits)
-    by_word = words.view(*words.shape[:-2], -1, n, PACK)
-    return (by_word << nth).sum(-2, dtype=torch.int32)
+def _pack_codes(codes: Tensor, packed: PackedWeight, quantized: QuantizedFormat) -> None:
+    codes = contiguous_rows(_filled(codes, 0, -packed.n_in % quantized.unit))
+    if quantized.planes == (8,):
+        kernel = pack_bytes_kernel(int(quantized.layout.codebook == E4M3))
+    else:
+        kernel = pack_planes_kernel(quantized.high_bits)
+    kernel.call(
+        codes.numel(),
+        codes=codes.data_ptr(),
+        row_stride=codes.stride(0),
+        packed=packed.weights.data_ptr(),
+        stride=packed.weights.stride(0),
+        n_inputs=codes.shape[1],
+        n_outputs=len(codes),
+    )
 
 
 def _codes(words: Tensor, quantized: QuantizedFormat) -> Tensor:

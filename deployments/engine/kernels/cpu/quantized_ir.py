@@ -15,7 +15,6 @@ from deployments.engine.kernels.cpu.decoding_ir import (
     FactorReader,
     NumberEmitter,
     Step,
-    has_pairs,
 )
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, LARGE_TILE, ONE_ROW, SMALL_TILE
 from deployments.engine.kernels.cpu.pack_format import FORMATS, QuantizedFormat
@@ -43,7 +42,7 @@ class QuantizedLoop:
         """sums: registers, a row's vectors side by side. Rows of x are `of_row` bytes apart."""
         emit, builder = self._emit, self._emit.builder
         n_groups, n_units = self._counts(width)
-        size = 2 if has_pairs(self._quantized) else 4
+        size = 2 if self._quantized.has_pairs else 4
         with emit.loop(n_groups) as loop:
             own = emit.zero_registers(len(sums))
             inputs = emit.address(x, emit.times(loop.index, size * self._quantized.group))
@@ -51,7 +50,8 @@ class QuantizedLoop:
                 at = emit.address(inputs, emit.times(first, size))
                 for pair in range(step.n_pairs):
                     self._add(own, step, pair, emit.address(at, 2 * size * pair), of_row)
-            scale = self._scales(loop.index)
+            is_paired = self._quantized.has_pairs
+            scale = self._scales(loop.index, 1 if is_paired else self._reader.number_unit)
             least = self._least.read(loop.index) if self._quantized.layout.least else []
             for index, (register, into) in enumerate(zip(own, sums, strict=True)):
                 row, part = divmod(index, len(PARTS))
@@ -67,7 +67,7 @@ class QuantizedLoop:
         emit, builder = self._emit, self._emit.builder
         n_groups, n_units = self._counts(width)
         with emit.loop(n_groups) as loop:
-            scale = self._scales(loop.index)
+            scale = self._scales(loop.index, self._reader.number_unit)
             least = self._least.read(loop.index) if self._quantized.layout.least else []
             start = emit.times(loop.index, self._quantized.group)
             with self._reader.steps(self._group_codes(loop.index), n_units) as (step, first):
@@ -97,8 +97,8 @@ class QuantizedLoop:
         size = quantized.group // quantized.unit * quantized.unit_bytes
         return self._emit.address(self._codes, self._emit.times(group, size))
 
-    def _scales(self, group: Code) -> list[Code]:
-        scale, unit = self._scale.read(group), self._reader.weight_unit
+    def _scales(self, group: Code, unit: float) -> list[Code]:
+        scale = self._scale.read(group)
         if unit == 1:
             return scale
         by = self._emit.const(unit)
@@ -107,7 +107,7 @@ class QuantizedLoop:
     def _add(self, own: list[Code], step: Step, pair: int, x: Code, of_row: Code) -> None:
         """Adds a pair of inputs' products to the registers."""
         emit, builder = self._emit, self._emit.builder
-        is_paired = has_pairs(self._quantized)
+        is_paired = self._quantized.has_pairs
         weights = step.pairs(pair) if is_paired else step.numbers(pair)
         for index, register in enumerate(own):
             row, part = divmod(index, len(PARTS))

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import carray, njit
 
-from deployments.engine.kernels.cpu.decoding_ir import has_pairs
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
 from deployments.engine.kernels.cpu.matmul_kernels import finish_row
@@ -93,22 +92,24 @@ _matmul_arguments = reader_of(QuantizedMatmulArguments)
 
 
 @njit(inline="always")
-def _load_row(x: Code, row: Code, pairs: Code, totals: Code, group: Code) -> None:
-    """A row of x as float32, or as it is where it goes to `pairs`, and the sums of its groups."""
-    width = len(x)
-    for i in range(width):
-        row[i] = to_float32(x[i])
+def _load_row(x: Code, wide: Code, pairs: Code, totals: Code, group: Code) -> None:
+    """A row of x as float32 or as it is, where there is room for it, and the sums of its groups."""
+    for i in range(min(len(x), len(wide))):
+        wide[i] = to_float32(x[i])
+    for i in range(min(len(x), len(pairs))):
+        pairs[i] = x[i]
     for g in range(len(totals)):
-        totals[g] = row[g * group : g * group + group].sum()
-    if len(pairs):
-        pairs[:width] = x
+        total = np.float32(0)
+        for i in range(g * group, g * group + group):
+            total += to_float32(x[i])
+        totals[g] = total
 
 
 @cache
 def quantized_matmul_kernel(quantized: QuantizedFormat) -> Kernel:
     """Rows times a packed matrix of codes; `matmul_kernel` says in which order."""
     number, group = quantized.number, quantized.group
-    paired, has_least = int(has_pairs(quantized)), int(bool(quantized.layout.least))
+    paired, has_least = int(quantized.has_pairs), int(bool(quantized.layout.least))
 
     def body(block: Code) -> None:
         args = _matmul_arguments(block)
@@ -116,13 +117,13 @@ def quantized_matmul_kernel(quantized: QuantizedFormat) -> Kernel:
         width, rows_per_task = args.in_features, args.rows_per_task
         x = carray(at_u16(args.x), (n_rows, width))
         most = rows_per_task + FULL_TILE
-        rows = np.zeros((1 if paired else most, filled), np.float32)
-        pairs = np.zeros((most if paired else 1, filled if paired else 0), np.uint16)
+        wide = np.zeros((most, 0 if paired else filled), np.float32)
+        pairs = np.zeros((most, filled if paired else 0), np.uint16)
         per = group if group else width
         n_totals = width // per if has_least else 0
         totals = np.zeros((most, n_totals), np.float32)
         sums = np.empty((FULL_TILE, PACK), np.float32)
-        inputs = pairs.ctypes.data if paired else rows.ctypes.data
+        inputs = pairs.ctypes.data if paired else wide.ctypes.data
         of_row = 2 * filled if paired else 4 * filled
         blocks, loaded = (n + PACK - 1) // PACK, -1
         while True:
@@ -133,8 +134,7 @@ def quantized_matmul_kernel(quantized: QuantizedFormat) -> Kernel:
             end = min(n_rows, begin + rows_per_task)
             if begin != loaded:
                 for nth in range(end - begin):
-                    own_row, own_pairs = (0, nth) if paired else (nth, 0)
-                    _load_row(x[begin + nth], rows[own_row], pairs[own_pairs], totals[nth], per)
+                    _load_row(x[begin + nth], wide[nth], pairs[nth], totals[nth], per)
                 loaded = begin
             weight = args.weight + first // PACK * args.stride
             bias = args.bias + 2 * first if args.bias != 0 else 0

@@ -17,6 +17,7 @@ FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
 HAS_FMA, HAS_F16C, HAS_AVX512 = ("+fma" in FEATURES, "+f16c" in FEATURES, "+avx512f" in FEATURES)
 # Whether vectors of pairs of bfloat16 are multiplied, and numbers of 16 bits looked up.
 HAS_PAIR_PRODUCTS = HAS_AVX512 and {"+avx512bw", "+avx512bf16"} <= set(FEATURES)
+HAS_BYTE_LOOKUP = "+avx512vbmi" in FEATURES  # in tables of 128 bytes
 LANES = 16 if HAS_AVX512 else 8  # of a vector of float32
 PACK = 2 * LANES  # outputs of a block of packed weights
 # Rows that are multiplied at once: as many as keep their sums, two vectors for each row, in
@@ -98,6 +99,7 @@ as_float32 = _cast(types.float32, types.uint32, ir.FloatType)
 as_bits = _cast(types.uint32, types.float32, lambda: ir.IntType(32))
 at_u8, at_i8 = pointer_to(types.uint8), pointer_to(types.int8)
 at_u16, at_i32 = pointer_to(types.uint16), pointer_to(types.int32)
+at_u32, at_u64 = pointer_to(types.uint32), pointer_to(types.uint64)
 at_i64, at_f32 = pointer_to(types.int64), pointer_to(types.float32)
 
 

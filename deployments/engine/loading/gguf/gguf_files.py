@@ -26,13 +26,7 @@ from deployments.engine.loading.gguf.tokenizing.gguf_tokenizer import (
 from deployments.engine.loading.model_files import ModelFiles
 from deployments.engine.loading.sentence_files import SentenceFiles
 
-SUFFIX = ".gguf"
 POOLER = "pooler"  # of BERT
-
-
-def is_gguf(path: str) -> bool:
-    """Whether a model's path names a GGUF file."""
-    return path.endswith(SUFFIX)
 
 
 class GGUFFiles(ModelFiles):

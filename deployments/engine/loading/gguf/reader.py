@@ -1,15 +1,14 @@
 """Opens a GGUF model: a file, or all parts of a split one. Free of torch, for routers."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from deployments.engine.loading.gguf.errors import GGUFError
 from deployments.engine.loading.gguf.header import GGUFHeader, Value, read_header
+from deployments.engine.loading.gguf.names import PART_NAME
 from deployments.engine.loading.gguf.tensors import GGUFTensor
 
-PART_NAME = re.compile(r"(.+)-\d{5}-of-(\d{5})\.gguf", re.DOTALL)
 PART, N_PARTS, N_TENSORS = "split.no", "split.count", "split.tensors.count"
 
 
@@ -55,7 +54,7 @@ def _parts(given: GGUFHeader) -> Iterator[GGUFHeader]:
     """The headers of all parts in order. Raises GGUFError where they are not of one model."""
     n_parts, n_tensors = _number(given, N_PARTS), _number(given, N_TENSORS)
     name = PART_NAME.fullmatch(given.path.name)
-    if name is None or int(name[2]) != n_parts:
+    if name is None or int(name[3]) != n_parts:
         raise GGUFError(
             f"{given.path}: it is one of {n_parts} parts, so its name must end with "
             f"-0000X-of-{n_parts:05}.gguf"

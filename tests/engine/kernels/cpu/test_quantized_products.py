@@ -202,7 +202,7 @@ def stored(name: str, n_out: int, order: Tensor | None = None) -> StoredWeight:
     return StoredWeight.of(matrix, (n_out, 512), torch.bfloat16)
 
 
-@pytest.mark.parametrize("n_rows", [1, 40])
+@pytest.mark.parametrize("n_rows", [1, 60])
 @pytest.mark.parametrize("names", [["Q4_K"], ["Q4_K", "Q6_K"]])
 def test_a_stored_weight_as_a_layer(n_rows: int, names: list[str]) -> None:
     """Its inputs come in another order. Layouts that differ are joined."""

@@ -1,0 +1,108 @@
+"""Packs codes: a byte each in rows, they become planes of a packed matrix, or bytes of it."""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numba import carray, njit
+
+from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
+from deployments.engine.kernels.cpu.pack_format import OCTET
+from deployments.engine.kernels.cpu.simd import PACK, Code, at_u8, at_u32, at_u64, next_task
+
+INPUTS_AT_ONCE = 256  # of each output: what they are packed to stays in the L1 cache
+NAN = np.uint8(127)  # the code of e4m3, beside its sign, that `Codebook` reads as 0
+
+
+class PackArguments(NamedTuple):
+    codes: int  # uint8 [outputs, inputs]
+    row_stride: int  # bytes
+    packed: int
+    stride: int  # bytes of a block
+    n_inputs: int  # a multiple of the format's unit
+    n_outputs: int
+
+
+_pack_arguments = reader_of(PackArguments)
+
+
+@njit(inline="always")
+def _fields(octet: Code, bits: Code, mask: Code) -> Code:
+    """Fields of each second code, which the mask takes: 4 of so many bits, side by side."""
+    fields = octet & mask
+    fields |= fields >> np.uint64(16 - bits)
+    fields |= fields >> np.uint64(32 - 2 * bits)
+    return np.uint32(fields & np.uint64((1 << 4 * bits) - 1))
+
+
+@njit(inline="always")
+def _word(octet: Code, bits: Code, mask: Code) -> Code:
+    """The fields of 8 codes: even ones in the lower half, odd ones in the upper half."""
+    odd = _fields(octet >> np.uint64(8), bits, mask)
+    return _fields(octet, bits, mask) | odd << np.uint32(16)
+
+
+@cache
+def pack_planes_kernel(high_bits: int) -> Kernel:
+    """Packs planes of 4 bits, and of `high_bits` more, which may be none."""
+    per_word = 4 // (high_bits or 4)  # octets of a word of the second plane
+    high = high_bits or 1
+    unit = OCTET * per_word
+    words = per_word + (1 if high_bits else 0)  # of a unit
+    low_mask = sum(15 << at for at in range(0, 64, 16))
+    high_mask = sum(((1 << high) - 1) << at for at in range(0, 64, 16))
+    at_once = INPUTS_AT_ONCE // OCTET // per_word  # units
+
+    def body(block: Code) -> None:
+        args = _pack_arguments(block)
+        n_units = args.n_inputs // unit
+        low, top = np.uint64(low_mask), np.uint64(high_mask)
+        while True:
+            nth = next_task(block)
+            first = nth * PACK
+            if first >= args.n_outputs:
+                break
+            out = carray(at_u32(args.packed + nth * args.stride), (n_units, words, PACK))
+            for begin in range(0, n_units, at_once):
+                end = min(begin + at_once, n_units)
+                for j in range(min(PACK, args.n_outputs - first)):
+                    row = args.codes + (first + j) * args.row_stride
+                    octets = carray(at_u64(row), (n_units, per_word))
+                    for u in range(begin, end):
+                        above = np.uint32(0)
+                        for k in range(per_word):
+                            octet = octets[u, k]
+                            out[u, k, j] = _word(octet, 4, low)
+                            if high_bits:
+                                own = _word(octet >> np.uint64(4), high, top)
+                                above |= own << np.uint32(4 * high * k)
+                        if high_bits:
+                            out[u, per_word, j] = above
+
+    return Kernel(body, PackArguments)
+
+
+@cache
+def pack_bytes_kernel(has_nan: int) -> Kernel:
+    """Packs whole bytes; where they have a NaN, it becomes 0."""
+
+    def body(block: Code) -> None:
+        args = _pack_arguments(block)
+        n = args.n_inputs
+        while True:
+            nth = next_task(block)
+            first = nth * PACK
+            if first >= args.n_outputs:
+                break
+            out = carray(at_u8(args.packed + nth * args.stride), (n, PACK))
+            for begin in range(0, n, INPUTS_AT_ONCE):
+                end = min(begin + INPUTS_AT_ONCE, n)
+                for j in range(min(PACK, args.n_outputs - first)):
+                    codes = carray(at_u8(args.codes + (first + j) * args.row_stride), (n,))
+                    for i in range(begin, end):
+                        code = codes[i]
+                        if has_nan and code & NAN == NAN:
+                            code = np.uint8(0)
+                        out[i, j] = code
+
+    return Kernel(body, PackArguments)
