@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig
 
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.loading.formats.methods import formats_of, quantization_options
 from deployments.engine.loading.weight_files import weight_files
 
 # Layers without attention keep a state, or nothing at all.
@@ -24,7 +25,6 @@ LAYER_TYPES_BY_ROWS = SUPPORTED_LAYER_TYPES | {
 }
 SPEECH_TYPES = frozenset({"whisper"})  # whose decoders the engine runs beside their encoders
 STATELESS_LAYER_TYPES = frozenset({"mlp", "moe"})
-SUPPORTED_QUANTIZATION = "mxfp4"  # transformers dequantizes it without further packages
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
 GIT_LFS_HEADER = b"version https://git-lfs"
 POINTER = "is a pointer of git-lfs and not the file: fetch it with `git lfs pull`"
@@ -38,8 +38,8 @@ def check_supported(config: PretrainedConfig) -> None:
     _check_layer_types(text, LAYER_TYPES_BY_ROWS)
     if not hasattr(text, "num_hidden_layers"):
         raise UnsupportedModelError(f"{text.model_type} does not say how many layers it has")
-    if (method := quantization_method(config)) not in (None, SUPPORTED_QUANTIZATION):
-        raise UnsupportedModelError(f"its weights are quantized ({method}): name the original")
+    if (options := quantization_options(config)) is not None:
+        formats_of(options)
 
 
 def check_computable_at_once(config: PretrainedConfig) -> None:
@@ -58,16 +58,6 @@ def _check_layer_types(config: PretrainedConfig, known: frozenset[str]) -> None:
             f"{config.model_type} has layers of type {', '.join(sorted(unknown))}; "
             f"served are {', '.join(sorted(known))}"
         )
-
-
-def quantization_method(config: PretrainedConfig) -> str | None:
-    """How the weights in the files are quantized, as transformers names it. None: not at all."""
-    for candidate in (config, config.get_text_config(decoder=True)):
-        if quantization := getattr(candidate, "quantization_config", None):
-            options = quantization if isinstance(quantization, dict) else quantization.to_dict()
-            method = options.get("quant_method", "of no name")
-            return str(getattr(method, "value", method))
-    return None
 
 
 def check_tokenizer_files(path: str) -> None:

@@ -14,8 +14,10 @@ from transformers import PreTrainedModel
 
 from deployments.adapter_files import CONFIG_FILE, WEIGHTS_FILE
 from deployments.engine.loading.quantization import Quantization, describe_quantization
+from deployments.engine.quantized.stored_weight import StoredWeight
 
 SAMPLE_SIZE = 256  # elements of a tensor, evenly spaced: training changes nearly all elements
+SAMPLED_OUTPUTS = 16  # of a quantized weight
 DIGEST_BYTES = 16
 
 
@@ -54,6 +56,26 @@ def fingerprint(
 
 
 def _sample(weight: Tensor) -> bytes:
+    if isinstance(weight, StoredWeight):
+        return _stored_sample(weight)
     stride = max(1, weight.numel() // SAMPLE_SIZE)
     sample = weight.detach().reshape(-1)[::stride].contiguous().cpu()
-    return sample.view(torch.uint8).numpy().tobytes()
+    return _bytes(sample)
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def _stored_sample(weight: StoredWeight) -> bytes:
+    """Codes and factors of some of its outputs, which alone are read."""
+    step = max(1, weight.n_outputs // SAMPLED_OUTPUTS)
+    sampled = []
+    for output in range(0, weight.n_outputs, step):
+        rows = weight.read(output, output + 1)
+        stride = max(1, weight.n_inputs * SAMPLED_OUTPUTS // SAMPLE_SIZE)
+        factors = [rows.scale] if rows.least is None else [rows.scale, rows.least]
+        parts = [rows.codes[:, ::stride]]
+        parts += [part for both in factors for part in (both.coarse, both.fine) if part is not None]
+        sampled += [rows.codebook.name.encode(), *map(_bytes, parts)]
+    return b"".join(sampled)

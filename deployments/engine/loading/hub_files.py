@@ -3,16 +3,16 @@
 from typing import Any
 
 import torch
-from transformers import Mxfp4Config, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from deployments.engine.errors import unsupported_on_error
 from deployments.engine.loading.checks import (
     check_generation_file,
     check_tokenizer_files,
     check_weight_files,
-    quantization_method,
 )
 from deployments.engine.loading.configs.reader import read_config
+from deployments.engine.loading.formats.quantized_model import load_quantized, quantized_checkpoint
 from deployments.engine.loading.media.media_processors import load_processor
 from deployments.engine.loading.model_files import ModelFiles
 from deployments.engine.loading.sentence_files import SentenceFiles, read_sentence_files
@@ -48,15 +48,14 @@ class HubFiles(ModelFiles):
         self, config: PretrainedConfig, dtype: torch.dtype, auto: Any
     ) -> PreTrainedModel:
         """Reads every weight from the files. Raises UnsupportedModelError if one is missing."""
-        check_weights(self._path, config, dtype, auto)
-        is_quantized = quantization_method(config) is not None
+        checkpoint = quantized_checkpoint(self._path, config, dtype)
+        check_weights(self._path, config, dtype, auto, checkpoint)
+        model: PreTrainedModel
         with unsupported_on_error(f"{config.model_type} can't be loaded"):
-            model: PreTrainedModel = auto.from_pretrained(
-                self._path,
-                config=config,
-                dtype=dtype,
-                device_map=None,
-                quantization_config=Mxfp4Config(dequantize=True) if is_quantized else None,
-                trust_remote_code=False,
-            )
+            if checkpoint is not None:
+                model = load_quantized(self._path, config, checkpoint, dtype, auto)
+            else:
+                model = auto.from_pretrained(
+                    self._path, config=config, dtype=dtype, device_map=None, trust_remote_code=False
+                )
         return model.eval()

@@ -4,7 +4,6 @@ weight of the model is in the files, in its own shape, and no weight of what is 
 The model is made on the meta device, and transformers' own loader gives it tensors without numbers:
 so names are converted, experts merged and weights tied as they will be."""
 
-import copy
 import logging
 import re
 import threading
@@ -16,19 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from transformers import AutoModel, Mxfp4Config, PretrainedConfig, PreTrainedModel
+from transformers import AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import convert_and_load_state_dict_in_model
 from transformers.modeling_utils import (
     LoadStateDictConfig,
-    _get_resolved_checkpoint_files,
     load_state_dict,
 )
-from transformers.quantizers.auto import get_hf_quantizer
 from transformers.utils import logging as bars
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
-from deployments.engine.loading.checks import quantization_method
+from deployments.engine.loading.formats.checkpoint import QuantizedCheckpoint, checkpoint_files
+from deployments.engine.loading.formats.quantized_model import plain_config
 
 log = logging.getLogger(__name__)
 
@@ -55,28 +53,44 @@ ON_THE_WAY = re.compile(r"(\w*embed\w*|(\w+_)?norm\w*|ln_\w+|w[tp]e)(\.|$)", re.
 BESIDE_IT = re.compile(r"vision|visual|image|img|video|audio|speech|sound|vocab_", re.IGNORECASE)
 
 
-def check_weights(path: str, config: PretrainedConfig, dtype: torch.dtype, auto: Any) -> None:
+def check_weights(
+    path: str,
+    config: PretrainedConfig,
+    dtype: torch.dtype,
+    auto: Any,
+    quantized: QuantizedCheckpoint | None = None,
+) -> None:
     """Raises UnsupportedModelError unless the files of a directory or hub id have all weights of
     the model that `auto` makes of its config, in their shapes, and none of its layers that it does
-    not know. OSError: it has no files of weights."""
+    not know. OSError: it has no files of weights.
+
+    quantized: its tensors, where they are quantized.
+    """
     with unsupported_on_error(f"{config.model_type} can't be loaded"):
-        found = _found(path, config)
-        model, quantizer = _made(config, dtype, auto, len(found))
+        found = _found(path, config) if quantized is None else _without_numbers(quantized.tensors)
+        model = _made(config, dtype, auto, len(found))
         _check_positions(model)
         _check_buffers(model, sum(tensor.nbytes for tensor in found.values()))
-        info = _compared(model, found, dtype, quantizer)
+        info = _compared(model, found, dtype)
+    if quantized is not None:
+        info.unexpected_keys -= quantized.zero_biases
     check_loaded(info, is_bare=auto is AutoModel)
     _check_left_out(model, info.unexpected_keys)
 
 
 def _found(path: str, config: PretrainedConfig) -> dict[str, Tensor]:
     """Tensors of the files' shapes and types, of whose numbers none is read."""
-    named = getattr(config, "transformers_weights", None)
-    files, _ = _get_resolved_checkpoint_files(path, None, None, None, None, False, named)
     found: dict[str, Tensor] = {}
-    for file in files or ():
+    for file in checkpoint_files(path, config):
         found |= _header(Path(file))
     return found
+
+
+def _without_numbers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+        for name, tensor in tensors.items()
+    }
 
 
 def _header(file: Path) -> dict[str, Tensor]:
@@ -94,23 +108,15 @@ def _header(file: Path) -> dict[str, Tensor]:
 
 def _made(
     config: PretrainedConfig, dtype: torch.dtype, auto: Any, n_tensors: int
-) -> tuple[PreTrainedModel, Any]:
-    """The model without numbers, and what transformers will dequantize its weights by."""
-    quantizer: Any = None
-    config = copy.deepcopy(config)
-    if quantization_method(config) is not None:
-        undone = Mxfp4Config(dequantize=True)
-        quantizer, config, _ = get_hf_quantizer(config, undone, None, True, {}, gguf_file=None)
+) -> PreTrainedModel:
+    """The model without numbers."""
+    config = plain_config(config)
     contexts = PreTrainedModel.get_init_context(dtype, False, False, False)
     with ExitStack() as stack, _bounded(PARAMETERS_PER_TENSOR * n_tensors + MORE_PARAMETERS):
         for context in contexts:
             stack.enter_context(context)
         model: PreTrainedModel = auto.from_config(config, dtype=dtype, trust_remote_code=False)
-    if quantizer is not None:
-        quantizer.preprocess_model(
-            model=model, dtype=dtype, device_map=None, checkpoint_files=[], use_kernels=False
-        )
-    return model, quantizer
+    return model
 
 
 @contextmanager
@@ -162,15 +168,12 @@ def _check_positions(model: PreTrainedModel) -> None:
         )
 
 
-def _compared(
-    model: PreTrainedModel, found: Mapping[str, Tensor], dtype: torch.dtype, quantizer: Any
-) -> Any:
+def _compared(model: PreTrainedModel, found: Mapping[str, Tensor], dtype: torch.dtype) -> Any:
     """transformers' report: names that are missing, not expected, or of other shapes."""
     how = LoadStateDictConfig(
         device_map=META,
         dtype=dtype,
-        hf_quantizer=quantizer,
-        weight_mapping=get_model_conversion_mapping(model, None, quantizer),
+        weight_mapping=get_model_conversion_mapping(model),
     )
     with _without_bars():
         info, _ = convert_and_load_state_dict_in_model(model, {**found}, how)

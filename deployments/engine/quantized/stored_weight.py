@@ -286,15 +286,19 @@ def _numbered_on(
     starts: dict[StoredMatrix, int] = {}
     n_rows, indices = 0, []
     for weight in weights:
-        at, moved = 0, weight.place.rows.clone()
+        moves: list[int] = []
+        ends: list[int] = []
         for matrix in weight.place.matrices:
             if matrix not in starts:
                 starts[matrix] = n_rows
                 n_rows += matrix.n_rows
-            own = (weight.place.rows >= at) & (weight.place.rows < at + matrix.n_rows)
-            moved[own] += starts[matrix] - at
-            at += matrix.n_rows
-        indices.append(moved)
+            before = ends[-1] if ends else 0
+            moves.append(starts[matrix] - before)
+            ends.append(before + matrix.n_rows)
+        rows = weight.place.rows.contiguous()
+        owner = torch.bucketize(rows, torch.tensor(ends), right=True)
+        moved = rows + torch.tensor(moves)[owner]
+        indices.append(moved.masked_fill_(rows == ZEROS, ZEROS))
     return tuple(starts), indices
 
 

@@ -30,13 +30,9 @@ from deployments.router.settings import CapacitySettings
 from kv.layout import LayerShape, Layout, group_layers, page_numbers
 
 # Bytes of a weight, by its type in files and by the dtype of the settings.
-STORED_BYTES = {
-    "F64": 8.0,
-    "F32": 4.0,
-    "BF16": 2.0,
-    "F16": 2.0,
-    "U8": 2.0,
-}  # the last is MXFP4, undone
+STORED_BYTES = {"F64": 8.0, "F32": 4.0, "BF16": 2.0, "F16": 2.0}
+# The same of types that quantized weights have, which stay as they are.
+CODE_BYTES = {"U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I32": 4, "I64": 8}
 DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 UNQUANTIZED = ("embed", "lm_head")
 
@@ -122,9 +118,9 @@ def _loaded_bytes(file: Path, settings: ModelSettings) -> int:
 
 def _bytes_of(name: str, tensor: Any, settings: ModelSettings) -> float:
     shape: list[int] = tensor.get_shape()
-    if name.endswith("_scales"):  # of MXFP4, whose blocks have two weights a byte
-        return 0.0
-    numbers = math.prod(shape) * (2 if name.endswith("_blocks") else 1)
+    numbers = math.prod(shape)
+    if n_bytes := CODE_BYTES.get(tensor.get_dtype()):
+        return numbers * n_bytes
     is_linear = len(shape) == 2 and not any(part in name for part in UNQUANTIZED)
     if settings.quantization != "none" and is_linear:
         return numbers * QUANTIZED_BYTES[settings.quantization]

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,10 +65,17 @@ def test_slots_of_adapters_have_room_for_each_layer_that_takes_some(tmp_path: Pa
     assert more == 3 * 32 * (6 + 4) * 2
 
 
-def test_mxfp4_counts_as_the_weights_that_it_becomes(tmp_path: Path) -> None:
+def test_quantized_weights_count_as_their_files_have_them(tmp_path: Path) -> None:
     blocks, scales = np.zeros((2, 3, 16), np.uint8), np.zeros((2, 3), np.uint8)
-    save_file({"up_blocks": blocks, "up_scales": scales}, tmp_path / "model.safetensors")
-    assert weight_bytes(ModelSettings(name="m", path=str(tmp_path))) == 2 * 3 * 32 * 2
+    words, plain = np.zeros((4, 8), np.int32), np.zeros(10, np.float16)
+    tensors: dict[str, np.ndarray[Any, Any]] = {
+        "up_blocks": blocks,
+        "up_scales": scales,
+        "q.qweight": words,
+        "norm": plain,
+    }
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert weight_bytes(ModelSettings(name="m", path=str(tmp_path))) == 96 + 6 + 128 + 20
 
 
 def test_files_that_no_weights_are_read_from_are_not_counted(tmp_path: Path) -> None:

@@ -86,6 +86,9 @@ def parts_of_experts(weight: StoredWeight) -> list[StoredWeight] | None:
     """A parameter of experts in parts that have one layout, each with some outputs of all experts;
     None: their outputs can't be parted so."""
     at, parts = 0, []
+    # Products have outputs first, also where the parameter has them last, as gpt-oss' does.
+    place = weight.place._replace(is_transposed=False)
+    weight = StoredWeight(place, weight.dtype, weight.device)
     for part in weight.matrix(0).by_layout():
         parts.append(weight.of_outputs(at, at + part.n_outputs))
         at += part.n_outputs

@@ -11,6 +11,7 @@ from transformers.core_model_loading import WeightTransform
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.loading.configs import internlm2
 from deployments.engine.loading.configs.sizes import all_fields, check_sizes
+from deployments.engine.loading.formats.modelopt_file import add_modelopt_options
 
 
 class KnownAs(NamedTuple):
@@ -61,6 +62,7 @@ def read_config(path: str) -> PretrainedConfig:
             raise UnsupportedModelError(
                 f"its config has a config within, which models of type {model_type} do not have"
             )
+    add_modelopt_options(path, config)
     return config
 
 

@@ -1,0 +1,119 @@
+"""Makes models of checkpoints whose weights are quantized, and stay so.
+
+transformers' own loader is given the weights as they are stored, and a config that does not say
+that they are quantized: so names are converted, experts merged and buffers computed as in any other
+model, and no weight is read.
+"""
+
+import copy
+import logging
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+from deployments.engine.errors import unsupported_on_error
+from deployments.engine.forward.linear import READ_DIRECTLY
+from deployments.engine.loading.formats.checkpoint import (
+    QuantizedCheckpoint,
+    checkpoint_files,
+    read_checkpoint,
+)
+from deployments.engine.loading.formats.methods import PLACES, quantization_options
+from deployments.engine.quantized.stored_weight import StoredWeight
+
+log = logging.getLogger(__name__)
+
+EXPERTS_DIMS = 3  # of weights of experts: [experts, outputs, inputs]
+
+
+def quantized_checkpoint(
+    path: str, config: PretrainedConfig, dtype: torch.dtype
+) -> QuantizedCheckpoint | None:
+    """The tensors of a directory or hub id. None: its weights are not quantized.
+
+    Raises UnsupportedModelError or OSError.
+    """
+    options = quantization_options(config)
+    if options is None:
+        return None
+    with unsupported_on_error(f"{config.model_type} can't be loaded"):
+        return read_checkpoint(checkpoint_files(path, config), options, dtype)
+
+
+def plain_config(config: PretrainedConfig) -> PretrainedConfig:
+    """A copy that does not say that the weights are quantized."""
+    plain = copy.deepcopy(config)
+    for part in (plain, plain.get_text_config(decoder=True)):
+        for place in PLACES:
+            part.__dict__.pop(place, None)
+    return plain
+
+
+def load_quantized(
+    path: str,
+    config: PretrainedConfig,
+    checkpoint: QuantizedCheckpoint,
+    dtype: torch.dtype,
+    auto: Any,
+) -> PreTrainedModel:
+    """The model that `auto` makes of a config, with the weights of a checkpoint."""
+    with torch.device("meta"):
+        made: PreTrainedModel = auto.from_config(plain_config(config), dtype=dtype)
+    model: PreTrainedModel = type(made).from_pretrained(
+        None, config=made.config, state_dict={**checkpoint.tensors}, dtype=dtype
+    )
+    model.name_or_path = model.config.name_or_path = path
+    if model.can_generate() and hasattr(model, "adjust_generation_fn"):
+        model.adjust_generation_fn(
+            None, None, None, path, **PLAIN_DOWNLOAD, trust_remote_code=False
+        )
+    _dequantize_read_directly(model)
+    _warn_of_dequantized(model, checkpoint)
+    return model
+
+
+# As `from_pretrained` reads generation_config.json.
+PLAIN_DOWNLOAD: dict[str, Any] = {
+    "cache_dir": None,
+    "force_download": False,
+    "proxies": None,
+    "local_files_only": False,
+    "token": None,
+    "revision": "main",
+    "subfolder": "",
+}
+
+
+def _warn_of_dequantized(model: nn.Module, checkpoint: QuantizedCheckpoint) -> None:
+    """Experts that have their inputs in several orders can't become one tensor of codes."""
+    is_ordered = any(
+        isinstance(weight, StoredWeight) and weight.input_order is not None
+        for weight in checkpoint.tensors.values()
+    )
+    plain = [
+        name
+        for name, weight in model.named_parameters()
+        if weight.dim() == EXPERTS_DIMS and not isinstance(weight.data, StoredWeight)
+    ]
+    if is_ordered and plain:
+        log.warning(
+            "dequantized are %d weights of experts, as their inputs are stored in several orders "
+            "(desc_act): a copy without that takes less memory",
+            len(plain),
+        )
+
+
+def _dequantize_read_directly(model: nn.Module) -> None:
+    """Dequantizes, in place, the weights that other code than a linear layer, a lookup or a product
+    of experts computes with."""
+    for name, module in model.named_modules():
+        stays = isinstance(module, nn.Linear | nn.Embedding)
+        stays &= name.rpartition(".")[2] not in READ_DIRECTLY
+        for own, weight in module.named_parameters(recurse=False):
+            if isinstance(weight.data, StoredWeight) and not (
+                stays or weight.dim() == EXPERTS_DIMS
+            ):
+                plain = weight.data.dequantize().to(weight.dtype)
+                module.register_parameter(own, nn.Parameter(plain, requires_grad=False))
