@@ -7,10 +7,11 @@ model, and no weight is read.
 
 import copy
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from deployments.engine.errors import unsupported_on_error
@@ -59,18 +60,27 @@ def load_quantized(
     auto: Any,
 ) -> PreTrainedModel:
     """The model that `auto` makes of a config, with the weights of a checkpoint."""
-    with torch.device("meta"):
-        made: PreTrainedModel = auto.from_config(plain_config(config), dtype=dtype)
-    model: PreTrainedModel = type(made).from_pretrained(
-        None, config=made.config, state_dict={**checkpoint.tensors}, dtype=dtype
-    )
+    model = model_of_weights(plain_config(config), checkpoint.tensors, dtype, auto)
     model.name_or_path = model.config.name_or_path = path
     if model.can_generate() and hasattr(model, "adjust_generation_fn"):
         model.adjust_generation_fn(
             None, None, None, path, **PLAIN_DOWNLOAD, trust_remote_code=False
         )
-    _dequantize_read_directly(model)
     _warn_of_dequantized(model, checkpoint)
+    return model
+
+
+def model_of_weights(
+    config: PretrainedConfig, weights: Mapping[str, Tensor], dtype: torch.dtype, auto: Any
+) -> PreTrainedModel:
+    """The model that `auto` makes of a config, with these weights by their names. Those that are
+    quantized stay so where a product can be made of them."""
+    with torch.device("meta"):
+        made: PreTrainedModel = auto.from_config(config, dtype=dtype)
+    model: PreTrainedModel = type(made).from_pretrained(
+        None, config=made.config, state_dict={**weights}, dtype=dtype
+    )
+    _dequantize_read_directly(model)
     return model
 
 

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from deployments.engine.errors import unsupported_on_error
-from deployments.engine.loading.empty_model import empty_model, put_weight
+from deployments.engine.loading.formats.quantized_model import model_of_weights
 from deployments.engine.loading.gguf.errors import GGUFError
 from deployments.engine.loading.gguf.model_plan import GGUFPlan, read_plan
 from deployments.engine.loading.gguf.reader import GGUF, read_gguf
@@ -79,10 +79,9 @@ class GGUFFiles(ModelFiles):
     def read_weights(
         self, config: PretrainedConfig, dtype: torch.dtype, auto: Any
     ) -> PreTrainedModel:
-        model, sources = empty_model(config, dtype, auto), self._plan.sources
-        for name, source in sources.items():
-            put_weight(model, name, source.weight(dtype))
-        model.tie_weights()
+        sources = self._plan.sources
+        weights = {name: source.weight(dtype) for name, source in sources.items()}
+        model = model_of_weights(config, weights, dtype, auto)
         if POOLER in model._modules and not any(name.startswith(POOLER) for name in sources):
             model._modules[POOLER] = None  # no file has it, and nothing reads what it computes
         if model.can_generate():

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from deployments.engine.loading.gguf.block_types import Bytes
 from deployments.engine.loading.gguf.tensors import GGUFTensor
-from deployments.engine.loading.gguf.unpacking import PLAIN, UNPACK
+from deployments.engine.loading.gguf.unpacking import OTHERS, PLAIN, UNPACK
 from deployments.engine.quantized.quantized_rows import QuantizedRows
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 
@@ -16,6 +16,20 @@ MAX_WEIGHTS_AT_ONCE = 1 << 18  # that are dequantized: what is computed between 
 def is_quantized(tensor: GGUFTensor) -> bool:
     """Raises GGUFError for a type that is not read here."""
     return tensor.block_type.name in UNPACK
+
+
+def is_plain(tensor: GGUFTensor) -> bool:
+    """Whether its weights are numbers of a type that models compute in."""
+    return tensor.block_type.name in PLAIN
+
+
+def plain_rows(tensor: GGUFTensor) -> Tensor:
+    """The rows of a plain tensor in the type of the file: [rows, row_weights]. They are not copied.
+
+    Raises OSError.
+    """
+    numbers = torch.from_numpy(tensor.rows()).view(PLAIN[tensor.block_type.name])
+    return numbers.view(tensor.n_rows, tensor.row_weights)
 
 
 def unpack(tensor: GGUFTensor, rows: Bytes) -> QuantizedRows:
@@ -56,11 +70,11 @@ def dequantize(tensor: GGUFTensor, start: int | None = None, stop: int | None = 
     Raises GGUFError for a type that is not read here, or OSError.
     """
     rows = tensor.rows(start, stop)
+    if is_plain(tensor):
+        return plain_rows(tensor)[start:stop].float()
     if not is_quantized(tensor):
-        name, shape = tensor.block_type.name, (len(rows), tensor.row_weights)
-        if name == "BF16":
-            return torch.from_numpy(rows).view(torch.bfloat16).view(shape).float()
-        return torch.from_numpy(rows.view(PLAIN[name]).astype(np.float32)).view(shape)
+        numbers = rows.view(OTHERS[tensor.block_type.name]).astype(np.float32)
+        return torch.from_numpy(numbers).view(len(rows), tensor.row_weights)
     weights = torch.empty(len(rows), tensor.row_weights)
     step = max(1, MAX_WEIGHTS_AT_ONCE // tensor.row_weights)
     for at in range(0, len(rows), step):

@@ -118,15 +118,14 @@ UNPACK: Mapping[str, Unpack] = {
     "MXFP4": mxfp4,
     "NVFP4": nvfp4,
 }
-# Types of numbers, which are blocks of their own, by numpy's names. It has none for BF16.
-PLAIN: Mapping[str, str] = {
-    "F32": "<f4",
-    "F16": "<f2",
-    "F64": "<f8",
-    "I8": "i1",
-    "I16": "<i2",
-    "I32": "<i4",
+# Types of numbers, which are blocks of their own.
+PLAIN: Mapping[str, torch.dtype] = {
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
 }
+# By numpy's names: no weights of a model are of these types.
+OTHERS: Mapping[str, str] = {"F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4"}
 
 
 def _rows(

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.engine.loading.gguf.block_types import Floats
-from deployments.engine.loading.gguf.stored_tensor import GGUFMatrix, dequantize, is_quantized
+from deployments.engine.loading.gguf.stored_tensor import (
+    GGUFMatrix,
+    dequantize,
+    is_plain,
+    is_quantized,
+    plain_rows,
+)
 from deployments.engine.loading.gguf.tensors import GGUFTensor
 from deployments.engine.quantized.place import Place
 from deployments.engine.quantized.stored_weight import StoredWeight
@@ -65,6 +71,8 @@ class WeightSource:
 
         Raises GGUFError for a type that is not read here, or OSError.
         """
+        if self._is_as_in_file:
+            return self._plain().to(dtype)
         if not self.stays_quantized:
             return torch.from_numpy(self.float32()).to(dtype)
         order = None if self.inputs is None else torch.from_numpy(np.argsort(self.inputs))
@@ -79,6 +87,23 @@ class WeightSource:
             matrices, index.view(*outer, n_outputs), 0, n_inputs, is_transposed=self.is_transposed
         )
         return StoredWeight(place, dtype)
+
+    @property
+    def _is_as_in_file(self) -> bool:
+        """Whether it is a matrix of numbers that nothing is done to."""
+        is_changed = self.by_weight or self.undo or self.merge or self.inputs is not None
+        return not is_changed and all(is_plain(tensor) for tensor in self.tensors)
+
+    def _plain(self) -> Tensor:
+        """The weights in the type of the file. They are not copied where it has them like this."""
+        parts = [plain_rows(tensor) for tensor in self.tensors]
+        joined = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if self.rows is not None:
+            joined = joined[torch.from_numpy(self.rows)]
+        if not self.is_transposed:
+            return joined.view(self.shape)
+        *outer, n_inputs, n_outputs = self.shape
+        return joined.view(*outer, n_outputs, n_inputs).mT
 
     def float32(self) -> Floats:
         """The weights in the shape of the parameter.

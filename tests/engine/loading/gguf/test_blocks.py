@@ -20,7 +20,7 @@ from tests.effort import tries
 # Where a block has its scales in float16. Its other bytes may have any value.
 HALVES: dict[str, list[int]] = {
     "F32": [],
-    "F16": [],
+    "F16": [0],
     "BF16": [],
     "Q4_0": [0],
     "Q4_1": [0, 2],

@@ -15,7 +15,10 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from deployments.engine.loading.gguf.model_plan import GGUFPlan, read_plan
 from deployments.engine.loading.gguf.reader import GGUF, read_gguf
 from deployments.engine.loading.gguf.stored_tensor import dequantize
+from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.loading.loader import load_model
 from deployments.engine.quantized.stored_weight import StoredWeight
+from tests.engine.drive import engine, request, roomy
 
 # Of google/gemma-3-270m's config.json. `layer_types` follow.
 KNOWN: dict[str, Any] = {
@@ -94,11 +97,19 @@ def test_it_talks(file: GGUF, plan: GGUFPlan) -> None:
     model = AutoModelForCausalLM.from_config(plan.config).eval()
     model.load_state_dict(weights(plan), strict=False, assign=True)
     model.tie_weights()
+    requests = []
     for prompt, answer in ANSWERS.items():
         ids = [plan.config.bos_token_id, *(tokens.index(token) for token in prompt.split())]
         with torch.no_grad():
             logits = model(torch.tensor([ids])).logits
         assert tokens[int(logits[0, -1].argmax())] == answer
+        requests.append(request(prompt, ids, max_tokens=24))
+    path = str(file.files[0])
+    answers = []
+    for loaded in (LoadedModel(model), load_model(path, dtype=torch.float32)):
+        with engine(model=loaded, limits=roomy()) as running:
+            answers.append([running.run(req)[0].token_ids for req in requests])
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.exhaustive  # as above, in numpy
