@@ -75,12 +75,13 @@ class Kernel:
     each.
 
     call: takes about how many multiplications there are to do, and the arguments by their names.
+    address: of its function, for kernels that call it.
     """
 
     def __init__(self, body: Callable[[Code], None], arguments: Arguments) -> None:
         self._function = _compile(body)  # kept, or its code would be gone
-        self._address = self._function.address
-        self._run_alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._address)
+        self.address = self._function.address
+        self._run_alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.address)
         hints = get_type_hints(arguments)
         codes = ["q" if hint is int else "d" for hint in hints.values()]
         self._pack = struct.Struct("".join(["q", *codes])).pack_into
@@ -93,9 +94,9 @@ class Kernel:
         block, address = THREAD.block, THREAD.address
         self._pack(block, 0, 0, *arguments)
         if THREAD.recording is not None:
-            THREAD.recording.add(Call(self._address, list(block)))
+            THREAD.recording.add(Call(self.address, list(block)))
         elif work > MAX_SERIAL_WORK and TEAM is not None:
-            TEAM(self._address, address, 0, 0)
+            TEAM(self.address, address, 0, 0)
         else:
             self._run_alone(address)
 

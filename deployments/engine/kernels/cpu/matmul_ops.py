@@ -8,6 +8,7 @@ from deployments.engine.kernels.cpu.packed_weight import PackedPointer
 from deployments.engine.kernels.cpu.quantized_kernels import (
     dequantize_kernel,
     quantized_matmul_kernel,
+    tile_kernel,
 )
 
 MIN_ROWS_PER_TASK = 48  # so that each block of weights is reused this often
@@ -87,8 +88,10 @@ def matmul_into(
     rows = x.numel() // width
     x = x.contiguous()
     first, second, third, fourth = regions.factors
-    quantized_matmul_kernel(quantized).call(
+    quantized_matmul_kernel().call(
         rows * width * n,
+        tile=tile_kernel(quantized).address,
+        has_pairs=quantized.has_pairs,
         x=x.data_ptr(),
         weight=weight.address,
         stride=regions.stride,
@@ -104,6 +107,7 @@ def matmul_into(
         rows=rows,
         in_features=width,
         filled_inputs=regions.n_inputs,
+        n_totals=regions.n_totals,
         out_features=n,
         epilogue=then,
         rows_per_task=_rows_per_task(rows, width),

@@ -35,10 +35,12 @@ class Regions(NamedTuple):
 
     factors: the offset of each kind of factors: those of scales, then those of least numbers. There
         are always four; those of no kind are 0.
+    n_totals: sums of inputs of each row of x, which least numbers are multiplied with.
     stride: bytes of a block.
     """
 
     n_inputs: int  # filled up with zeros
+    n_totals: int
     factors: tuple[int, ...]
     stride: int
 
@@ -103,7 +105,9 @@ class QuantizedFormat:
             offsets.append(at)
             at += self.n_groups(factor, n_inputs) * PACK * factor.dtype.itemsize
         offsets += [0] * (MAX_FACTORS - len(offsets))
-        return Regions(filled, tuple(offsets), at + -at % ALIGNMENT)
+        least = self.layout.least
+        n_totals = self.n_groups(least[0], n_inputs) if least else 0
+        return Regions(filled, n_totals, tuple(offsets), at + -at % ALIGNMENT)
 
 
 class PackFormat(NamedTuple):

@@ -193,7 +193,7 @@ def dequantize_block(
 
 
 @njit(inline="always")
-def multiply_some_quantized(
+def multiply_tile(
     codes: Code,
     first: Code,
     second: Code,
@@ -204,29 +204,24 @@ def multiply_some_quantized(
     totals: Code,
     sums: Code,
     width: Code,
-    left: Code,
+    rows: Code,
     number: Code,
-) -> Code:
-    """`multiply_quantized` for as many of the rows that are `left` as go at once; returns how many.
-    It may take, and give, some behind the last one."""
-    if left > LARGE_TILE:
-        tile = FULL_TILE
+) -> None:
+    """`multiply_quantized` for up to FULL_TILE rows. It may take, and give, some behind the last
+    one."""
+    if rows > LARGE_TILE:
         multiply_quantized(
             codes, first, second, third, fourth, x, of_row, totals, sums, width, FULL_TILE, number
         )
-    elif left > SMALL_TILE:
-        tile = LARGE_TILE
+    elif rows > SMALL_TILE:
         multiply_quantized(
             codes, first, second, third, fourth, x, of_row, totals, sums, width, LARGE_TILE, number
         )
-    elif left > ONE_ROW:
-        tile = SMALL_TILE
+    elif rows > ONE_ROW:
         multiply_quantized(
             codes, first, second, third, fourth, x, of_row, totals, sums, width, SMALL_TILE, number
         )
     else:
-        tile = ONE_ROW
         multiply_quantized(
             codes, first, second, third, fourth, x, of_row, totals, sums, width, ONE_ROW, number
         )
-    return tile

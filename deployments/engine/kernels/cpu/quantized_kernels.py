@@ -6,12 +6,20 @@ from typing import NamedTuple
 import numpy as np
 from numba import carray, njit
 
-from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
+from deployments.engine.kernels.cpu.dispatch import BLOCK_WORDS, Kernel, reader_of
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
 from deployments.engine.kernels.cpu.matmul_kernels import finish_row
 from deployments.engine.kernels.cpu.pack_format import QuantizedFormat
-from deployments.engine.kernels.cpu.quantized_ir import dequantize_block, multiply_some_quantized
-from deployments.engine.kernels.cpu.simd import LANES, PACK, Code, at_u16, next_task, to_float32
+from deployments.engine.kernels.cpu.quantized_ir import dequantize_block, multiply_tile
+from deployments.engine.kernels.cpu.simd import (
+    LANES,
+    PACK,
+    Code,
+    at_u16,
+    call,
+    next_task,
+    to_float32,
+)
 
 
 class DequantizeArguments(NamedTuple):
@@ -67,7 +75,53 @@ def dequantize_kernel(quantized: QuantizedFormat) -> Kernel:
     return Kernel(body, DequantizeArguments)
 
 
+class TileArguments(NamedTuple):
+    """`multiply_quantized` says what they are."""
+
+    codes: int
+    first: int
+    second: int
+    third: int
+    fourth: int
+    x: int
+    of_row: int
+    totals: int
+    sums: int
+    width: int
+    rows: int  # up to FULL_TILE
+
+
+_tile_arguments = reader_of(TileArguments)
+
+
+@cache
+def tile_kernel(quantized: QuantizedFormat) -> Kernel:
+    """Multiplies a few rows with a block of a format: all that is compiled for each format."""
+    number = quantized.number
+
+    def body(block: Code) -> None:
+        args = _tile_arguments(block)
+        multiply_tile(
+            args.codes,
+            args.first,
+            args.second,
+            args.third,
+            args.fourth,
+            args.x,
+            args.of_row,
+            args.totals,
+            args.sums,
+            args.width,
+            args.rows,
+            number,
+        )
+
+    return Kernel(body, TileArguments)
+
+
 class QuantizedMatmulArguments(NamedTuple):
+    tile: int  # address of a `tile_kernel`
+    has_pairs: int  # whether it takes inputs as they are
     x: int  # bfloat16 [rows, in_features]
     weight: int  # packed
     stride: int  # bytes of a block
@@ -83,6 +137,7 @@ class QuantizedMatmulArguments(NamedTuple):
     rows: int
     in_features: int
     filled_inputs: int  # of a block
+    n_totals: int  # sums of inputs of each row
     out_features: int
     epilogue: int  # what follows the product: NONE, SWISH, ADD or MUL
     rows_per_task: int
@@ -92,12 +147,13 @@ _matmul_arguments = reader_of(QuantizedMatmulArguments)
 
 
 @njit(inline="always")
-def _load_row(x: Code, wide: Code, pairs: Code, totals: Code, group: Code) -> None:
+def _load_row(x: Code, wide: Code, pairs: Code, totals: Code) -> None:
     """A row of x as float32 or as it is, where there is room for it, and the sums of its groups."""
     for i in range(min(len(x), len(wide))):
         wide[i] = to_float32(x[i])
     for i in range(min(len(x), len(pairs))):
         pairs[i] = x[i]
+    group = len(x) // max(1, len(totals))
     for g in range(len(totals)):
         total = np.float32(0)
         for i in range(g * group, g * group + group):
@@ -106,25 +162,24 @@ def _load_row(x: Code, wide: Code, pairs: Code, totals: Code, group: Code) -> No
 
 
 @cache
-def quantized_matmul_kernel(quantized: QuantizedFormat) -> Kernel:
+def quantized_matmul_kernel() -> Kernel:
     """Rows times a packed matrix of codes; `matmul_kernel` says in which order."""
-    number, group = quantized.number, quantized.group
-    paired, has_least = int(quantized.has_pairs), int(bool(quantized.layout.least))
 
     def body(block: Code) -> None:
         args = _matmul_arguments(block)
         n_rows, n, filled = args.rows, args.out_features, args.filled_inputs
-        width, rows_per_task = args.in_features, args.rows_per_task
-        x = carray(at_u16(args.x), (n_rows, width))
+        rows_per_task, n_totals, is_paired = args.rows_per_task, args.n_totals, args.has_pairs != 0
+        x = carray(at_u16(args.x), (n_rows, args.in_features))
         most = rows_per_task + FULL_TILE
-        wide = np.zeros((most, 0 if paired else filled), np.float32)
-        pairs = np.zeros((most, filled if paired else 0), np.uint16)
-        per = group if group else width
-        n_totals = width // per if has_least else 0
+        wide = np.zeros((most, 0 if is_paired else filled), np.float32)
+        pairs = np.zeros((most, filled if is_paired else 0), np.uint16)
         totals = np.zeros((most, n_totals), np.float32)
         sums = np.empty((FULL_TILE, PACK), np.float32)
-        inputs = pairs.ctypes.data if paired else wide.ctypes.data
-        of_row = 2 * filled if paired else 4 * filled
+        inputs = pairs.ctypes.data if is_paired else wide.ctypes.data
+        of_row = 2 * filled if is_paired else 4 * filled
+        words = np.zeros(BLOCK_WORDS, np.int64)
+        tile = _tile_arguments(words.ctypes.data)
+        tile.of_row, tile.sums, tile.width = of_row, sums.ctypes.data, filled
         blocks, loaded = (n + PACK - 1) // PACK, -1
         while True:
             task = next_task(block)
@@ -134,31 +189,22 @@ def quantized_matmul_kernel(quantized: QuantizedFormat) -> Kernel:
             end = min(n_rows, begin + rows_per_task)
             if begin != loaded:
                 for nth in range(end - begin):
-                    _load_row(x[begin + nth], wide[nth], pairs[nth], totals[nth], per)
+                    _load_row(x[begin + nth], wide[nth], pairs[nth], totals[nth])
                 loaded = begin
             weight = args.weight + first // PACK * args.stride
+            tile.codes = weight
+            tile.first, tile.second = weight + args.first, weight + args.second
+            tile.third, tile.fourth = weight + args.third, weight + args.fourth
             bias = args.bias + 2 * first if args.bias != 0 else 0
-            count, row = min(PACK, n - first), begin
-            while row < end:
-                left = end - row
-                tile = multiply_some_quantized(
-                    weight,
-                    weight + args.first,
-                    weight + args.second,
-                    weight + args.third,
-                    weight + args.fourth,
-                    inputs + (row - begin) * of_row,
-                    of_row,
-                    totals.ctypes.data + 4 * (row - begin) * n_totals,
-                    sums.ctypes.data,
-                    filled,
-                    left,
-                    number,
-                )
-                for nth in range(min(tile, left)):
+            count = min(PACK, n - first)
+            for row in range(begin, end, FULL_TILE):
+                tile.rows = min(FULL_TILE, end - row)
+                tile.x = inputs + (row - begin) * of_row
+                tile.totals = totals.ctypes.data + 4 * (row - begin) * n_totals
+                call(args.tile, words.ctypes.data)
+                for nth in range(tile.rows):
                     other = args.other + 2 * ((row + nth) * args.other_stride + first)
                     out = args.out + 2 * ((row + nth) * args.out_stride + first)
                     finish_row(sums[nth], bias, args.epilogue, other, out, count)
-                row += tile
 
     return Kernel(body, QuantizedMatmulArguments)
