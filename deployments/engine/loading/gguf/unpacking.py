@@ -21,6 +21,13 @@ Unpack = Callable[[Tensor], QuantizedRows]
 TWICE_E2M1 = Codebook("twice e2m1", tuple(2 * value for value in E2M1.values))
 
 
+EACH_BYTE = 0x0101010101010101
+# Of each byte its bits, from the lowest on, as the fifth bits of 8 bytes.
+FIFTH_BITS = (
+    (torch.arange(256, dtype=torch.uint8)[:, None] >> torch.arange(8, dtype=torch.uint8) & 1) << 4
+).view(torch.int64)[:, 0]
+
+
 def q4_0(blocks: Tensor) -> QuantizedRows:
     return _rows(integers(4, -8), _fields(blocks[..., 2:], 4, 16), _half(blocks, 0))
 
@@ -158,14 +165,19 @@ def _fields(packed: Tensor, bits: int, run: int) -> Tensor:
     Each `run` bytes give 8 / bits runs of fields: the lowest field of each of these bytes, then the
     next one of each.
     """
-    shifts = torch.arange(0, 8, bits, dtype=torch.uint8)[:, None]
-    runs = packed.reshape(*packed.shape[:-1], -1, 1, run) >> shifts & ((1 << bits) - 1)
-    return runs.reshape(*packed.shape[:-1], -1)
+    mask = (1 << bits) - 1
+    if run % 8 == 0:  # 8 bytes at once
+        packed = packed.clone(memory_format=torch.contiguous_format).view(torch.int64)
+        mask, run = mask * EACH_BYTE, run // 8
+    runs = packed.reshape(*packed.shape[:-1], -1, run)
+    fields = torch.stack([runs >> shift & mask for shift in range(0, 8, bits)], -2)
+    return fields.view(*packed.shape[:-1], -1).view(torch.uint8)
 
 
 def _five_bits(packed: Tensor) -> Tensor:
     """The codes of Q5: their fifth bits are in the first 4 bytes."""
-    return _fields(packed[..., 4:], 4, 16) | _fields(packed[..., :4], 1, 1) << 4
+    fifth = FIFTH_BITS[packed[..., :4].int()].view(torch.uint8)
+    return _fields(packed[..., 4:], 4, 16) | fifth
 
 
 def _with_minima(codebook: Codebook, codes: Tensor, blocks: Tensor) -> QuantizedRows:
