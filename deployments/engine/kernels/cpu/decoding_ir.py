@@ -12,7 +12,6 @@ from deployments.engine.kernels.cpu.simd import (
     HAS_AVX512,
     LANES,
     PACK,
-    PREFETCH_BYTES,
     SHORT,
     STRICT,
     WORD,
@@ -21,6 +20,7 @@ from deployments.engine.kernels.cpu.simd import (
 )
 from deployments.engine.quantized.layout import E4M3, INT8, Codebook, FactorType
 
+CODES_AHEAD = 8192  # bytes: how far ahead they are fetched
 E4M3_UNIT = 256.0  # what its bits are as float16 has to be multiplied with
 HALF, BYTE, WORD_OF_PAIR = ir.HalfType(), ir.IntType(8), ir.IntType(32)
 PARTS = range(PACK // LANES)  # vectors of a block's outputs
@@ -289,7 +289,7 @@ class CodeReader:
         octets = quantized.unit // OCTET
         with emit.loop(n_units) as loop:
             unit = emit.address(codes, emit.times(loop.index, quantized.unit_bytes))
-            emit.prefetch_range(emit.address(unit, PREFETCH_BYTES), quantized.unit_bytes)
+            emit.prefetch_range(emit.address(unit, CODES_AHEAD), quantized.unit_bytes)
             first = emit.times(loop.index, quantized.unit)
             if quantized.planes == (8,):
                 yield Step(self, unit, [], []), first
