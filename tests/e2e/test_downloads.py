@@ -1,26 +1,30 @@
 """A model comes from a hub to a running server, answers, and goes again."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from deployments.router.downloads.downloads import PARTIAL
 from tests.e2e.server import Server
+from tests.engine.loading.gguf.test_served import written
 from tests.router.downloads.hub import Hub, serving
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
 
-NAME = "org/small"
+NAME, PACKED = "org/small", "org/packed:Q8_0"
 PROMPT = {"model": NAME, "prompt": "abc", "max_tokens": 4}
 
 
 def test_a_model_is_downloaded_answers_and_is_deleted(checkpoint: Path, tmp_path: Path) -> None:
+    packed = {"m-Q8_0.gguf": written("llama", tmp_path).read_bytes(), "m-Q4_0.gguf": b""}
     files = {path.name: path.read_bytes() for path in checkpoint.iterdir() if path.is_file()}
     folder = tmp_path / "downloads"
     router = {"model": str(checkpoint), "num_cpus": 0.5, "n_pages": 160, "name": "own"}
     router |= {"downloads_dir": str(folder)}
     with (
-        serving(Hub({NAME: files})) as hub,
+        serving(Hub({NAME: files, "org/packed": packed})) as hub,
         Server(tmp_path, router, {"HF_ENDPOINT": hub.endpoint}) as server,
     ):
         refused = server.http.post("/models", json={"model": "own"})
@@ -28,21 +32,30 @@ def test_a_model_is_downloaded_answers_and_is_deleted(checkpoint: Path, tmp_path
             refused.status_code,
             server.http.post("/v1/completions", json=PROMPT).status_code,
         ) == (400, 404)
-        with server.http.stream("GET", "/models/sse") as events:
-            assert server.http.post("/models", json={"model": NAME}).json() == {"success": True}
-            for line in events.iter_lines():
-                told = json.loads(line.removeprefix("data: ")) if line.startswith("data") else {}
-                assert told.get("event") != "download_failed", told
-                if told.get("event") == "download_finished":
-                    break
-        assert listed(server)[NAME] == ("cache", True)
-        answer = server.http.post("/v1/completions", json=PROMPT)
-        assert answer.json()["usage"]["completion_tokens"] == 4
-        assert server.http.delete("/models?model=own").status_code == 400
-        assert server.http.delete(f"/models?model={NAME}").status_code == 200
-        server.eventually(lambda: NAME not in listed(server))
-        assert not list(folder.glob("*/config.json"))
+        for name in (NAME, PACKED):
+            download(server, name)
+            assert listed(server)[name] == ("cache", True)
+            answer = server.http.post("/v1/completions", json={**PROMPT, "model": name})
+            assert answer.json()["usage"]["completion_tokens"] == 4
+            assert server.http.delete("/models?model=own").status_code == 400
+            assert server.http.delete(f"/models?model={name}").status_code == 200
+            server.eventually(partial(is_gone, server, name))
+            assert not [path for path in folder.glob("*") if path.name != PARTIAL]
         assert "own" in listed(server)
+
+
+def download(server: Server, name: str) -> None:
+    with server.http.stream("GET", "/models/sse") as events:
+        assert server.http.post("/models", json={"model": name}).json() == {"success": True}
+        for line in events.iter_lines():
+            told = json.loads(line.removeprefix("data: ")) if line.startswith("data") else {}
+            assert told.get("event") != "download_failed", told
+            if told.get("event") == "download_finished":
+                return
+
+
+def is_gone(server: Server, name: str) -> bool:
+    return name not in listed(server)
 
 
 def listed(server: Server) -> dict[str, tuple[str, bool]]:

