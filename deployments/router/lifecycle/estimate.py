@@ -103,10 +103,6 @@ def _gguf_bytes(path: Path, settings: ModelSettings) -> int:
     return found.packed_bytes + n_plain
 
 
-def _weight_files(path: str) -> Sequence[Path]:
-    return weight_files(local_model(path))
-
-
 def _loaded_bytes(file: Path, settings: ModelSettings) -> int:
     try:
         with safe_open(file, "np") as tensors:
@@ -128,16 +124,24 @@ def _bytes_of(name: str, tensor: Any, settings: ModelSettings) -> float:
 
 
 def _slot_bytes(settings: ModelSettings) -> int:
-    """Estimates the bytes of one replica's adapter slots, as far as safetensors files tell it."""
+    """Estimates the bytes of one replica's adapter slots, as far as its files tell it."""
     limits, total = settings.limits, 0.0
     with suppress(OSError, ValueError, SafetensorError):
-        for file in _weight_files(settings.path) if limits.max_loras else ():
-            with safe_open(file, "np") as tensors:
-                slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
-                total += sum(
-                    _bytes_a_rank(name, tensor, settings) for name, tensor in slices.items()
-                )
+        if limits.max_loras:
+            total = _bytes_of_all_ranks(local_model(settings.path), settings)
     return round(limits.max_loras * limits.max_lora_rank * total)
+
+
+def _bytes_of_all_ranks(path: Path, settings: ModelSettings) -> float:
+    """Returns the bytes of one rank of an adapter for each layer that takes some."""
+    if is_gguf(path.name):
+        return describe(path).n_adapted * DTYPE_BYTES[_dtype(settings) or "bfloat16"]
+    total = 0.0
+    for file in weight_files(path):
+        with safe_open(file, "np") as tensors:
+            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
+            total += sum(_bytes_a_rank(name, tensor, settings) for name, tensor in slices.items())
+    return total
 
 
 def _bytes_a_rank(name: str, tensor: Any, settings: ModelSettings) -> float:

@@ -149,6 +149,16 @@ def test_quantized_weights_of_a_gguf_file_count_as_they_are(tmp_path: Path) -> N
     assert weight_bytes(made) == 0
 
 
+def test_slots_of_adapters_beside_a_gguf_file_have_room_for_its_layers(tmp_path: Path) -> None:
+    names = ("blk.0.attn_q.weight", "blk.1.ffn_down.weight", "blk.0.attn_norm.weight", "output")
+    entries = [entry(name, (64, 8), Q8_0) for name in names]
+    (tmp_path / "m.gguf").write_bytes(gguf([], entries))
+    limits = EngineLimits(n_pages=1, max_loras=3, max_lora_rank=32)
+    made = ModelSettings(name="m", path=str(tmp_path / "m.gguf"), num_cpus=1, limits=limits)
+    without = replace(made, limits=replace(limits, max_loras=0))
+    assert model_needs(made).cpu_bytes - model_needs(without).cpu_bytes == 3 * 32 * 2 * 72 * 2
+
+
 @pytest.mark.parametrize(
     "name", ["llama", "gemma2", "gemma3", "gpt-oss", "phi3", "qwen3next", "qwen35", "lfm2"]
 )

@@ -5,6 +5,7 @@ still be refused.
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ FILE_TYPES = {
 }  # fmt: skip
 # `tokenizer.ggml.model`, and llama.cpp's numbers for it.
 VOCAB_TYPES = {"llama": 1, "gpt2": 2, "gemma4": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
+ADAPTED = re.compile(r"blk\.\d+\.(attn_(q|k|v|qkv|output)|ffn_(gate|up|down))\.weight")
 # Architectures whose files do not say which layers have the window: all but each so-manieth.
 FULL_EVERY = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2}
 STATES = frozenset({"qwen3next", "qwen35", "qwen35moe"})  # whose layers are full, or keep a state
@@ -48,6 +50,7 @@ class GGUFDescription:
     packed_bytes, n_plain: bytes of quantized tensors, and the weights of all others.
     context_length: that it was trained for; 0 if it is not said.
     vocab_type: llama.cpp's number; 0 if it has none.
+    n_adapted: numbers of one rank of an adapter of all layers that take some.
     layout: what layers store of a token, without those that store nothing; empty if that is not
         said.
     """
@@ -60,6 +63,7 @@ class GGUFDescription:
     n_plain: int
     context_length: int
     vocab_type: int
+    n_adapted: int
     layout: Layout
 
 
@@ -86,6 +90,7 @@ def _describe(path: Path, _time: int, _size: int) -> GGUFDescription:
         n_plain=n_weights - sum(prod(tensor.shape) for tensor in packed),
         context_length=n_context if isinstance(n_context, int) else 0,
         vocab_type=VOCAB_TYPES.get(str(gguf.metadata.get("tokenizer.ggml.model")), 0),
+        n_adapted=sum(sum(t.shape) for t in tensors if ADAPTED.fullmatch(t.name)),
         layout=_layout(gguf, architecture),
     )
 
