@@ -8,8 +8,8 @@ class WeightsForm:
     """The form of the files, by their headers.
 
     format: "gguf" or "safetensors".
-    type: llama.cpp's name of a mixture, such as "Q4_K_M"; else the dtype of most weights, or the
-        quantization that they get as they are loaded.
+    type: llama.cpp's name of a mixture, such as "Q4_K_M"; else how weights are quantized, in their
+        files or as they are loaded; else the dtype of most weights.
     bits: of a weight, on average.
     n_weights, n_bytes: of all tensors, as the files have them.
     family: the architecture, by the file's own word.

@@ -37,12 +37,47 @@ def test_of_safetensors_it_is_the_dtype_of_most_weights(tmp_path: Path) -> None:
     assert (broken.type, broken.family, broken.context_length) == ("F16", "", 0)
 
 
-def test_of_mxfp4_a_byte_has_two_weights(tmp_path: Path) -> None:
-    blocks, scales = np.zeros((2, 3, 16), np.uint8), np.zeros((2, 3), np.uint8)
-    save_file({"up_blocks": blocks, "up_scales": scales}, tmp_path / "model.safetensors")
+GROUPS = {"group_0": {"weights": {"num_bits": 8}}}
+
+
+@pytest.mark.parametrize(
+    ("options", "tensors", "expected"),
+    [
+        (
+            {"quant_method": "mxfp4"},
+            {"up_blocks": ((2, 3, 16), "u1"), "up_scales": ((2, 3), "u1")},
+            ("mxfp4", 4.25, 192),
+        ),
+        (
+            {"quant_method": "awq", "bits": 4},
+            {"a.qweight": ((64, 2), "i4"), "a.scales": ((1, 16), "f2"), "a.qzeros": ((1, 2), "i4")},
+            ("awq", 4.3125, 1024),
+        ),
+        (
+            {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+            | {"config_groups": GROUPS},
+            {"a.weight_packed": ((16, 8), "i4"), "a.weight_scale": ((16, 1), "f2")},
+            ("pack-quantized", 8.5, 512),
+        ),
+        (
+            {"quant_method": "bitsandbytes"},
+            {"a.weight": ((16, 8), "i1"), "a.SCB": ((16,), "f4"), "b.weight": ((8,), "f4")},
+            ("bitsandbytes", (8 * 128 + 512 + 256) / 136, 136),
+        ),
+    ],
+)
+def test_of_quantized_files_it_is_their_method(
+    tmp_path: Path,
+    options: object,
+    tensors: dict[str, tuple[tuple[int, ...], str]],
+    expected: tuple[object, ...],
+) -> None:
+    arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in tensors.items()}
+    save_file(arrays, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": options}))
     found = form(tmp_path)
     assert found is not None
-    assert (found.type, found.bits, found.n_weights) == ("MXFP4", 4.25, 192)
+    assert (found.type, found.bits, found.n_weights) == expected
 
 
 def test_of_a_gguf_file_it_is_the_mixture(tmp_path: Path) -> None:
