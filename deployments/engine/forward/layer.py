@@ -9,7 +9,7 @@ from torch import Tensor
 from deployments.engine.attention.interface import AttentionParams, FusedStepAttention
 from deployments.engine.forward.families import Family, Module
 from deployments.engine.forward.fusing import heads_of
-from deployments.engine.forward.linear import linear_add, silu_mul
+from deployments.engine.forward.linear import GpuProduct, linear_add, silu_mul
 from deployments.engine.kernels.cpu import layer_ops
 from deployments.engine.kernels.cpu.features import is_cpu_bf16
 from deployments.engine.kernels.rotary import RotaryEmbedding
@@ -72,8 +72,12 @@ def swiglu_of(mlp: Module) -> Callable[[Tensor], Tensor]:
     if not hasattr(mlp, "gate_up_proj"):
         return partial(silu_mul, mlp.gate_proj, mlp.up_proj)
 
+    gate_up = mlp.gate_up_proj
+    if isinstance(gate_up, GpuProduct):
+        return gate_up.gated
+
     def fused(x: Tensor) -> Tensor:
-        return activate(mlp.gate_up_proj(x))
+        return activate(gate_up(x))
 
     return fused
 

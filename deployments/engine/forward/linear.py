@@ -158,8 +158,22 @@ def _has_layout(weight: Tensor, address: int, n_bytes: int, pack: int) -> bool:
     return True
 
 
+class GpuProduct(nn.Module, ABC):
+    """A linear layer on a GPU that computes what follows it in the same launch."""
+
+    @abstractmethod
+    def add(self, x: Tensor, other: Tensor) -> Tensor:
+        """Its result and `other`, contiguous [tokens, out], in whose memory the sum is."""
+
+    @abstractmethod
+    def gated(self, x: Tensor) -> Tensor:
+        """silu of the first half of its outputs times the other half: [tokens, out / 2]."""
+
+
 def linear_add(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:
     """`linear(x) + other`: x [..., in], other [..., out]. May overwrite `other` with it."""
+    if isinstance(linear, GpuProduct) and other.is_contiguous():
+        return linear.add(x, other)
     if isinstance(linear, KernelLinear):
         return linear.forward_binary(x, other, "add")
     if x.is_cuda and _is_plain_linear(linear) and linear.bias is None:

@@ -47,3 +47,7 @@ class StoredMatrix(ABC):
 
         Raises OSError where the file can't be read.
         """
+
+    def numbers(self, index: Tensor, dtype: torch.dtype) -> Tensor:
+        """Some rows, dequantized to a type: [n, inputs]."""
+        return self.rows(index).dequantize().to(dtype)

@@ -337,7 +337,7 @@ def _embedding(func: Any, weight: StoredWeight, ids: Tensor, *options: Any) -> T
     if matrix is None:
         found = _moved(weight, rows=weight.place.rows[ids.cpu()]).dequantize()
     else:  # no number has to be known here
-        found = matrix.rows(ids.flatten()).dequantize().view(*ids.shape, -1)
+        found = matrix.numbers(ids.flatten(), weight.dtype).view(*ids.shape, -1)
     return found.to(weight.device, weight.dtype)
 
 

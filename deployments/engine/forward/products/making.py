@@ -1,6 +1,6 @@
 """Makes the products of a model's quantized weights, each for the device that it computes on."""
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from deployments.engine.forward.products.resident_matrix import ResidentMatrix
 from deployments.engine.forward.quantized_linear import packed_linear
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 from deployments.engine.quantized.stored_weight import StoredWeight
+
+if TYPE_CHECKING:  # it needs triton
+    from deployments.engine.forward.products.slab_matrix import SlabMatrix
 
 
 def stored_weights(module: nn.Module) -> list[nn.Parameter]:
@@ -49,8 +52,25 @@ def make_products(model: nn.Module, device: torch.device) -> None:
                 module.register_parameter(name, nn.Parameter(on_device, requires_grad=False))
 
 
-def _resident(stored: StoredWeight, device: torch.device) -> list[ResidentMatrix]:
-    return [ResidentMatrix(part, device) for part in stored.by_layout()]
+def _resident(stored: StoredWeight, device: torch.device) -> "list[ResidentMatrix | SlabMatrix]":
+    return [_matrix(part, device) for part in stored.by_layout()]
+
+
+def _matrix(part: StoredWeight, device: torch.device) -> "ResidentMatrix | SlabMatrix":
+    if device.type == "cuda":
+        from deployments.engine.forward.products.slab_matrix import SlabMatrix
+
+        if SlabMatrix.can_hold(part):
+            return SlabMatrix(part, device)
+    return ResidentMatrix(part, device)
+
+
+def _product(matrix: "ResidentMatrix | SlabMatrix", bias: Tensor | None) -> nn.Module:
+    if isinstance(matrix, ResidentMatrix):
+        return DequantizedLinear(matrix, bias)
+    from deployments.engine.forward.products.slab_linear import SlabLinear
+
+    return SlabLinear(matrix, bias)
 
 
 def _linear(
@@ -63,7 +83,7 @@ def _linear(
     matrices = _resident(stored, device)
     ends = torch.tensor([matrix.n_rows for matrix in matrices]).cumsum(0).tolist()
     parts = [
-        DequantizedLinear(matrix, None if bias is None else bias[end - matrix.n_rows : end])
+        _product(matrix, None if bias is None else bias[end - matrix.n_rows : end])
         for matrix, end in zip(matrices, ends, strict=True)
     ]
     return parts[0] if len(parts) == 1 else JoinedLinear(parts), [*matrices]

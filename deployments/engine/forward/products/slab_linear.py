@@ -1,0 +1,77 @@
+"""Products of quantized weights on a GPU, for few tokens and for many.
+
+Few tokens are multiplied with codes as they are: the time is that of reading them. For many, slices
+of the weights become numbers of the inputs' type, which a cache holds until they are multiplied.
+"""
+
+import torch
+from torch import Tensor
+
+from deployments.engine.forward.linear import GpuProduct
+from deployments.engine.forward.products.slab_matrix import SlabMatrix
+from deployments.engine.forward.quantized_linear import to_float8
+from deployments.engine.kernels.gpu import layer_ops, quantized_ops
+
+SLICE_BYTES = 16 << 20  # of weights that are dequantized at once
+ROW_MULTIPLE = 64  # of a slice, so that the next one is aligned
+
+
+class SlabLinear(GpuProduct):
+    """A linear layer with the weights of a quantized matrix on a GPU.
+
+    A token's result has the same bits with any other ones, up to MAX_TOKENS together. No call waits
+    for the device, so that CUDA graphs can capture all of them.
+    """
+
+    bias: Tensor | None  # [out]
+    arrivals: Tensor
+
+    def __init__(self, matrix: SlabMatrix, bias: Tensor | None) -> None:
+        super().__init__()
+        self.matrix = matrix
+        self.register_buffer("bias", bias)
+        self.in_features, self.out_features = matrix.n_inputs, matrix.n_rows
+        blocks, device = quantized_ops.n_blocks(matrix.n_rows), matrix.low.device
+        self.register_buffer("arrivals", torch.zeros(blocks, dtype=torch.int32, device=device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] -> [..., out]"""
+        flat = x.reshape(-1, self.in_features)
+        if len(flat) <= quantized_ops.MAX_TOKENS:
+            y = quantized_ops.product(flat, self.matrix.slabs, self.arrivals, bias=self.bias)
+        else:
+            y = self._multiply(flat)
+            if self.bias is not None:
+                y += self.bias
+        return y.view(*x.shape[:-1], self.out_features)
+
+    def add(self, x: Tensor, other: Tensor) -> Tensor:
+        if len(x) > quantized_ops.MAX_TOKENS:
+            return other.add_(self(x))
+        return quantized_ops.product(
+            x, self.matrix.slabs, self.arrivals, bias=self.bias, residual=other
+        )
+
+    def gated(self, x: Tensor) -> Tensor:
+        if len(x) <= quantized_ops.MAX_TOKENS and self.bias is None:
+            return quantized_ops.product(x, self.matrix.slabs, self.arrivals, is_gated=True)
+        return layer_ops.swiglu(self(x))
+
+    def _multiply(self, x: Tensor) -> Tensor:
+        matrix, slabs = self.matrix, self.matrix.slabs
+        codes, row_scale = matrix.natural_codes, matrix.row_scale
+        if x.is_cuda and codes is not None and row_scale is not None and x.dtype != torch.float32:
+            rows, scale = to_float8(x.contiguous())
+            return torch._scaled_mm(
+                rows, codes.t(), scale_a=scale, scale_b=row_scale, out_dtype=x.dtype
+            )
+        if slabs.order is not None:
+            x = x.index_select(-1, slabs.order)
+        y = x.new_empty(len(x), self.out_features)
+        fitting = SLICE_BYTES // (x.dtype.itemsize * self.in_features)
+        step = max(ROW_MULTIPLE, fitting - fitting % ROW_MULTIPLE)
+        for at in range(0, self.out_features, step):
+            n = min(step, self.out_features - at)
+            weight = quantized_ops.dequantize(slabs, x.dtype, first=at, n=n)
+            torch.mm(x, weight.t(), out=y[:, at : at + n])
+        return y

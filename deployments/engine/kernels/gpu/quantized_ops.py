@@ -1,0 +1,202 @@
+"""Launches the kernels of quantized weights."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from deployments.engine.kernels.gpu.attention_ops import dot_dtype
+from deployments.engine.kernels.gpu.quantized_kernels import dequantize_kernel, product_kernel
+from deployments.engine.kernels.gpu.quantized_numbers import Coding, Scaling
+
+# A program has 64 outputs and two warps: with four, matrix instructions would be others.
+OUTPUTS, WARPS, STAGES = 64, 2, 3
+TOKENS = (8, 16, 32)  # of a program, whose instructions have 8 each
+MAX_TOKENS = TOKENS[-1]
+# Programs that multiply at once on a multiprocessor, so that enough memory is on its way.
+PROGRAMS_OF_A_MULTIPROCESSOR = 8
+MIN_SPLIT_SLABS = 2  # of a split of the inputs
+SLAB = 128  # inputs
+ROWS = 32  # of a program that dequantizes
+INTERPRETED_MULTIPROCESSORS = 2
+
+
+@dataclass(frozen=True)
+class Slabs:
+    """A matrix's weights as the kernels read them. What there is not is None.
+
+    low, high: planes of codes [slabs, rows, words]; natural codes are [rows, words].
+    table: what codes stand for, float32.
+    coarse, fine, least, fine_least: words of factors [slabs or groups, rows, words].
+    order: int32 [inputs], the input that each column is multiplied with.
+    """
+
+    n_rows: int
+    n_inputs: int
+    coding: Coding
+    scaling: Scaling
+    low: Tensor
+    high: Tensor | None
+    table: Tensor | None
+    coarse: Tensor
+    fine: Tensor | None
+    least: Tensor | None
+    fine_least: Tensor | None
+    order: Tensor | None = None
+
+    @property
+    def codes(self) -> tuple[Tensor, ...]:
+        """The arguments of kernels for codes and factors."""
+        found = self.low, self.high, self.table, self.coarse, self.fine, self.least, self.fine_least
+        return tuple(self.low if tensor is None else tensor for tensor in found)
+
+
+@dataclass(frozen=True)
+class ChosenExperts:
+    """Blocks of up to MAX_TOKENS tokens that one expert each was chosen for, in a device's memory.
+
+    A token's place is its own number times `of_a_token`, and the number of its choice.
+
+    places: int64 [n], ascending by their experts.
+    begins: int32 [blocks, 2], where each block begins and ends among the places.
+    experts: int32 [blocks], its expert; below 0: the block is empty.
+    tokens: of a block, at most.
+    """
+
+    places: Tensor
+    begins: Tensor
+    experts: Tensor
+    tokens: int
+    of_a_token: int
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return INTERPRETED_MULTIPROCESSORS
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def split_slabs(n_blocks: int, n_inputs: int, n_multiprocessors: int) -> int:
+    """How many slabs of inputs one program takes. No number of tokens changes it."""
+    n_slabs = triton.cdiv(n_inputs, SLAB)
+    wanted = triton.cdiv(PROGRAMS_OF_A_MULTIPROCESSOR * n_multiprocessors, n_blocks)
+    n_splits = max(1, min(wanted, n_slabs // MIN_SPLIT_SLABS))
+    return int(triton.cdiv(n_slabs, n_splits))
+
+
+def n_blocks(n_outputs: int) -> int:
+    """Blocks of a matrix's outputs, each of which counts the programs that have ended."""
+    return int(triton.cdiv(n_outputs, OUTPUTS))
+
+
+def product(
+    x: Tensor,
+    slabs: Slabs,
+    arrivals: Tensor,
+    *,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    is_gated: bool = False,
+) -> Tensor:
+    """x [tokens, in] times the weights: [tokens, out], for MAX_TOKENS tokens at most.
+
+    arrivals: int32 [n_blocks], zeros before and after. No two launches may use them at a time.
+    residual: contiguous [tokens, out], what is added, and where the result is.
+    is_gated: the first half of the outputs are gates; the result is silu of them times the others,
+        [tokens, out / 2].
+    """
+    n_tokens, n_outputs = len(x), slabs.n_rows
+    out = residual
+    if out is None:
+        out = x.new_empty(n_tokens, n_outputs // 2 if is_gated else n_outputs)
+    tokens = next(tokens for tokens in TOKENS if n_tokens <= tokens)
+    _launch(x, slabs, n_outputs, arrivals, bias, residual, out, tokens, is_gated=is_gated)
+    return out
+
+
+def experts_product(
+    x: Tensor, slabs: Slabs, n_experts: int, choice: ChosenExperts, *, is_split: bool
+) -> Tensor:
+    """The products of tokens and their experts: x [n, in] -> [places, out].
+
+    The places of no expert are 0. slabs: the experts' weights behind each other.
+    """
+    n_outputs = slabs.n_rows // n_experts
+    out = x.new_zeros(len(choice.places), n_outputs)
+    arrivals = None
+    if is_split:
+        shape = len(choice.experts) * n_blocks(n_outputs)
+        arrivals = torch.zeros(shape, dtype=torch.int32, device=x.device)
+    _launch(x, slabs, n_outputs, arrivals, None, None, out, choice.tokens, choice=choice)
+    return out
+
+
+def _launch(
+    x: Tensor,
+    slabs: Slabs,
+    n_outputs: int,
+    arrivals: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    out: Tensor,
+    tokens: int,
+    *,
+    is_gated: bool = False,
+    choice: ChosenExperts | None = None,
+) -> None:
+    """No product is split without `arrivals`."""
+    x = x.contiguous()
+    n_slabs, blocks = triton.cdiv(slabs.n_inputs, SLAB), n_blocks(n_outputs)
+    share = n_slabs
+    if arrivals is not None:
+        share = split_slabs(blocks, slabs.n_inputs, multiprocessors(x.device))
+    n_splits = triton.cdiv(n_slabs, share)
+    is_merged = is_gated or n_splits > 1
+    n_parts = 1 if choice is None else len(choice.experts)
+    parts = out
+    if is_merged:
+        size = n_parts * blocks * n_splits * OUTPUTS * tokens
+        parts = torch.empty(size, dtype=torch.float32, device=x.device)
+    chosen = (x, x, x) if choice is None else (choice.places, choice.begins, choice.experts)
+    order, counts = _or(slabs.order, x), _or(arrivals, x)
+    kind = tl.float16 if x.dtype == torch.float16 else tl.bfloat16
+    product_kernel[(blocks, n_splits, n_parts)](
+        x, order, *slabs.codes, _or(bias, x), _or(residual, x), out, parts, counts, *chosen,
+        len(x), slabs.n_rows, n_outputs, slabs.n_inputs, n_splits, share,
+        1 if choice is None else choice.of_a_token,
+        CODING=slabs.coding, SCALING=slabs.scaling, OUTPUTS=OUTPUTS, TOKENS=tokens, GATED=is_gated,
+        GROUPED=choice is not None, MERGED=is_merged, HAS_ORDER=slabs.order is not None,
+        HAS_BIAS=bias is not None, HAS_RESIDUAL=residual is not None,
+        IS_WHOLE=slabs.n_inputs % SLAB == 0, KIND=kind, DOT=_dot(x.dtype),
+        num_warps=WARPS, num_stages=STAGES, enable_fp_fusion=True,
+    )  # fmt: skip
+
+
+def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
+    return other if tensor is None else tensor
+
+
+def _dot(dtype: torch.dtype) -> tl.dtype:
+    """The type of factors: numbers of float32 are multiplied as several of bfloat16."""
+    return dot_dtype(torch.bfloat16 if dtype == torch.float32 else dtype)
+
+
+def dequantize(
+    slabs: Slabs, dtype: torch.dtype, *, index: Tensor | None = None, first: int = 0, n: int = 0
+) -> Tensor:
+    """[rows, in] of a type: `n` rows from the first on, or those of an index. No bit differs from
+    what the weights are in float32, rounded to that type."""
+    found = n if index is None else len(index)
+    out = torch.empty(found, slabs.n_inputs, dtype=dtype, device=slabs.low.device)
+    if found:
+        grid = triton.cdiv(found, ROWS), triton.cdiv(slabs.n_inputs, SLAB)
+        dequantize_kernel[grid](
+            _or(index, out), *slabs.codes, out, found, first, slabs.n_rows, slabs.n_inputs,
+            CODING=slabs.coding, SCALING=slabs.scaling, ROWS=ROWS, HAS_INDEX=index is not None,
+            KIND=tl.bfloat16, num_warps=4, enable_fp_fusion=False,
+        )  # fmt: skip
+    return out

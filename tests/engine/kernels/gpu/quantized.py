@@ -1,0 +1,150 @@
+"""Errors of products of random quantized weights by the kernels for GPUs, on whatever device."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deployments.engine.quantized.layout import E2M1, E4M3, INT8, IQ4, Codebook, integers
+from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
+from deployments.engine.quantized.stored_weight import StoredWeight
+from tests.engine.quantized.made import MadeMatrix, random_rows
+
+NF4 = Codebook("nf4", tuple(torch.linspace(-1, 1, 16).pow(3).tolist()))
+TWICE_E2M1 = Codebook("twice e2m1", tuple(2 * value for value in E2M1.values))
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A matrix's layout and size, and the type of inputs."""
+
+    codebook: Codebook
+    group: int = 32
+    coarse_group: int = 0
+    has_least: bool = False
+    factors: str = "float16"
+    fine: str = "uint8"
+    dtype: str = "bfloat16"
+    n_outputs: int = 24
+    n_inputs: int = 256
+    has_order: bool = False
+
+
+LAYOUTS = {
+    "Q4_0": Quantized(integers(4, -8)),
+    "Q4_1": Quantized(integers(4), has_least=True),
+    "Q5_0": Quantized(integers(5, -16)),
+    "Q8_0": Quantized(INT8),
+    "Q2_K": Quantized(integers(2), 16, 256, has_least=True),
+    "Q3_K": Quantized(integers(3, -4), 16, 256, fine="int8"),
+    "Q4_K": Quantized(integers(4), 32, 256, has_least=True),
+    "Q5_K": Quantized(integers(5), 32, 256, has_least=True),
+    "Q6_K": Quantized(integers(6, -32), 16, 256, fine="int8"),
+    "IQ4_XS": Quantized(IQ4, 32, 256, fine="int8"),
+    "MXFP4": Quantized(TWICE_E2M1, factors="bfloat16"),
+    "NVFP4": Quantized(E2M1, 16, 256, fine="float8_e4m3fn", factors="float32"),
+    "NF4": Quantized(NF4, 64, factors="float32"),
+    "fp8 by rows": Quantized(E4M3, 256, factors="float32"),
+    "fp8 by blocks": Quantized(E4M3, 128, factors="float32"),
+    "fp8 by halves of a slab": Quantized(E4M3, 64, factors="bfloat16"),
+    "GPTQ": Quantized(integers(4, -8), 128, has_order=True),
+    "AWQ": Quantized(integers(4), 128, has_least=True, factors="float32"),
+    "W8A16": Quantized(integers(8, -128), 64, factors="bfloat16"),
+    "8 bits from 0 on": Quantized(integers(8), 32),
+    "7 bits": Quantized(integers(7, -64), 32, dtype="float16"),
+    "Q5_0 of float16": Quantized(integers(5, -16), dtype="float16"),
+    "Q8_0 of float16": Quantized(INT8, dtype="float16"),
+    "MXFP4 of float16": Quantized(TWICE_E2M1, factors="bfloat16", dtype="float16"),
+    "fp8 of float16": Quantized(E4M3, 256, factors="float32", dtype="float16"),
+    "Q4_K of float32": Quantized(integers(4), 32, 256, has_least=True, dtype="float32"),
+    "Q8_0 of float32": Quantized(INT8, dtype="float32"),
+    "Q4_0, part of a slab": Quantized(integers(4, -8), n_inputs=160),
+    "Q8_0, part of a slab": Quantized(INT8, n_inputs=96),
+    "Q4_0 in splits": Quantized(integers(4, -8), n_outputs=72, n_inputs=544),
+    "Q4_K in splits": Quantized(integers(4), 32, 256, has_least=True, n_inputs=768),
+}
+
+
+def rows_of(case: Quantized) -> QuantizedRows:
+    rows = random_rows(
+        (case.n_outputs, case.n_inputs),
+        case.codebook,
+        case.group,
+        coarse_group=case.coarse_group,
+        has_least=case.has_least,
+        dtype=getattr(torch, case.factors),
+    )
+    if rows.scale.fine is None or case.fine == "uint8":
+        return rows
+    fine = (rows.scale.fine.to(torch.int8) - 32).to(getattr(torch, case.fine))
+    return QuantizedRows(rows.codebook, rows.codes, Factors(rows.scale.coarse, fine), rows.least)
+
+
+def weight_of(case: Quantized, rows: QuantizedRows) -> StoredWeight:
+    order = torch.randperm(case.n_inputs) if case.has_order else None
+    shape = case.n_outputs, case.n_inputs
+    return StoredWeight.of(MadeMatrix(rows, order), shape, getattr(torch, case.dtype))
+
+
+def inputs_of(case: Quantized, tokens: int, device: str = "cpu") -> Tensor:
+    random = torch.Generator().manual_seed(1)
+    x = torch.randn(tokens, case.n_inputs, generator=random)
+    return x.to(getattr(torch, case.dtype)).to(device)
+
+
+def multiplied(case: Quantized, tokens: int, device: str = "cpu") -> tuple[float, list[int]]:
+    """The error of a product, and which of some tokens have other bits with fewer tokens."""
+    from deployments.engine.forward.products.slab_linear import SlabLinear
+    from deployments.engine.forward.products.slab_matrix import SlabMatrix
+
+    torch.manual_seed(0)
+    weight = weight_of(case, rows_of(case))
+    linear = SlabLinear(SlabMatrix(weight, torch.device(device)), None)
+    x = inputs_of(case, tokens, device)
+    found = linear(x)
+    fewer = [(n, linear(x[:n])) for n in (1, 9) if n < tokens <= 32]
+    differing = [n for n, part in fewer if not torch.equal(part, found[:n])]
+    return error(found, x.float() @ weight.dequantize().to(device).T), differing
+
+
+def read(case: Quantized, device: str = "cpu") -> list[str]:
+    """How rows that are read differ from those that were stored."""
+    from deployments.engine.forward.products.slab_matrix import SlabMatrix
+    from deployments.engine.kernels.gpu import quantized_ops
+
+    rows = rows_of(case)
+    matrix = SlabMatrix(weight_of(case, rows), torch.device(device))
+    index = torch.tensor([7, 0, case.n_outputs - 1, 7])
+    expected = rows.dequantize()
+    of_index = matrix.numbers(index.to(device), torch.float32)
+    whole = quantized_ops.dequantize(matrix.slabs, torch.float32, n=case.n_outputs)
+    found = {
+        "rows": torch.equal(matrix.rows(index.to(device)).dequantize().cpu(), expected[index]),
+        "index": torch.equal(of_index.cpu(), expected[index]),
+        "whole": torch.equal(whole.cpu(), expected),
+    }
+    return [name for name, is_same in found.items() if not is_same]
+
+
+def with_all_else(dtype: str, tokens: int, device: str = "cpu") -> dict[str, float]:
+    """Errors of products with a bias, with a sum, and of gated ones."""
+    from deployments.engine.forward.products.slab_linear import SlabLinear
+    from deployments.engine.forward.products.slab_matrix import SlabMatrix
+
+    case = Quantized(integers(4, -8), dtype=dtype, n_outputs=88, n_inputs=512)
+    weight, x = weight_of(case, rows_of(case)), inputs_of(case, tokens, device)
+    bias, other = torch.randn(88).to(x.dtype).to(device), torch.randn(tokens, 88).to(x.dtype)
+    matrix = SlabMatrix(weight, torch.device(device))
+    plain = x.float() @ weight.dequantize().to(device).T
+    gate, up = plain.chunk(2, 1)
+    other = other.to(device)
+    summed = SlabLinear(matrix, bias).add(x, other.clone())
+    return {
+        "bias": error(SlabLinear(matrix, bias)(x), plain + bias.float()),
+        "sum": error(summed, plain + bias.float() + other.float()),
+        "gated": error(SlabLinear(matrix, None).gated(x), torch.nn.functional.silu(gate) * up),
+    }
+
+
+def error(found: Tensor, expected: Tensor) -> float:
+    return float((found.float() - expected.float()).norm() / expected.float().norm())

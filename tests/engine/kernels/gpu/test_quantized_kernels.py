@@ -1,0 +1,46 @@
+"""Products of quantized weights, interpreted, beside those of the numbers that they stand for."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
+from tests.engine.kernels.gpu.paged import DTYPES
+from tests.engine.kernels.gpu.quantized import LAYOUTS, multiplied, read, with_all_else
+
+pytestmark = needs_triton
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> Iterator[Interpreter]:
+    with interpreter() as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_rows_are_read_as_they_were_stored(interpreted: Interpreter, name: str) -> None:
+    assert interpreted(read, LAYOUTS[name]) == []
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_token_has_the_same_product_alone_and_among_others(
+    interpreted: Interpreter, name: str
+) -> None:
+    case = LAYOUTS[name]
+    found, differing = interpreted(multiplied, case, 17)
+    assert found < DTYPES[case.dtype]
+    assert differing == []
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q8_0 of float32", "fp8 by blocks", "GPTQ"])
+def test_many_tokens_are_multiplied_with_dequantized_weights(
+    interpreted: Interpreter, name: str
+) -> None:
+    assert interpreted(multiplied, LAYOUTS[name], 33)[0] < DTYPES[LAYOUTS[name].dtype]
+
+
+@pytest.mark.parametrize("tokens", [2, 40])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_follows_a_product_is_added(interpreted: Interpreter, tokens: int, dtype: str) -> None:
+    found = interpreted(with_all_else, dtype, tokens)
+    assert all(error < DTYPES[dtype] for error in found.values()), found
