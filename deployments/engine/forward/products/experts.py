@@ -4,7 +4,6 @@ Each expert that a step's tokens are sent to multiplies its tokens at once. What
 is summed in the order in which its router chose its experts.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -14,19 +13,12 @@ from torch import Tensor, nn
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from deployments.engine.forward.linear import KernelLinear
+from deployments.engine.forward.products.expert_products import GroupedExperts, QuantizedExperts
 from deployments.engine.forward.products.resident_matrix import ResidentMatrix
 from deployments.engine.forward.quantized_linear import packed_linear
 from deployments.engine.quantized.stored_weight import StoredWeight
 
 IMPLEMENTATION = "manta_quantized"  # by which transformers knows it
-
-
-class QuantizedExperts(nn.Module, ABC):
-    """Matrices of experts [outputs, inputs] behind each other."""
-
-    @abstractmethod
-    def multiply(self, x: Tensor, expert: int) -> Tensor:
-        """The product of one expert's weights: [n, in] -> [n, out]."""
 
 
 class DequantizedExperts(QuantizedExperts):
@@ -65,6 +57,12 @@ def quantized_experts(
     parts: Sequence[StoredWeight], n_experts: int, device: torch.device
 ) -> QuantizedExperts:
     """The products of experts on a device. Each part has some outputs of all experts."""
+    if device.type == "cuda":
+        from deployments.engine.forward.products.slab_experts import SlabExperts
+        from deployments.engine.forward.products.slab_matrix import SlabMatrix
+
+        if all(SlabMatrix.can_hold(part) for part in parts):
+            return SlabExperts([SlabMatrix(part, device) for part in parts], n_experts)
     if device.type == "cpu":
         experts = [
             packed_linear(cast(StoredWeight, torch.cat([part[nth] for part in parts])), None)
@@ -103,6 +101,39 @@ def experts_forward(
     if not isinstance(experts.down_proj, QuantizedExperts):
         plain: Callable[..., Tensor] = type(experts).forward.__wrapped__
         return plain(experts, hidden, top_k_index, top_k_weights)
+    first = getattr(experts, _first(experts))
+    if isinstance(first, GroupedExperts) and isinstance(experts.down_proj, GroupedExperts):
+        answers = _all_answers(experts, hidden, top_k_index)
+    else:
+        answers = _answers(experts, hidden, top_k_index)
+    weighted = answers.view(*top_k_index.shape, -1) * top_k_weights[..., None]
+    return weighted.sum(1).to(hidden.dtype)
+
+
+def _first(experts: Any) -> str:
+    return "gate_up_proj" if experts.has_gate else "up_proj"
+
+
+def _all_answers(experts: Any, hidden: Tensor, top_k_index: Tensor) -> Tensor:
+    """The answers of all experts to their tokens, [tokens * k, hidden]."""
+    chosen = experts.down_proj.choose(top_k_index)
+    index = top_k_index.flatten()
+    is_there = (index < experts.num_experts)[:, None]
+    own = index.clamp(max=experts.num_experts - 1)
+    x = _project_all(experts, _first(experts), hidden, chosen, own)
+    x = experts._apply_gate(x) if experts.has_gate else experts.act_fn(x)
+    x = _project_all(experts, "down_proj", x, chosen, own)
+    x = experts.post_expert_norm(x) if experts.has_post_expert_norm else x
+    return torch.where(is_there, x, 0)
+
+
+def _project_all(experts: Any, name: str, x: Tensor, chosen: Any, index: Tensor) -> Tensor:
+    y: Tensor = getattr(experts, name).multiply_all(x, chosen)
+    return y + getattr(experts, f"{name}_bias")[index] if experts.has_bias else y
+
+
+def _answers(experts: Any, hidden: Tensor, top_k_index: Tensor) -> Tensor:
+    """The answers of one expert after the other to their tokens, [tokens * k, hidden]."""
     k = top_k_index.shape[-1]
     chosen, places = top_k_index.flatten().sort(stable=True)
     found, counts = torch.unique_consecutive(chosen, return_counts=True)
@@ -111,13 +142,11 @@ def experts_forward(
     for expert, group in zip(found.tolist(), groups, strict=True):
         if expert < experts.num_experts:
             answers[group] = _answer(experts, hidden[group // k], expert)
-    weighted = answers.view(*top_k_index.shape, -1) * top_k_weights[..., None]
-    return weighted.sum(1).to(hidden.dtype)
+    return answers
 
 
 def _answer(experts: Any, x: Tensor, expert: int) -> Tensor:
-    first = "gate_up_proj" if experts.has_gate else "up_proj"
-    x = _project(experts, first, x, expert)
+    x = _project(experts, _first(experts), x, expert)
     x = experts._apply_gate(x) if experts.has_gate else experts.act_fn(x)
     x = _project(experts, "down_proj", x, expert)
     return experts.post_expert_norm(x) if experts.has_post_expert_norm else x

@@ -101,7 +101,9 @@ class SlabMatrix(nn.Module, StoredMatrix):
         self._coding, self._scaling = coding, scaling
         step = max(1, WEIGHTS_AT_ONCE // n_inputs)
         for at in range(0, n_outputs, step):
-            rows = weight.read(at, min(at + step, n_outputs))
+            stored = weight.read(at, min(at + step, n_outputs))
+            on_device = {name: part.to(device) for name, part in stored.tensors().items()}
+            rows = QuantizedRows.of_tensors(stored.codebook, on_device)  # packed there: it is fast
             for name, part in self._packed(rows):
                 if at == 0:
                     shape = [*part.shape[:-2], n_outputs, part.shape[-1]]

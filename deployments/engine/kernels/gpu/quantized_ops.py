@@ -56,14 +56,15 @@ class Slabs:
 
 @dataclass(frozen=True)
 class ChosenExperts:
-    """Blocks of up to MAX_TOKENS tokens that one expert each was chosen for, in a device's memory.
+    """Experts of tokens in a device's memory, as blocks of tokens that have one expert each.
 
-    A token's place is its own number times `of_a_token`, and the number of its choice.
+    A token's place is its number times `of_a_token`, and the number of its choice.
 
     places: int64 [n], ascending by their experts.
-    begins: int32 [blocks, 2], where each block begins and ends among the places.
-    experts: int32 [blocks], its expert; below 0: the block is empty.
+    begins: int64 [blocks, 2], where each block begins and ends among the places.
+    experts: int64 [blocks], its expert; below 0: the block is empty.
     tokens: of a block, at most.
+    of_a_token: experts.
     """
 
     places: Tensor
@@ -71,6 +72,28 @@ class ChosenExperts:
     experts: Tensor
     tokens: int
     of_a_token: int
+
+
+def chosen_experts(index: Tensor, n_experts: int) -> ChosenExperts:
+    """The blocks of an index [tokens, experts of a token]. Experts from n_experts on are none.
+
+    No number of it is known here: there is room for as many blocks as there can be.
+    """
+    of_a_token, n = index.shape[1], index.numel()
+    mean = n / n_experts
+    tokens = TOKENS[0] if mean <= TOKENS[0] / 2 else TOKENS[1] if mean <= TOKENS[1] else TOKENS[2]
+    ascending, places = index.flatten().sort(stable=True)
+    numbers = torch.arange(max(n, n_experts) + 1, device=index.device)
+    starts = torch.searchsorted(ascending, numbers[: n_experts + 1].to(index.dtype))
+    of_experts = (starts.diff() + tokens - 1).div(tokens, rounding_mode="floor")
+    ends = of_experts.cumsum(0)
+    block = numbers[: min(n, n_experts + n // tokens)]
+    experts = torch.searchsorted(ends, block, right=True)
+    own = experts.clamp(max=n_experts - 1)
+    first = starts[own] + (block - ends[own] + of_experts[own]) * tokens
+    begins = torch.stack([first, torch.minimum(first + tokens, starts[own + 1])], 1)
+    experts = torch.where(experts < n_experts, experts, -1)
+    return ChosenExperts(places, begins, experts, tokens, of_a_token)
 
 
 @cache
@@ -119,19 +142,20 @@ def product(
 
 
 def experts_product(
-    x: Tensor, slabs: Slabs, n_experts: int, choice: ChosenExperts, *, is_split: bool
+    x: Tensor, slabs: Slabs, n_experts: int, chosen: ChosenExperts, *, is_split: bool
 ) -> Tensor:
-    """The products of tokens and their experts: x [n, in] -> [places, out].
+    """The products of tokens and their experts: [places, out]. The places of no expert are 0.
 
-    The places of no expert are 0. slabs: the experts' weights behind each other.
+    x: [tokens, in], or [places, in].
+    slabs: the experts' weights behind each other.
     """
     n_outputs = slabs.n_rows // n_experts
-    out = x.new_zeros(len(choice.places), n_outputs)
+    out = x.new_zeros(len(chosen.places), n_outputs)
     arrivals = None
     if is_split:
-        shape = len(choice.experts) * n_blocks(n_outputs)
+        shape = len(chosen.experts) * n_blocks(n_outputs)
         arrivals = torch.zeros(shape, dtype=torch.int32, device=x.device)
-    _launch(x, slabs, n_outputs, arrivals, None, None, out, choice.tokens, choice=choice)
+    _launch(x, slabs, n_outputs, arrivals, None, None, out, chosen.tokens, chosen=chosen)
     return out
 
 
@@ -146,30 +170,31 @@ def _launch(
     tokens: int,
     *,
     is_gated: bool = False,
-    choice: ChosenExperts | None = None,
+    chosen: ChosenExperts | None = None,
 ) -> None:
     """No product is split without `arrivals`."""
     x = x.contiguous()
     n_slabs, blocks = triton.cdiv(slabs.n_inputs, SLAB), n_blocks(n_outputs)
     share = n_slabs
     if arrivals is not None:
-        share = split_slabs(blocks, slabs.n_inputs, multiprocessors(x.device))
+        programs = blocks * (1 if chosen is None else chosen.of_a_token)
+        share = split_slabs(programs, slabs.n_inputs, multiprocessors(x.device))
     n_splits = triton.cdiv(n_slabs, share)
     is_merged = is_gated or n_splits > 1
-    n_parts = 1 if choice is None else len(choice.experts)
+    n_parts = 1 if chosen is None else len(chosen.experts)
     parts = out
     if is_merged:
         size = n_parts * blocks * n_splits * OUTPUTS * tokens
         parts = torch.empty(size, dtype=torch.float32, device=x.device)
-    chosen = (x, x, x) if choice is None else (choice.places, choice.begins, choice.experts)
+    grouped = (x, x, x) if chosen is None else (chosen.places, chosen.begins, chosen.experts)
     order, counts = _or(slabs.order, x), _or(arrivals, x)
     kind = tl.float16 if x.dtype == torch.float16 else tl.bfloat16
     product_kernel[(blocks, n_splits, n_parts)](
-        x, order, *slabs.codes, _or(bias, x), _or(residual, x), out, parts, counts, *chosen,
+        x, order, *slabs.codes, _or(bias, x), _or(residual, x), out, parts, counts, *grouped,
         len(x), slabs.n_rows, n_outputs, slabs.n_inputs, n_splits, share,
-        1 if choice is None else choice.of_a_token,
+        1 if chosen is None else len(chosen.places) // len(x),
         CODING=slabs.coding, SCALING=slabs.scaling, OUTPUTS=OUTPUTS, TOKENS=tokens, GATED=is_gated,
-        GROUPED=choice is not None, MERGED=is_merged, HAS_ORDER=slabs.order is not None,
+        GROUPED=chosen is not None, MERGED=is_merged, HAS_ORDER=slabs.order is not None,
         HAS_BIAS=bias is not None, HAS_RESIDUAL=residual is not None,
         IS_WHOLE=slabs.n_inputs % SLAB == 0, KIND=kind, DOT=_dot(x.dtype),
         num_warps=WARPS, num_stages=STAGES, enable_fp_fusion=True,

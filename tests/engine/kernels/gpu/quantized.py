@@ -1,9 +1,11 @@
 """Errors of products of random quantized weights by the kernels for GPUs, on whatever device."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from transformers import Qwen3MoeConfig
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 
 from deployments.engine.quantized.layout import E2M1, E4M3, INT8, IQ4, Codebook, integers
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
@@ -144,6 +146,37 @@ def with_all_else(dtype: str, tokens: int, device: str = "cpu") -> dict[str, flo
         "sum": error(summed, plain + bias.float() + other.float()),
         "gated": error(SlabLinear(matrix, None).gated(x), torch.nn.functional.silu(gate) * up),
     }
+
+
+def experts_answered(tokens: int, dtype: str, device: str = "cpu") -> tuple[float, list[int]]:
+    """The error of quantized experts, of which one token has none; and which of some tokens have
+    other bits with fewer tokens."""
+    from deployments.engine.forward.products.experts import DequantizedExperts, experts_forward
+    from deployments.engine.forward.products.resident_matrix import ResidentMatrix
+    from deployments.engine.forward.products.slab_experts import SlabExperts
+    from deployments.engine.forward.products.slab_matrix import SlabMatrix
+
+    torch.manual_seed(0)
+    kind: torch.dtype = getattr(torch, dtype)
+    config = Qwen3MoeConfig(num_experts=4, hidden_size=256, moe_intermediate_size=32)
+    layouts = {"gate_up_proj": LAYOUTS["Q4_K"], "down_proj": LAYOUTS["Q8_0"]}
+    shapes = {"gate_up_proj": (4, 64, 256), "down_proj": (4, 256, 32)}
+    answers = []
+    places = [(DequantizedExperts, ResidentMatrix), (SlabExperts, SlabMatrix)]
+    hidden = torch.randn(tokens, 256).to(kind).to(device)
+    index = torch.rand(tokens, 4).topk(2).indices.to(device)
+    index[0, 1], shares = 4, torch.rand(tokens, 2).to(kind).to(device)
+    for experts_type, matrix_type in places:
+        experts = Qwen3MoeExperts(config)
+        for name, (n, n_outputs, n_inputs) in shapes.items():
+            case = replace(layouts[name], dtype=dtype, n_outputs=n * n_outputs, n_inputs=n_inputs)
+            matrix = matrix_type(weight_of(case, rows_of(case)), torch.device(device))
+            del experts._parameters[name]
+            experts.add_module(name, experts_type([matrix], 4))
+        answers.append(experts_forward(experts, hidden, index, shares))
+        fewer = [(n, experts_forward(experts, hidden[:n], index[:n], shares[:n])) for n in (1, 3)]
+    differing = [n for n, part in fewer if not torch.equal(part, answers[-1][:n])]
+    return error(answers[1], answers[0]), differing
 
 
 def error(found: Tensor, expected: Tensor) -> float:

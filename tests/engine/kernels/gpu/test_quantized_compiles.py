@@ -14,7 +14,9 @@ INTEGERS = {torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.i
 COUNTS = ("n_tokens", "n_rows", "n_outputs", "n_inputs", "n_splits", "split_slabs", "of_a_token")
 
 
-def ptx_of(weight: StoredWeight, tokens: int, *, is_gated: bool = False) -> str:
+def ptx_of(
+    weight: StoredWeight, tokens: int, *, is_gated: bool = False, is_grouped: bool = False
+) -> str:
     import triton.language as tl
 
     from deployments.engine.forward.products.slab_matrix import SlabMatrix
@@ -25,7 +27,7 @@ def ptx_of(weight: StoredWeight, tokens: int, *, is_gated: bool = False) -> str:
     found = {name: getattr(slabs, name) for name in names}
     types = {name: "*i64" if t is None else INTEGERS[t.dtype] for name, t in found.items()}
     types |= {"order": "*i32", "table": "*fp32", "bias": "*bf16", "residual": "*bf16"}
-    types |= {"arrivals": "*i32", "chosen": "*i64", "begins": "*i32", "experts": "*i32"}
+    types |= {"arrivals": "*i32", "chosen": "*i64", "begins": "*i64", "experts": "*i64"}
     types |= dict.fromkeys(COUNTS, "i32")
     constants = {
         "CODING": slabs.coding,
@@ -33,11 +35,11 @@ def ptx_of(weight: StoredWeight, tokens: int, *, is_gated: bool = False) -> str:
         "OUTPUTS": quantized_ops.OUTPUTS,
         "TOKENS": tokens,
         "GATED": is_gated,
-        "GROUPED": False,
+        "GROUPED": is_grouped,
         "MERGED": True,
         "HAS_ORDER": False,
         "HAS_BIAS": False,
-        "HAS_RESIDUAL": not is_gated,
+        "HAS_RESIDUAL": not is_gated and not is_grouped,
         "IS_WHOLE": True,
         "KIND": tl.bfloat16,
         "DOT": tl.bfloat16,
@@ -54,4 +56,12 @@ def test_all_sizes_are_made_of_the_same_instructions(name: str, tokens: int) -> 
     assert "mma.sync.aligned.m16n8k16" in ptx
     assert "wgmma" not in ptx, "its sums would differ from those of fewer tokens"
     assert "cp.async" in ptx, "codes are not loaded ahead"
+    assert ".local" not in ptx
+
+
+def test_the_product_of_experts_compiles() -> None:
+    case = LAYOUTS["MXFP4"]
+    ptx = ptx_of(weight_of(case, rows_of(case)), 8, is_grouped=True)
+    assert "mma.sync.aligned.m16n8k16" in ptx
+    assert "cp.async" in ptx
     assert ".local" not in ptx

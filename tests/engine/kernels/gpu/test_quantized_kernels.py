@@ -6,7 +6,13 @@ import pytest
 
 from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
 from tests.engine.kernels.gpu.paged import DTYPES
-from tests.engine.kernels.gpu.quantized import LAYOUTS, multiplied, read, with_all_else
+from tests.engine.kernels.gpu.quantized import (
+    LAYOUTS,
+    experts_answered,
+    multiplied,
+    read,
+    with_all_else,
+)
 
 pytestmark = needs_triton
 
@@ -44,3 +50,16 @@ def test_many_tokens_are_multiplied_with_dequantized_weights(
 def test_what_follows_a_product_is_added(interpreted: Interpreter, tokens: int, dtype: str) -> None:
     found = interpreted(with_all_else, dtype, tokens)
     assert all(error < DTYPES[dtype] for error in found.values()), found
+
+
+@pytest.mark.parametrize(("tokens", "dtype"), [(5, "float32"), (9, "bfloat16")])
+def test_experts_answer_all_tokens_at_once(
+    interpreted: Interpreter, tokens: int, dtype: str
+) -> None:
+    found, differing = interpreted(experts_answered, tokens, dtype)
+    assert found < DTYPES[dtype]
+    assert differing == []
+
+
+def test_experts_answer_many_tokens(interpreted: Interpreter) -> None:
+    assert interpreted(experts_answered, 33, "float32")[0] < DTYPES["float32"]
