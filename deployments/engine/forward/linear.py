@@ -161,6 +161,12 @@ def _has_layout(weight: Tensor, address: int, n_bytes: int, pack: int) -> bool:
 class GpuProduct(nn.Module, ABC):
     """A linear layer on a GPU that computes what follows it in the same launch."""
 
+    out_features: int
+
+    @abstractmethod
+    def write(self, x: Tensor, out: Tensor) -> None:
+        """Computes x [tokens, in] into some columns of a larger result: out [tokens, out]."""
+
     @abstractmethod
     def add(self, x: Tensor, other: Tensor) -> Tensor:
         """Its result and `other`, contiguous [tokens, out], in whose memory the sum is."""

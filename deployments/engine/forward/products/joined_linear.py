@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from deployments.engine.forward.families import Module
+from deployments.engine.forward.linear import GpuProduct
 
 
 class JoinedLinear(nn.Module):
@@ -19,4 +20,13 @@ class JoinedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]"""
-        return torch.cat([part(x) for part in self.parts], -1)
+        products = [part for part in self.parts if isinstance(part, GpuProduct)]
+        if len(products) < len(self.parts):
+            return torch.cat([part(x) for part in self.parts], -1)
+        y = x.new_empty(*x.shape[:-1], self.out_features)
+        rows, at = x.reshape(-1, self.in_features), 0
+        for part in products:
+            end = at + part.out_features
+            part.write(rows, y.view(-1, self.out_features)[:, at:end])
+            at = end
+        return y

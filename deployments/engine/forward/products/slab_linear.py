@@ -36,42 +36,47 @@ class SlabLinear(GpuProduct):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]"""
-        flat = x.reshape(-1, self.in_features)
-        if len(flat) <= quantized_ops.MAX_TOKENS:
-            y = quantized_ops.product(flat, self.matrix.slabs, self.arrivals, bias=self.bias)
-        else:
-            y = self._multiply(flat)
-            if self.bias is not None:
-                y += self.bias
-        return y.view(*x.shape[:-1], self.out_features)
+        y = x.new_empty(*x.shape[:-1], self.out_features)
+        self.write(x.reshape(-1, self.in_features), y.view(-1, self.out_features))
+        return y
+
+    def write(self, x: Tensor, out: Tensor) -> None:
+        if len(x) <= quantized_ops.MAX_TOKENS:
+            quantized_ops.product(x, self.matrix.slabs, self.arrivals, bias=self.bias, out=out)
+            return
+        self._multiply(x, out)
+        if self.bias is not None:
+            out += self.bias
 
     def add(self, x: Tensor, other: Tensor) -> Tensor:
         if len(x) > quantized_ops.MAX_TOKENS:
             return other.add_(self(x))
-        return quantized_ops.product(
-            x, self.matrix.slabs, self.arrivals, bias=self.bias, residual=other
-        )
+        slabs = self.matrix.slabs
+        quantized_ops.product(x, slabs, self.arrivals, bias=self.bias, out=other, is_added=True)
+        return other
 
     def gated(self, x: Tensor) -> Tensor:
-        if len(x) <= quantized_ops.MAX_TOKENS and self.bias is None:
-            return quantized_ops.product(x, self.matrix.slabs, self.arrivals, is_gated=True)
-        return layer_ops.swiglu(self(x))
+        if len(x) > quantized_ops.MAX_TOKENS or self.bias is not None:
+            return layer_ops.swiglu(self(x))
+        out = x.new_empty(len(x), self.out_features // 2)
+        quantized_ops.product(x, self.matrix.slabs, self.arrivals, out=out, is_gated=True)
+        return out
 
-    def _multiply(self, x: Tensor) -> Tensor:
+    def _multiply(self, x: Tensor, out: Tensor) -> None:
         matrix, slabs = self.matrix, self.matrix.slabs
         codes, row_scale = matrix.natural_codes, matrix.row_scale
         if x.is_cuda and codes is not None and row_scale is not None and x.dtype != torch.float32:
             rows, scale = to_float8(x.contiguous())
-            return torch._scaled_mm(
+            product = torch._scaled_mm(
                 rows, codes.t(), scale_a=scale, scale_b=row_scale, out_dtype=x.dtype
             )
+            out.copy_(product)
+            return
         if slabs.order is not None:
             x = x.index_select(-1, slabs.order)
-        y = x.new_empty(len(x), self.out_features)
         fitting = SLICE_BYTES // (x.dtype.itemsize * self.in_features)
         step = max(ROW_MULTIPLE, fitting - fitting % ROW_MULTIPLE)
         for at in range(0, self.out_features, step):
             n = min(step, self.out_features - at)
             weight = quantized_ops.dequantize(slabs, x.dtype, first=at, n=n)
-            torch.mm(x, weight.t(), out=y[:, at : at + n])
-        return y
+            torch.mm(x, weight.t(), out=out[:, at : at + n])

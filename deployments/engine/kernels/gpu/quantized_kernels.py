@@ -140,11 +140,11 @@ def _add_slab(
 
 @triton.jit
 def _finish(
-    total, column, target, is_token, bias, residual, out, width, HAS_BIAS: tl.constexpr,
-    HAS_RESIDUAL: tl.constexpr,
+    total, column, target, is_token, bias, residual, out, width, out_stride,
+    HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
 ):  # fmt: skip
     """Stores [outputs, tokens], with what is added to them."""
-    at = target[None, :] * width + column[:, None]
+    at = target[None, :] * out_stride + column[:, None]
     there = column < width
     mask = there[:, None] & is_token[None, :]
     if HAS_BIAS:
@@ -157,7 +157,7 @@ def _finish(
 @triton.jit(do_not_specialize=["n_tokens", "n_splits", "split_slabs", "of_a_token"])
 def product_kernel(
     x, order, low, high, table, coarse, fine, least, fine_least, bias, residual, out, parts,
-    arrivals, chosen, begins, experts, n_tokens, n_rows, n_outputs, n_inputs, n_splits,
+    arrivals, chosen, begins, experts, n_tokens, n_rows, n_outputs, n_inputs, out_stride, n_splits,
     split_slabs, of_a_token, CODING: tl.constexpr, SCALING: tl.constexpr, OUTPUTS: tl.constexpr,
     TOKENS: tl.constexpr, GATED: tl.constexpr, GROUPED: tl.constexpr, MERGED: tl.constexpr,
     HAS_ORDER: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
@@ -237,18 +237,18 @@ def product_kernel(
             if GATED:
                 upper = upper * tl.sigmoid(upper) * lower
             _finish(
-                upper, columns[0], target, is_token, bias, residual, out, width, HAS_BIAS,
-                HAS_RESIDUAL,
+                upper, columns[0], target, is_token, bias, residual, out, width,
+                out_stride, HAS_BIAS, HAS_RESIDUAL,
             )  # fmt: skip
             if not GATED:
                 _finish(
-                    lower, columns[1], target, is_token, bias, residual, out, width, HAS_BIAS,
-                    HAS_RESIDUAL,
+                    lower, columns[1], target, is_token, bias, residual, out, width,
+                    out_stride, HAS_BIAS, HAS_RESIDUAL,
                 )  # fmt: skip
     else:
         _finish(
             total, _joined(columns[0], columns[1]), target, is_token, bias, residual, out, width,
-            HAS_BIAS, HAS_RESIDUAL,
+            out_stride, HAS_BIAS, HAS_RESIDUAL,
         )  # fmt: skip
 
 

@@ -121,24 +121,22 @@ def product(
     slabs: Slabs,
     arrivals: Tensor,
     *,
+    out: Tensor,
     bias: Tensor | None = None,
-    residual: Tensor | None = None,
+    is_added: bool = False,
     is_gated: bool = False,
-) -> Tensor:
-    """x [tokens, in] times the weights: [tokens, out], for MAX_TOKENS tokens at most.
+) -> None:
+    """Computes x [tokens, in] times the weights, for MAX_TOKENS tokens at most.
 
     arrivals: int32 [n_blocks], zeros before and after. No two launches may use them at a time.
-    residual: contiguous [tokens, out], what is added, and where the result is.
+    out: [tokens, out], whose rows may be apart.
+    is_added: the result is added to what is there.
     is_gated: the first half of the outputs are gates; the result is silu of them times the others,
         [tokens, out / 2].
     """
-    n_tokens, n_outputs = len(x), slabs.n_rows
-    out = residual
-    if out is None:
-        out = x.new_empty(n_tokens, n_outputs // 2 if is_gated else n_outputs)
-    tokens = next(tokens for tokens in TOKENS if n_tokens <= tokens)
-    _launch(x, slabs, n_outputs, arrivals, bias, residual, out, tokens, is_gated=is_gated)
-    return out
+    residual = out if is_added else None
+    tokens = next(tokens for tokens in TOKENS if len(x) <= tokens)
+    _launch(x, slabs, slabs.n_rows, arrivals, bias, residual, out, tokens, is_gated=is_gated)
 
 
 def experts_product(
@@ -191,7 +189,7 @@ def _launch(
     kind = tl.float16 if x.dtype == torch.float16 else tl.bfloat16
     product_kernel[(blocks, n_splits, n_parts)](
         x, order, *slabs.codes, _or(bias, x), _or(residual, x), out, parts, counts, *grouped,
-        len(x), slabs.n_rows, n_outputs, slabs.n_inputs, n_splits, share,
+        len(x), slabs.n_rows, n_outputs, slabs.n_inputs, out.stride(0), n_splits, share,
         1 if chosen is None else len(chosen.places) // len(x),
         CODING=slabs.coding, SCALING=slabs.scaling, OUTPUTS=OUTPUTS, TOKENS=tokens, GATED=is_gated,
         GROUPED=chosen is not None, MERGED=is_merged, HAS_ORDER=slabs.order is not None,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 
@@ -115,12 +115,18 @@ def read(case: Quantized, device: str = "cpu") -> list[str]:
     from deployments.engine.kernels.gpu import quantized_ops
 
     rows = rows_of(case)
+    case = replace(case, has_order=False)  # no embedding has one
     matrix = SlabMatrix(weight_of(case, rows), torch.device(device))
     index = torch.tensor([7, 0, case.n_outputs - 1, 7])
     expected = rows.dequantize()
     of_index = matrix.numbers(index.to(device), torch.float32)
     whole = quantized_ops.dequantize(matrix.slabs, torch.float32, n=case.n_outputs)
+    ids = index.view(2, 2).to(device)
+    embedded = nn.functional.embedding(
+        ids, weight_of(case, rows).over([matrix]).to(device, torch.float32)
+    )
     found = {
+        "embedding": torch.equal(embedded.cpu(), expected[index.view(2, 2)]),
         "rows": torch.equal(matrix.rows(index.to(device)).dequantize().cpu(), expected[index]),
         "index": torch.equal(of_index.cpu(), expected[index]),
         "whole": torch.equal(whole.cpu(), expected),
@@ -129,7 +135,8 @@ def read(case: Quantized, device: str = "cpu") -> list[str]:
 
 
 def with_all_else(dtype: str, tokens: int, device: str = "cpu") -> dict[str, float]:
-    """Errors of products with a bias, with a sum, and of gated ones."""
+    """Errors of products with a bias, with a sum, side by side, and of gated ones."""
+    from deployments.engine.forward.products.joined_linear import JoinedLinear
     from deployments.engine.forward.products.slab_linear import SlabLinear
     from deployments.engine.forward.products.slab_matrix import SlabMatrix
 
@@ -137,6 +144,7 @@ def with_all_else(dtype: str, tokens: int, device: str = "cpu") -> dict[str, flo
     weight, x = weight_of(case, rows_of(case)), inputs_of(case, tokens, device)
     bias, other = torch.randn(88).to(x.dtype).to(device), torch.randn(tokens, 88).to(x.dtype)
     matrix = SlabMatrix(weight, torch.device(device))
+    joined = JoinedLinear([SlabLinear(matrix, None), SlabLinear(matrix, bias)])
     plain = x.float() @ weight.dequantize().to(device).T
     gate, up = plain.chunk(2, 1)
     other = other.to(device)
@@ -144,6 +152,7 @@ def with_all_else(dtype: str, tokens: int, device: str = "cpu") -> dict[str, flo
     return {
         "bias": error(SlabLinear(matrix, bias)(x), plain + bias.float()),
         "sum": error(summed, plain + bias.float() + other.float()),
+        "joined": error(joined(x[None])[0], torch.cat([plain, plain + bias.float()], 1)),
         "gated": error(SlabLinear(matrix, None).gated(x), torch.nn.functional.silu(gate) * up),
     }
 

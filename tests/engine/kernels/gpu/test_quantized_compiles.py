@@ -11,7 +11,10 @@ from tests.engine.kernels.gpu.test_triton_compiles import compiled
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
 INTEGERS = {torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64"}
-COUNTS = ("n_tokens", "n_rows", "n_outputs", "n_inputs", "n_splits", "split_slabs", "of_a_token")
+COUNTS = (
+    *("n_tokens", "n_rows", "n_outputs", "n_inputs", "out_stride", "n_splits", "split_slabs"),
+    "of_a_token",
+)
 
 
 def ptx_of(
