@@ -1,38 +1,25 @@
-"""Times the engine on a GPU beside the device's own limits and transformers' continuous batching.
+"""Measures the engine on a GPU, part by part."""
 
-    python -m tests.bench.gpu [--shape full|tiny] [--device cuda] [--json PATH]
-
-Random bf16 weights of two shapes: what they say does not matter to their speed. Needs no Ray.
-Figures are told and written down as they come: a run may be cut short, or a part of it fail.
-"""
-
-import argparse
 import gc
 import json
-import platform
-import sys
 import tempfile
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.progress import Progress, track
-from rich.table import Table
 from transformers import (
     AutoModelForCausalLM,
     ContinuousBatchingConfig,
     ContinuousBatchingManager,
     GenerationConfig,
-    LlamaConfig,
     PretrainedConfig,
     PreTrainedModel,
-    Qwen3Config,
 )
 
 from deployments.contract.events import TokenEvent
@@ -43,87 +30,12 @@ from deployments.engine.loading.loaded_model import LoadedModel
 from tests.bench.chunks import chunk_seconds
 from tests.bench.device_time import bandwidth, matmul_rate
 from tests.bench.engine import adapters_for, decode_step_ms, ratio_with_adapters
-from tests.bench.shapes import ENDS, LLAMA_8B, QWEN3_600M
+from tests.bench.gpu.counts import DTYPE, decode_bytes, prefill_operations
+from tests.bench.gpu.plans import Plan
+from tests.bench.gpu.quantized_models import FORMATS, product_microseconds, quantize_randomly
 
-DTYPE = torch.bfloat16
 Told = Callable[[], object]  # that a request has ended
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The two models to measure, and how much of each. `steps` are those of a decode."""
-
-    large: PretrainedConfig
-    small: PretrainedConfig
-    decodes: tuple[tuple[int, int], ...]  # rows, context
-    steps: int
-    prefill: int  # tokens
-    follow_up: tuple[int, int]  # cached tokens, new ones
-    requests: int
-    tokens_in: int
-    tokens_out: int
-    copied: int  # bytes
-    matrix: int  # rows and columns
-    max_batch_tokens: int
-    max_running: int
-    adapters: tuple[int, int, int] = (32, 8, 16)  # rows, adapters, rank
-    baseline: dict[str, int] = field(default_factory=dict)  # sizes that it chooses on a GPU
-
-
-PLANS = {
-    "full": Plan(
-        large=LLAMA_8B,
-        small=QWEN3_600M,
-        decodes=((1, 128), (64, 1024)),
-        steps=128,
-        prefill=8192,
-        follow_up=(32768, 17),
-        requests=500,
-        tokens_in=512,
-        tokens_out=128,
-        copied=8 << 30,
-        matrix=8192,
-        max_batch_tokens=8192,
-        max_running=256,
-    ),
-    "tiny": Plan(
-        large=LlamaConfig(
-            vocab_size=256,
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=256,
-            **ENDS,
-        ),
-        small=Qwen3Config(
-            vocab_size=256,
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=16,
-            tie_word_embeddings=True,
-            max_position_embeddings=256,
-            **ENDS,
-        ),
-        decodes=((1, 16), (4, 32)),
-        steps=8,
-        prefill=64,
-        follow_up=(96, 5),
-        requests=6,
-        tokens_in=16,
-        tokens_out=4,
-        copied=1 << 20,
-        matrix=64,
-        max_batch_tokens=64,
-        max_running=8,
-        adapters=(4, 2, 4),
-        baseline={"num_blocks": 32, "max_batch_tokens": 64},
-    ),
-}
+Measure = Callable[[Plan, str, "Report"], None]
 
 
 @dataclass
@@ -151,12 +63,18 @@ def build(config: PretrainedConfig, device: str) -> PreTrainedModel:
 
 @contextmanager
 def engine(
-    config: PretrainedConfig, plan: Plan, device: str, n_adapters: int = 0, rank: int = 16
+    config: PretrainedConfig,
+    plan: Plan,
+    device: str,
+    n_adapters: int = 0,
+    rank: int = 16,
+    model: PreTrainedModel | None = None,
 ) -> Iterator[EngineCore]:
-    """An engine that has computed before: kernels are compiled, libraries have chosen."""
+    """An engine that has computed before: kernels are compiled, libraries have chosen. It has a
+    `model` of its own, or plain random weights."""
     limits = EngineLimits(max_running=plan.max_running, max_batch_tokens=plan.max_batch_tokens)
     limits = replace(limits, max_loras=n_adapters, max_lora_rank=rank)
-    core = EngineCore(LoadedModel(build(config, device)), frozenset(), limits)
+    core = EngineCore(LoadedModel(model or build(config, device)), frozenset(), limits)
     try:
         prefill_seconds(core, plan.prefill // 2)
         decode_step_ms(core, 4, 16, 4)
@@ -202,28 +120,6 @@ def seconds_to_token(core: EngineCore, prompt: list[int]) -> float:
 def check(event: TokenEvent) -> None:
     if event.error is not None:
         raise RuntimeError(f"a request failed: {event.error.message}")
-
-
-def matrix_weights(config: PretrainedConfig) -> int:
-    """Weights of the layers' matrices, which every token is multiplied by."""
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    heads = 2 * config.num_attention_heads + 2 * config.num_key_value_heads
-    layer = config.hidden_size * (heads * head_dim + 3 * config.intermediate_size)
-    return int(config.num_hidden_layers * layer)
-
-
-def prefill_operations(config: PretrainedConfig, tokens: int) -> float:
-    """Counts the operations of the matrices, and of the seen half of attention's scores."""
-    attention = 2 * tokens**2 * config.hidden_size * config.num_hidden_layers
-    return float(2 * matrix_weights(config) * tokens + attention)
-
-
-def decode_bytes(config: PretrainedConfig, rows: int, context: int) -> float:
-    """Counts the bytes that one step has to read: matrices, the output layer, keys and values."""
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    token = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim
-    weights = matrix_weights(config) + config.vocab_size * config.hidden_size
-    return float(DTYPE.itemsize * (weights + rows * context * token))
 
 
 def measure_device(plan: Plan, device: str, report: Report) -> None:
@@ -359,6 +255,36 @@ def time_adapters(config: PretrainedConfig, plan: Plan, device: str) -> tuple[fl
         return ratio_with_adapters(core, rows, plan.decodes[0][1], plan.steps, contents, 3)
 
 
+def measure_quantized(plan: Plan, device: str, report: Report) -> None:
+    """Steps and a prompt of the large model by formats of its weights, and products alone."""
+    config, speed = plan.large, report.figures["bytes_a_second"]
+    *few, many = plan.quantized
+    context = plan.decodes[0][1]
+    for name in FORMATS:
+        release(device)
+        model = build(config, device)
+        weights = quantize_randomly(model, name, device)
+        with engine(config, plan, device, model=model) as core:
+            for rows in few:
+                seconds = decode_step_ms(core, rows, context, plan.steps) / 1e3
+                attended = decode_bytes(config, rows, context) - decode_bytes(config, 0, 0)
+                floor = (weights + attended) / speed
+                what = f"{name}, {rows} rows at {context}: share of the bandwidth"
+                shown = f"{floor / seconds:.1%} ({seconds * 1e3:.2f} ms)"
+                report.add(f"{name}_{rows}", floor / seconds, what, shown)
+            seconds = min(prefill_seconds(core, many) for _ in range(5))
+            what = f"{name}, prompt of {many} tokens"
+            report.add(f"{name}_prompt", seconds, what, f"{seconds * 1e3:.1f} ms")
+        del model
+    sizes = 2 * config.intermediate_size, config.hidden_size
+    for name, kinds in {"bf16": (None,), **FORMATS}.items():
+        release(device)
+        for rows in plan.quantized:
+            taken = product_microseconds(kinds[0], rows, sizes, device)
+            what = f"{name}, a product of {sizes[0]} x {sizes[1]} for {rows} rows"
+            report.add(f"{name}_product_{rows}", taken, what, f"{taken:.1f} us")
+
+
 def measure_baseline(plan: Plan, device: str, report: Report) -> None:
     theirs = baseline_requests_a_second(plan, device)
     report.add("baseline", theirs, "the same by transformers", f"{theirs:.1f} /s")
@@ -366,34 +292,24 @@ def measure_baseline(plan: Plan, device: str, report: Report) -> None:
     report.add("ratio", ratio, "ours over theirs", f"{ratio:.1f}", ">= 3")
 
 
-def measure(plan: Plan, device: str, report: Report) -> bool:
+PARTS: dict[str, Measure] = {
+    "device": measure_device,
+    "large": measure_large,
+    "quantized": measure_quantized,
+    "small": measure_small,
+    "adapters": measure_adapters,
+    "baseline": measure_baseline,
+}
+
+
+def measure(plan: Plan, device: str, report: Report, parts: Sequence[str] = tuple(PARTS)) -> bool:
     """Whether all parts came to their end; what fails in one is told, and the others follow."""
     succeeded = True
-    for part in (measure_device, measure_large, measure_small, measure_adapters, measure_baseline):
+    for part in parts:
         release(device)  # the part before held its engine until now
         try:
-            part(plan, device, report)
+            PARTS[part](plan, device, report)
         except Exception:
             traceback.print_exc()
             succeeded = False
     return succeeded
-
-
-def show(report: Report, device: str) -> None:
-    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor()
-    table = Table("measured", "figure", "wanted", title=f"{name}, torch {torch.__version__}")
-    for row in report.rows:
-        table.add_row(*row)
-    Console(width=110).print(table)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--shape", choices=PLANS, default="full")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    measured = Report(arguments.json)
-    succeeded = measure(PLANS[arguments.shape], arguments.device, measured)
-    show(measured, arguments.device)
-    sys.exit(not succeeded)

@@ -1,0 +1,28 @@
+"""Counts what a model's steps read and compute, for floors of their times."""
+
+import torch
+from transformers import PretrainedConfig
+
+DTYPE = torch.bfloat16
+
+
+def matrix_weights(config: PretrainedConfig) -> int:
+    """Weights of the layers' matrices, which every token is multiplied by."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads = 2 * config.num_attention_heads + 2 * config.num_key_value_heads
+    layer = config.hidden_size * (heads * head_dim + 3 * config.intermediate_size)
+    return int(config.num_hidden_layers * layer)
+
+
+def prefill_operations(config: PretrainedConfig, tokens: int) -> float:
+    """Counts the operations of the matrices, and of the seen half of attention's scores."""
+    attention = 2 * tokens**2 * config.hidden_size * config.num_hidden_layers
+    return float(2 * matrix_weights(config) * tokens + attention)
+
+
+def decode_bytes(config: PretrainedConfig, rows: int, context: int) -> float:
+    """Counts the bytes that one step has to read: matrices, the output layer, keys and values."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    token = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim
+    weights = matrix_weights(config) + config.vocab_size * config.hidden_size
+    return float(DTYPE.itemsize * (weights + rows * context * token))
