@@ -15,6 +15,7 @@ class WeightsForm:
     family: the architecture, by the file's own word.
     context_length: that the model was trained for; 0 if it is not said.
     vocab_type: llama.cpp's number for the kind of a tokenizer; 0 if it is not known.
+    makes_vectors: a GGUF file says that the model is there for vectors.
     """
 
     format: str
@@ -25,3 +26,4 @@ class WeightsForm:
     family: str = ""
     context_length: int = 0
     vocab_type: int = 0
+    makes_vectors: bool = False

@@ -66,6 +66,7 @@ def _form_of_gguf(path: Path) -> WeightsForm:
         family=found.architecture,
         context_length=found.context_length,
         vocab_type=found.vocab_type,
+        makes_vectors=found.makes_vectors,
     )
 
 

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from deployments.contract.errors import Refused
 from deployments.contract.model_card import ModelCard
+from deployments.contract.outputs import ModelTask
 from deployments.contract.weights_form import WeightsForm
 from deployments.ingress.error_bodies import anthropic_envelope
 from deployments.ingress.fleet.cluster import (
@@ -87,6 +88,8 @@ def _model(model: ServedModel, card: ModelCard | None) -> dict[str, object]:
     weights = card.weights if card is not None and card.weights else status.weights
     if weights is not None:
         described["weights"] = weights_object(weights)
+        if weights.makes_vectors:
+            described["tasks"] = [ModelTask.EMBED.value]  # a loaded model says more below
     if card is None:
         return described
     context = card.context_length

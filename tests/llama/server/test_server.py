@@ -9,7 +9,6 @@ import pytest
 
 from deployments.contract.errors import ErrorKind, Refused
 from deployments.contract.model_status import DEMO_SOURCE, ModelState, ModelStatus
-from deployments.contract.weights_form import WeightsForm
 from deployments.engine.limits import EngineLimits
 from deployments.ingress.settings import IngressSettings
 from deployments.telemetry.metric_families import MetricFamily
@@ -107,54 +106,6 @@ def test_models_are_listed_in_both_shapes() -> None:
     assert [entry["name"] for entry in body["models"]] == ["tiny", "other"]
     assert [entry["id"] for entry in body["data"]] == ["tiny", "other"]
     assert body["data"][0]["meta"]["n_ctx"] == 512
-
-
-PACKED = WeightsForm(
-    format="gguf",
-    type="Q4_K_M",
-    bits=4.8512,
-    n_weights=8_030_261_312,
-    n_bytes=4_869_000_000,
-    family="llama",
-    context_length=131_072,
-    vocab_type=2,
-)
-SHOWN = {
-    "format": "gguf",
-    "type": "Q4_K_M",
-    "bits": 4.85,
-    "n_params": 8_030_261_312,
-    "family": "llama",
-}
-
-
-def test_the_form_of_weights_is_told_before_a_model_is_loaded_and_after() -> None:
-    cluster = CountingCluster(says("x"), card(), card(name="loaded"), card(name="plain"))
-    cluster.cards["loaded"] = replace(cluster.cards["loaded"], weights=PACKED)
-    cluster.weights, cluster.paths = {"tiny": PACKED}, {"loaded": "/models/x.gguf"}
-    cluster.states = {"tiny": ModelState.UNLOADED}
-    body = asked(cluster, "/models").json()
-    waiting, loaded, plain = body["data"]
-    assert waiting["weights"] == loaded["weights"] == SHOWN
-    assert "weights" not in plain
-    assert loaded["meta"] == {
-        "n_vocab": card().vocab_size,
-        "n_ctx": 512,
-        "n_ctx_train": 131_072,
-        "vocab_type": 2,
-        "n_params": 8_030_261_312,
-        "size": 4_869_000_000,
-        "ftype": "Q4_K_M",
-    }
-    details = [entry["details"] for entry in body["models"]]
-    assert details[0] == details[1]
-    assert details[0]["format"] == "gguf"
-    assert (details[0]["parameter_size"], details[0]["quantization_level"]) == ("8.0B", "Q4_K_M")
-    assert (details[2]["format"], details[2]["parameter_size"]) == ("safetensors", "")
-    props = asked(cluster, "/props?model=loaded").json()
-    assert (props["model_path"], props["weights"]) == ("/models/x.gguf", SHOWN)
-    plain = asked(cluster, "/props?model=plain").json()
-    assert (plain["model_path"], "weights" in plain) == ("plain", False)
 
 
 def test_what_is_switched_off_says_so_without_a_code() -> None:

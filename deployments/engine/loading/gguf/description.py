@@ -50,6 +50,7 @@ class GGUFDescription:
     packed_bytes, n_plain: bytes of quantized tensors, and the weights of all others.
     context_length: that it was trained for; 0 if it is not said.
     vocab_type: llama.cpp's number; 0 if it has none.
+    makes_vectors: it says how a text becomes a vector, or is an encoder.
     n_adapted: numbers of one rank of an adapter of all layers that take some.
     layout: what layers store of a token, without those that store nothing; empty if that is not
         said.
@@ -63,6 +64,7 @@ class GGUFDescription:
     n_plain: int
     context_length: int
     vocab_type: int
+    makes_vectors: bool
     n_adapted: int
     layout: Layout
 
@@ -90,6 +92,8 @@ def _describe(path: Path, _time: int, _size: int) -> GGUFDescription:
         n_plain=n_weights - sum(prod(tensor.shape) for tensor in packed),
         context_length=n_context if isinstance(n_context, int) else 0,
         vocab_type=VOCAB_TYPES.get(str(gguf.metadata.get("tokenizer.ggml.model")), 0),
+        makes_vectors=f"{architecture}.pooling_type" in gguf.metadata
+        or gguf.metadata.get(f"{architecture}.attention.causal") is False,
         n_adapted=sum(sum(t.shape) for t in tensors if ADAPTED.fullmatch(t.name)),
         layout=_layout(gguf, architecture),
     )

@@ -52,6 +52,14 @@ def test_sizes_are_those_of_all_tensors(tmp_path: Path) -> None:
     vocab = key("tokenizer.ggml.model", STRING, text("gpt2"))
     assert describe(save(tmp_path / "m.gguf", said, vocab)).type_name == "Q4_K_M"
     assert describe(tmp_path / "m.gguf").vocab_type == 2
+    assert not describe(tmp_path / "m.gguf").makes_vectors
+    pooling, causal = (
+        key("llama.pooling_type", U32, u32(1)),
+        key("llama.attention.causal", 7, b"\0"),
+    )
+    assert describe(save(tmp_path / "m.gguf", pooling)).makes_vectors
+    assert describe(save(tmp_path / "m.gguf", causal)).makes_vectors
+    assert describe(tmp_path / "m.gguf").layout == ()
 
 
 @pytest.mark.parametrize("sizes", [
