@@ -132,6 +132,7 @@ def format_of(layout: Layout) -> QuantizedFormat | None:
     made = QuantizedFormat(layout, planes)
     assert made.number not in FORMATS
     FORMATS[made.number] = made
+    _ = made.has_pairs  # known from here on: no operation of torch's can be recorded
     return made
 
 
