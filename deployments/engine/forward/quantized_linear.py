@@ -73,6 +73,8 @@ class PackedQuantized(PackedProduct):
             max_kernel_rows = _max_kernel_rows(packed)
         sizes = packed.n_in, packed.n_out
         super().__init__(sizes, bias, packed.pointer, max_kernel_rows)
+        assert packed.pack_format.quantized is not None
+        matmul_ops.compile_for(packed.pack_format.quantized)
         self._matrix = packed  # owns the memory that our kernel reads by its address
         self.register_buffer("weight", packed.weights)
         self.register_buffer("input_order", input_order)

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from deployments.engine.kernels.cpu.dispatch import address_of, empty
 from deployments.engine.kernels.cpu.matmul_kernels import NONE, matmul_kernel
+from deployments.engine.kernels.cpu.pack_format import QuantizedFormat
 from deployments.engine.kernels.cpu.packed_weight import PackedPointer
 from deployments.engine.kernels.cpu.quantized_kernels import (
     dequantize_kernel,
@@ -16,6 +17,14 @@ MAX_TASK_NUMBERS = 1 << 17  # of a task's rows, so that they stay in the L2 cach
 MAX_ROWS_BESIDE_ONEDNN = 2  # with more, the processor's matrix instructions are as fast
 # Of a matrix that stays in the L2 cache, oneDNN's calls take longer than its products.
 SMALL_MATRIX_NUMBERS, MAX_ROWS_OF_SMALL = 1 << 18, 16
+
+
+def compile_for(quantized: QuantizedFormat) -> None:
+    """Compiles what multiplies weights of a format: at the load of a model, and not while its first
+    step is recorded, when no operation of torch's may run."""
+    quantized_matmul_kernel()
+    tile_kernel(quantized)
+    dequantize_kernel(quantized)
 
 
 def dequantize(weight: PackedPointer, into: PackedPointer, n_out: int, width: int) -> None:
