@@ -17,7 +17,8 @@ from deployments.engine.kernels.gpu.quantized_numbers import (
     NATURAL_WORDS,
     PAIRS,
     SLAB,
-    input_of,
+    base_of,
+    inputs_of,
     row_factor,
     run_of_numbers,
 )
@@ -100,8 +101,15 @@ def _add_slab(
     of_ones = sums
     slab_sums = sums
     runs: tl.constexpr = CODING.runs
-    for run in tl.static_range(runs):
-        i = input_of(slab, run, CODING)
+    # Where each weight has a least, what integers have too much is taken from it.
+    is_folded: tl.constexpr = (
+        SCALING.least is not None and CODING.kind == "integers" and x.dtype.element_ty != tl.float32
+    )
+    base: tl.constexpr = base_of(CODING, KIND) if is_folded else 0.0
+    # Two runs at once: half as many loads of inputs. Groups of 16 inputs are scaled run by run.
+    wide: tl.constexpr = 2 if runs == 8 and SCALING.group != 16 else 1
+    for run in tl.static_range(0, runs, wide):
+        i = inputs_of(slab, run, wide, CODING)
         mask = is_token[None, :]
         if not IS_WHOLE:
             mask = mask & (i < n_inputs)[:, None]
@@ -110,30 +118,37 @@ def _add_slab(
         inputs = tl.load(x + token[None, :] * n_inputs + i[:, None], mask=mask, other=0.0)
         if run > 3:
             words = later_words
-        numbers = run_of_numbers(words, high_words, table, run, CODING, KIND, DOT)
+        numbers = run_of_numbers(words, high_words, table, run, CODING, is_folded, KIND, DOT)
+        if wide == 2:
+            more = run_of_numbers(words, high_words, table, run + 1, CODING, is_folded, KIND, DOT)
+            both = tl.join(numbers, more).trans(0, 2, 1)
+            numbers = both.reshape(numbers.shape[0], 2 * numbers.shape[1])
         if SCALING.group == 0:
             total = _add_dot(numbers, inputs, total, KIND, DOT)
         else:
             sums = _add_dot(numbers, inputs, sums, KIND, DOT)
             if SCALING.least is not None:
                 of_ones = _add_dot(tl.full(numbers.shape, 1.0, DOT), inputs, of_ones, KIND, DOT)
-            if (run + 1) * (SLAB // runs) % SCALING.group == 0:
+            if (run + wide) * (SLAB // runs) % SCALING.group == 0:
                 scale = _finest(coarse, fine, slab, rows, n_rows, run, SCALING.coarse, SCALING.fine)
-                if SCALING.fine is None:
-                    total += sums * scale[:, None]
-                else:
-                    slab_sums += sums * scale[:, None]
-                sums = tl.zeros_like(total)
                 if SCALING.least is not None:
+                    if SCALING.fine is not None:
+                        scale *= _factor(coarse, slab, rows, n_rows, run, SCALING.coarse)
                     lowest = _finest(
                         least, fine_least, slab, rows, n_rows, run, SCALING.least,
                         SCALING.fine_least,
                     )  # fmt: skip
                     if SCALING.fine_least is not None:
                         lowest *= _factor(least, slab, rows, n_rows, run, SCALING.least)
-                    total += of_ones * lowest[:, None]
-                    of_ones = sums
-    if SCALING.fine is not None:
+                    total += of_ones * (lowest - base * scale)[:, None]
+                    total += sums * scale[:, None]
+                    of_ones = tl.zeros_like(total)
+                elif SCALING.fine is None:
+                    total += sums * scale[:, None]
+                else:
+                    slab_sums += sums * scale[:, None]
+                sums = tl.zeros_like(total)
+    if SCALING.fine is not None and SCALING.least is None:
         total += slab_sums * _factor(coarse, slab, rows, n_rows, 0, SCALING.coarse)[:, None]
     return total
 
@@ -269,7 +284,7 @@ def dequantize_kernel(
     for run in tl.static_range(runs):
         if run > 3:
             words = later_words
-        numbers = run_of_numbers(words, high_words, table, run, CODING, KIND, tl.float32)
+        numbers = run_of_numbers(words, high_words, table, run, CODING, False, KIND, tl.float32)
         scale = row_factor(coarse, slab, row, n_rows, run, SCALING.coarse)
         if SCALING.fine is not None:
             scale *= row_factor(fine, slab, row, n_rows, run, SCALING.fine)
@@ -279,7 +294,7 @@ def dequantize_kernel(
             if SCALING.fine_least is not None:
                 lowest *= row_factor(fine_least, slab, row, n_rows, run, SCALING.fine_least)
             numbers += lowest[:, None]
-        i = input_of(slab, run, CODING)
+        i = inputs_of(slab, run, 1, CODING)
         mask = is_there[:, None] & (i < n_inputs)[None, :]
         at = found.to(tl.int64)[:, None] * n_inputs + i[None, :]
         tl.store(out + at, numbers.to(out.dtype.element_ty), mask=mask)

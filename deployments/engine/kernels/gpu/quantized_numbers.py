@@ -92,10 +92,10 @@ class Scaling:
 
 
 @triton.jit
-def input_of(slab, RUN: tl.constexpr, CODING: tl.constexpr):
-    """The numbers of the inputs of a run."""
+def inputs_of(slab, RUN: tl.constexpr, WIDE: tl.constexpr, CODING: tl.constexpr):
+    """The numbers of the inputs of some runs side by side."""
     runs: tl.constexpr = CODING.runs
-    lane = tl.arange(0, SLAB // runs)
+    lane = tl.arange(0, SLAB // runs * WIDE)
     within = lane // 2 * 8 + RUN * 2 + lane % 2 if CODING.is_natural else RUN * 16 + lane
     return slab * SLAB + within
 
@@ -144,15 +144,21 @@ def _floats(pairs, KIND: tl.constexpr, DOT: tl.constexpr):
     return numbers
 
 
+@triton.constexpr_function
+def base_of(coding: Coding, kind: tl.dtype) -> float:
+    """How much larger integers are than those that codes stand for, where they have their base."""
+    return (1024.0 if kind == tl.float16 else 128.0) - coding.offset
+
+
 @triton.jit
 def run_of_numbers(
-    low, high, table, RUN: tl.constexpr, CODING: tl.constexpr, KIND: tl.constexpr,
-    DOT: tl.constexpr,
+    low, high, table, RUN: tl.constexpr, CODING: tl.constexpr, HAS_BASE: tl.constexpr,
+    KIND: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """The numbers that a run of codes stands for: [outputs, inputs] of DOT.
 
     KIND is float16 or bfloat16. An integer becomes one as the last bits of a large number of that
-    type, which is subtracted.
+    type, which is subtracted, unless it has its base.
     """
     word = _words(low, RUN, CODING.low, CODING.is_natural)
     bit: tl.constexpr = 0 if CODING.is_natural else CODING.low * RUN % 16
@@ -189,8 +195,9 @@ def run_of_numbers(
         if CODING.kind == "table":
             numbers = tl.load(table + (_halves(pairs) & 0xFF)).to(DOT)
         else:
-            base: tl.constexpr = (1024.0 if is_half else 128.0) - CODING.offset
-            numbers = _floats(pairs, KIND, DOT) - tl.full((), base, DOT)
+            numbers = _floats(pairs, KIND, DOT)
+            if not HAS_BASE:
+                numbers -= tl.full((), base_of(CODING, KIND), DOT)
     return numbers
 
 
