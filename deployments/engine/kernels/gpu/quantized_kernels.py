@@ -5,7 +5,7 @@ the type of the inputs, so that nothing is rounded but sums of float32.
 
 The matrix is on the left: its outputs are the rows of matrix instructions, tokens are columns, of
 which the smallest instruction has 8. One token costs no more than as a vector: without matrix
-instructions each weight takes two more operations, and an H200 has time for 4.6 a weight of 4 bits
+instructions each weight takes two more operations, and an H200 has time for 4 a weight of 4 bits
 before the next one is read. All sizes are made of the same instructions in the same order, so that
 the tokens beside a token change no bit of its results.
 """
