@@ -262,31 +262,6 @@ class _Scratch(threading.local):
 SCRATCH = _Scratch()
 
 
-class Float8Linear(nn.Module):
-    """A linear layer with float8 weights and a scale for each output.
-
-    Each row of its input is converted to float8 with a scale of its own.
-    """
-
-    weight: Tensor  # [out, in] float8_e4m3fn
-    scale: Tensor  # [1, out] float32
-    bias: Tensor | None  # [out]
-
-    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.register_buffer("scale", scale)
-        self.register_buffer("bias", bias)
-        self.out_features, self.in_features = weight.shape
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows, scale = to_float8(x.reshape(-1, x.shape[-1]))
-        y = torch._scaled_mm(
-            rows, self.weight.t(), scale_a=scale, scale_b=self.scale, out_dtype=x.dtype
-        )
-        return _add_bias_and_reshape(y, x, self.bias)
-
-
 def to_float8(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Quantizes rows [n, in]: returns them as float8_e4m3fn, and their scales [n, 1] float32.
 
@@ -299,10 +274,3 @@ def to_float8(rows: Tensor) -> tuple[Tensor, Tensor]:
     values = rows.float()
     scale = values.abs().amax(1, keepdim=True).clamp_(min=MIN_AMAX) / FP8_MAX
     return (values / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn), scale
-
-
-def _add_bias_and_reshape(y: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
-    """Adds the bias to y [rows, out] and gives it the leading dimensions of x."""
-    if bias is not None:
-        y = y + bias
-    return y.reshape(*x.shape[:-1], y.shape[-1])

@@ -62,8 +62,8 @@ def load_model(
     task: what it is to answer with; None: what its files are made for.
     pooling: of its vectors; None: as its files say.
     on_weights_read: is called with the model as its files have it, before the merge.
-    on_copy_progress: is called with the copied part of the bytes, in 0..1, unless `device` is the
-        CPU.
+    on_copy_progress: is called with the part of the bytes that is on the device, in 0..1. On a CPU
+        quantized weights alone go anywhere.
     is_whole: nobody takes a share of it. Else `finish_quantized` is left to who does.
 
     Raises UnsupportedModelError, AdapterError, QuantizationError, or OSError if there is no such
@@ -92,16 +92,20 @@ def load_model(
         if loaded.media is not None:
             loaded.media.module.to(device)
         if is_whole:
-            finish_quantized(loaded.model, device)
+            finish_quantized(loaded.model, device, on_copy_progress)
         return answer_as(split_speech(loaded), task, files, pooling)
 
 
-def finish_quantized(model: PreTrainedModel, device: torch.device | str) -> None:
+def finish_quantized(
+    model: PreTrainedModel,
+    device: torch.device | str,
+    on_progress: Callable[[float], None] | None = None,
+) -> None:
     """Makes the products of weights that are quantized in the files of a model, or of a rank's
-    share, on the device."""
+    share, on the device. `on_progress` is called as `load_model` says."""
     if stored_weights(model):
         fuse_projections(model, device)
-        make_products(model, torch.device(device))
+        make_products(model, torch.device(device), on_progress)
 
 
 def model_files(path: str) -> ModelFiles:

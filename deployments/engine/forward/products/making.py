@@ -1,5 +1,6 @@
 """Makes the products of a model's quantized weights, each for the device that it computes on."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -28,26 +29,53 @@ def stored_weights(module: nn.Module) -> list[nn.Parameter]:
     return [weight for weight in module.parameters() if isinstance(weight.data, StoredWeight)]
 
 
-def make_products(model: nn.Module, device: torch.device) -> None:
+class _Progress:
+    """Tells which part of the bytes of all quantized weights has become products."""
+
+    def __init__(self, model: nn.Module, report: Callable[[float], None] | None) -> None:
+        self._left = self._total = sum(weight.nbytes for weight in stored_weights(model))
+        self._report = report
+
+    def made(self, weight: Tensor) -> None:
+        self._left -= weight.nbytes
+        if self._report is not None:
+            self._report(1 - self._left / self._total)
+
+
+def make_products(
+    model: nn.Module,
+    device: torch.device,
+    on_progress: Callable[[float], None] | None = None,
+) -> None:
     """Replaces, in place, all quantized weights of a model by such that are in a device's memory,
     and linear layers by the products of these. Layers that share their weights still do.
+
+    on_progress: is called with the part of the bytes that is done, in 0..1.
     """
-    _make_experts(model, device)
+    progress = _Progress(model, on_progress)
+    _make_experts(model, device, progress)
     matrices: dict[int, list[StoredMatrix]] = {}  # by the parameter's id
-    for module in [*model.modules()]:
-        for name, child in module.named_children():
-            if type(child) is nn.Linear and isinstance(child.weight.data, StoredWeight):
-                product, own = _linear(child.weight.data, child.bias, device)
-                matrices[id(child.weight)] = own
-                module.register_module(name, product)
+    layers = [
+        (module, name, child)
+        for module in model.modules()
+        for name, child in module.named_children()
+        if type(child) is nn.Linear and isinstance(child.weight.data, StoredWeight)
+    ]
+    for module, name, child in layers:
+        stored = cast(StoredWeight, child.weight.data)
+        product, matrices[id(child.weight)] = _linear(stored, child.bias, device)
+        module.register_module(name, product)
+        progress.made(child.weight)
     for module in [*model.modules()]:
         for name, weight in [*module.named_parameters(recurse=False)]:
-            if isinstance(stored := weight.data, StoredWeight):
+            if isinstance(weight.data, StoredWeight):
+                stored = weight.data
                 if id(weight) not in matrices:
                     resident = _resident(stored, device)
                     # A part of the model, so that it moves with it.
                     module.add_module(f"matrices_of_{name}", nn.ModuleList(resident))
                     matrices[id(weight)] = [*resident]
+                    progress.made(weight)
                 on_device = stored.over(matrices[id(weight)]).to(device)
                 module.register_parameter(name, nn.Parameter(on_device, requires_grad=False))
 
@@ -89,7 +117,7 @@ def _linear(
     return parts[0] if len(parts) == 1 else JoinedLinear(parts), [*matrices]
 
 
-def _make_experts(model: nn.Module, device: torch.device) -> None:
+def _make_experts(model: nn.Module, device: torch.device, progress: _Progress) -> None:
     """Replaces the weights of experts where transformers lets their computation be replaced."""
     found = False
     for module in [*model.modules()]:
@@ -106,6 +134,7 @@ def _make_experts(model: nn.Module, device: torch.device) -> None:
         for name, of_layouts in parts.items():
             del module._parameters[name]
             module.add_module(name, quantized_experts(of_layouts or [], len(weights[name]), device))
+            progress.made(weights[name])
         found = True
     if found:
         cast(PreTrainedModel, model).set_experts_implementation(IMPLEMENTATION)

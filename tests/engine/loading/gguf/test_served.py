@@ -102,7 +102,10 @@ def test_it_answers_as_with_its_weights_in_float32(name: str, tmp_path: Path) ->
 
 def test_its_weights_stay_quantized(tmp_path: Path) -> None:
     file = written("tied", tmp_path)
-    loaded = load_model(str(file), dtype=torch.float32)
+    told: list[float] = []
+    loaded = load_model(str(file), dtype=torch.float32, on_copy_progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
     assert len(stored_weights(loaded.model)) == 1  # the embeddings, over the output's matrix
     n_weights = sum(weight.numel() for weight in dequantized(file).model.parameters())
     assert loaded.n_bytes < 1.5 * n_weights
