@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from deployments.engine.forward.products.expert_products import GroupedExperts
 from deployments.engine.forward.products.slab_matrix import SlabMatrix
-from deployments.engine.kernels.gpu import quantized_ops
-from deployments.engine.kernels.gpu.quantized_ops import ChosenExperts
+from deployments.engine.kernels.gpu import expert_ops, quantized_ops
+from deployments.engine.kernels.gpu.expert_ops import ChosenExperts
 
 
 class SlabExperts(GroupedExperts):
@@ -27,7 +27,7 @@ class SlabExperts(GroupedExperts):
         self._n_experts = n_experts
 
     def choose(self, index: Tensor) -> ChosenExperts:
-        return quantized_ops.chosen_experts(index, self._n_experts)
+        return expert_ops.chosen_experts(index, self._n_experts)
 
     def multiply_all(self, x: Tensor, chosen: ChosenExperts) -> Tensor:
         n_tokens = len(chosen.places) // chosen.of_a_token

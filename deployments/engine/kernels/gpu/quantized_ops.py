@@ -9,12 +9,12 @@ import triton.language as tl
 from torch import Tensor
 
 from deployments.engine.kernels.gpu.attention_ops import dot_dtype
+from deployments.engine.kernels.gpu.expert_ops import TOKENS, ChosenExperts
 from deployments.engine.kernels.gpu.quantized_kernels import dequantize_kernel, product_kernel
 from deployments.engine.kernels.gpu.quantized_numbers import Coding, Scaling
 
 # A program has 64 outputs and two warps: with four, matrix instructions would be others.
 OUTPUTS, WARPS, STAGES = 64, 2, 3
-TOKENS = (8, 16, 32)  # of a program, whose instructions have 8 each
 MAX_TOKENS = TOKENS[-1]
 # Programs that multiply at once on a multiprocessor, so that enough memory is on its way.
 PROGRAMS_OF_A_MULTIPROCESSOR = 8
@@ -52,48 +52,6 @@ class Slabs:
         """The arguments of kernels for codes and factors."""
         found = self.low, self.high, self.table, self.coarse, self.fine, self.least, self.fine_least
         return tuple(self.low if tensor is None else tensor for tensor in found)
-
-
-@dataclass(frozen=True)
-class ChosenExperts:
-    """Experts of tokens in a device's memory, as blocks of tokens that have one expert each.
-
-    A token's place is its number times `of_a_token`, and the number of its choice.
-
-    places: int64 [n], ascending by their experts.
-    begins: int64 [blocks, 2], where each block begins and ends among the places.
-    experts: int64 [blocks], its expert; below 0: the block is empty.
-    tokens: of a block, at most.
-    of_a_token: experts.
-    """
-
-    places: Tensor
-    begins: Tensor
-    experts: Tensor
-    tokens: int
-    of_a_token: int
-
-
-def chosen_experts(index: Tensor, n_experts: int) -> ChosenExperts:
-    """The blocks of an index [tokens, experts of a token]. Experts from n_experts on are none.
-
-    No number of it is known here: there is room for as many blocks as there can be.
-    """
-    of_a_token, n = index.shape[1], index.numel()
-    mean = n / n_experts
-    tokens = TOKENS[0] if mean <= TOKENS[0] / 2 else TOKENS[1] if mean <= TOKENS[1] else TOKENS[2]
-    ascending, places = index.flatten().sort(stable=True)
-    numbers = torch.arange(max(n, n_experts) + 1, device=index.device)
-    starts = torch.searchsorted(ascending, numbers[: n_experts + 1].to(index.dtype))
-    of_experts = (starts.diff() + tokens - 1).div(tokens, rounding_mode="floor")
-    ends = of_experts.cumsum(0)
-    block = numbers[: min(n, n_experts + n // tokens)]
-    experts = torch.searchsorted(ends, block, right=True)
-    own = experts.clamp(max=n_experts - 1)
-    first = starts[own] + (block - ends[own] + of_experts[own]) * tokens
-    begins = torch.stack([first, torch.minimum(first + tokens, starts[own + 1])], 1)
-    experts = torch.where(experts < n_experts, experts, -1)
-    return ChosenExperts(places, begins, experts, tokens, of_a_token)
 
 
 @cache
@@ -190,7 +148,7 @@ def _launch(
     product_kernel[(blocks, n_splits, n_parts)](
         x, order, *slabs.codes, _or(bias, x), _or(residual, x), out, parts, counts, *grouped,
         len(x), slabs.n_rows, n_outputs, slabs.n_inputs, out.stride(0), n_splits, share,
-        1 if chosen is None else len(chosen.places) // len(x),
+        1 if chosen is None else len(chosen.places) // max(1, len(x)),
         CODING=slabs.coding, SCALING=slabs.scaling, OUTPUTS=OUTPUTS, TOKENS=tokens, GATED=is_gated,
         GROUPED=chosen is not None, MERGED=is_merged, HAS_ORDER=slabs.order is not None,
         HAS_BIAS=bias is not None, HAS_RESIDUAL=residual is not None,

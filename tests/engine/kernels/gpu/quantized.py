@@ -188,5 +188,22 @@ def experts_answered(tokens: int, dtype: str, device: str = "cpu") -> tuple[floa
     return error(answers[1], answers[0]), differing
 
 
+def wrong_blocks(tokens: int, k: int, n_experts: int, device: str = "cpu") -> list[str]:
+    """The differences of blocks that are counted from blocks that are sorted by torch."""
+    from deployments.engine.kernels.gpu.expert_ops import chosen_experts, sorted_experts
+
+    random = torch.Generator().manual_seed(0)
+    index = torch.randint(0, n_experts + 1, (tokens, k), generator=random).to(device)
+    found = chosen_experts(index, n_experts)
+    expected = sorted_experts(index, n_experts, len(found.experts), found.tokens)
+    is_there = expected.experts >= 0
+    same = {
+        "places": torch.equal(found.places, expected.places),
+        "experts": torch.equal(found.experts, expected.experts),
+        "begins": torch.equal(found.begins[is_there], expected.begins[is_there]),
+    }
+    return [name for name, is_same in same.items() if not is_same]
+
+
 def error(found: Tensor, expected: Tensor) -> float:
     return float((found.float() - expected.float()).norm() / expected.float().norm())
