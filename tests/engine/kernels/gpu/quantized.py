@@ -28,7 +28,7 @@ class Quantized:
     fine: str = "uint8"
     dtype: str = "bfloat16"
     n_outputs: int = 24
-    n_inputs: int = 256
+    n_inputs: int = 128
     has_order: bool = False
 
 
@@ -37,28 +37,30 @@ LAYOUTS = {
     "Q4_1": Quantized(integers(4), has_least=True),
     "Q5_0": Quantized(integers(5, -16)),
     "Q8_0": Quantized(INT8),
-    "Q2_K": Quantized(integers(2), 16, 256, has_least=True),
-    "Q3_K": Quantized(integers(3, -4), 16, 256, fine="int8"),
-    "Q4_K": Quantized(integers(4), 32, 256, has_least=True),
-    "Q5_K": Quantized(integers(5), 32, 256, has_least=True),
-    "Q6_K": Quantized(integers(6, -32), 16, 256, fine="int8"),
-    "IQ4_XS": Quantized(IQ4, 32, 256, fine="int8"),
+    "Q2_K": Quantized(integers(2), 16, 256, has_least=True, n_inputs=256),
+    "Q3_K": Quantized(integers(3, -4), 16, 256, fine="int8", n_inputs=256),
+    "Q4_K": Quantized(integers(4), 32, 256, has_least=True, n_inputs=256),
+    "Q5_K": Quantized(integers(5), 32, 256, has_least=True, n_inputs=256),
+    "Q6_K": Quantized(integers(6, -32), 16, 256, fine="int8", n_inputs=256),
+    "IQ4_XS": Quantized(IQ4, 32, 256, fine="int8", n_inputs=256),
     "MXFP4": Quantized(TWICE_E2M1, factors="bfloat16"),
-    "NVFP4": Quantized(E2M1, 16, 256, fine="float8_e4m3fn", factors="float32"),
+    "NVFP4": Quantized(E2M1, 16, 256, fine="float8_e4m3fn", factors="float32", n_inputs=256),
     "NF4": Quantized(NF4, 64, factors="float32"),
-    "fp8 by rows": Quantized(E4M3, 256, factors="float32"),
-    "fp8 by blocks": Quantized(E4M3, 128, factors="float32"),
+    "fp8 by rows": Quantized(E4M3, 256, factors="float32", n_inputs=256),
+    "fp8 by blocks": Quantized(E4M3, 128, factors="float32", n_inputs=256),
     "fp8 by halves of a slab": Quantized(E4M3, 64, factors="bfloat16"),
-    "GPTQ": Quantized(integers(4, -8), 128, has_order=True),
-    "AWQ": Quantized(integers(4), 128, has_least=True, factors="float32"),
+    "GPTQ": Quantized(integers(4, -8), 128, has_order=True, n_inputs=256),
+    "AWQ": Quantized(integers(4), 128, has_least=True, factors="float32", n_inputs=256),
     "W8A16": Quantized(integers(8, -128), 64, factors="bfloat16"),
     "8 bits from 0 on": Quantized(integers(8), 32),
     "7 bits": Quantized(integers(7, -64), 32, dtype="float16"),
     "Q5_0 of float16": Quantized(integers(5, -16), dtype="float16"),
     "Q8_0 of float16": Quantized(INT8, dtype="float16"),
     "MXFP4 of float16": Quantized(TWICE_E2M1, factors="bfloat16", dtype="float16"),
-    "fp8 of float16": Quantized(E4M3, 256, factors="float32", dtype="float16"),
-    "Q4_K of float32": Quantized(integers(4), 32, 256, has_least=True, dtype="float32"),
+    "fp8 of float16": Quantized(E4M3, 256, factors="float32", dtype="float16", n_inputs=256),
+    "Q4_K of float32": Quantized(
+        integers(4), 32, 256, has_least=True, dtype="float32", n_inputs=256
+    ),
     "Q8_0 of float32": Quantized(INT8, dtype="float32"),
     "Q4_0, part of a slab": Quantized(integers(4, -8), n_inputs=160),
     "Q8_0, part of a slab": Quantized(INT8, n_inputs=96),

@@ -24,7 +24,7 @@ def interpreted() -> Iterator[Interpreter]:
         yield running
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if " of " not in name])
 def test_rows_are_read_as_they_were_stored(interpreted: Interpreter, name: str) -> None:
     assert interpreted(read, LAYOUTS[name]) == []
 
