@@ -64,7 +64,9 @@ def _sample(weight: Tensor) -> bytes:
 
 
 def _bytes(tensor: Tensor) -> bytes:
-    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
+    # `contiguous` leaves the strides of a tensor of one number, by which it can't be viewed.
+    copied = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
+    return copied.view(torch.uint8).numpy().tobytes()
 
 
 def _stored_sample(weight: StoredWeight) -> bytes:
