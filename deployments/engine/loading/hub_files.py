@@ -12,6 +12,7 @@ from deployments.engine.loading.checks import (
     check_weight_files,
 )
 from deployments.engine.loading.configs.reader import read_config
+from deployments.engine.loading.formats.methods import quantization_options
 from deployments.engine.loading.formats.quantized_model import load_quantized, quantized_checkpoint
 from deployments.engine.loading.media.media_processors import load_processor
 from deployments.engine.loading.model_files import ModelFiles
@@ -31,6 +32,9 @@ class HubFiles(ModelFiles):
 
     def sentence_files(self) -> SentenceFiles | None:
         return read_sentence_files(self._path)
+
+    def is_quantized(self) -> bool:
+        return quantization_options(self.config()) is not None
 
     def check(self) -> None:
         check_weight_files(self._path)

@@ -78,7 +78,9 @@ def load_model(
     auto = auto_class(config, task)
     check_supported(config)
     found.check()
-    dtype = dtype or default_dtype(device, config, task)
+    if dtype is None:
+        is_quantized = quantization != "none" or found.is_quantized()
+        dtype = default_dtype(device, config, task, is_quantized=is_quantized)
     with one_thread():
         model = found.read_weights(config, dtype, auto)
         if quantization == "none":
@@ -201,12 +203,14 @@ def default_dtype(
     device: torch.device | str,
     config: PretrainedConfig | None = None,
     task: ModelTask = ModelTask.GENERATE,
+    *,
+    is_quantized: bool = False,
 ) -> torch.dtype:
     """bfloat16 where it is fast, else float32. On a CPU vectors and scores are float32: each of
     their numbers is an answer.
 
-    On a CPU without bfloat16 instructions it is fast for fusable models alone, and only where the
-    engine's own kernels run. Their `config` must be given.
+    On a CPU without bfloat16 instructions it is fast for models that are fusable or quantized, and
+    only where the engine's own kernels run. Their `config` must be given.
     """
     if torch.device(device).type != "cpu":
         return torch.bfloat16
@@ -215,7 +219,7 @@ def default_dtype(
     if has_native_bf16():
         return torch.bfloat16
     text = None if config is None else config.get_text_config(decoder=True)
-    is_fast = text is not None and is_fusable(text) and has_matmul_kernels()
+    is_fast = (is_quantized or (text is not None and is_fusable(text))) and has_matmul_kernels()
     return torch.bfloat16 if is_fast else torch.float32
 
 

@@ -21,6 +21,10 @@ class ModelFiles(ABC):
         """Returns how hidden states become vectors; None: the files don't say it."""
 
     @abstractmethod
+    def is_quantized(self) -> bool:
+        """Whether linear layers are quantized in the files."""
+
+    @abstractmethod
     def check(self) -> None:
         """Looks at the files before anything is allocated."""
 

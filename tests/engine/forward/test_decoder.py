@@ -31,7 +31,7 @@ from deployments.engine.forward.linear import (
     silu_mul,
 )
 from deployments.engine.forward.taps import LAST_NORM
-from deployments.engine.kernels.cpu.features import has_native_bf16
+from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.loading.loader import default_dtype, replace_attention
 from kv.layout import alike, group_layers
@@ -170,9 +170,11 @@ def test_bfloat16_is_chosen_where_all_of_a_models_matrices_are_packed(kind: str)
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "qwen3_moe", "gpt_oss"])
-def test_it_is_not_for_other_models_where_the_processor_has_no_instructions(kind: str) -> None:
-    chosen = default_dtype("cpu", tiny_model(kind).config)
-    assert (chosen is torch.bfloat16) is has_native_bf16()
+def test_it_is_for_others_where_they_are_quantized_or_the_processor_has_instructions(kind: str) -> None:
+    config = tiny_model(kind).config
+    assert (default_dtype("cpu", config) is torch.bfloat16) is has_native_bf16()
+    quantized = default_dtype("cpu", config, is_quantized=True)
+    assert (quantized is torch.bfloat16) is (has_native_bf16() or has_matmul_kernels())
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "qwen3_moe", "gpt_oss"])

@@ -52,6 +52,9 @@ class GGUFFiles(ModelFiles):
         pooling = self._plan.pooling
         return None if pooling is None else SentenceFiles(pooling=pooling)
 
+    def is_quantized(self) -> bool:
+        return any(source.stays_quantized for source in self._plan.sources.values())
+
     def check(self) -> None:
         """The plan has done so."""
 
