@@ -170,7 +170,7 @@ def test_bfloat16_is_chosen_where_all_of_a_models_matrices_are_packed(kind: str)
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "qwen3_moe", "gpt_oss"])
-def test_it_is_for_others_where_they_are_quantized_or_the_processor_has_instructions(kind: str) -> None:
+def test_others_have_it_if_quantized_or_where_the_processor_does(kind: str) -> None:
     config = tiny_model(kind).config
     assert (default_dtype("cpu", config) is torch.bfloat16) is has_native_bf16()
     quantized = default_dtype("cpu", config, is_quantized=True)
