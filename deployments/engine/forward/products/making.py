@@ -29,7 +29,7 @@ def stored_weights(module: nn.Module) -> list[nn.Parameter]:
     return [weight for weight in module.parameters() if isinstance(weight.data, StoredWeight)]
 
 
-class _Progress:
+class _ProductProgress:
     """Tells which part of the bytes of all quantized weights has become products."""
 
     def __init__(self, model: nn.Module, report: Callable[[float], None] | None) -> None:
@@ -52,7 +52,7 @@ def make_products(
 
     on_progress: is called with the part of the bytes that is done, in 0..1.
     """
-    progress = _Progress(model, on_progress)
+    progress = _ProductProgress(model, on_progress)
     _make_experts(model, device, progress)
     matrices: dict[int, list[StoredMatrix]] = {}  # by the parameter's id
     layers = [
@@ -117,7 +117,7 @@ def _linear(
     return parts[0] if len(parts) == 1 else JoinedLinear(parts), [*matrices]
 
 
-def _make_experts(model: nn.Module, device: torch.device, progress: _Progress) -> None:
+def _make_experts(model: nn.Module, device: torch.device, progress: _ProductProgress) -> None:
     """Replaces the weights of experts where transformers lets their computation be replaced."""
     found = False
     for module in [*model.modules()]:
