@@ -26,6 +26,7 @@ def load_weights(
     """All of them, or one rank's share, on their device; `load_model` says who hears what."""
     dtype = None if settings.dtype is None else DTYPES[settings.dtype]
     adapters = adapters_of(settings)
+    _check_cache(settings)
     if ranks is not None:
         _check_shared(settings)
         return load_shard(
@@ -47,6 +48,15 @@ def load_weights(
         on_weights_read=on_weights_read,
         on_copy_progress=on_copy_progress,
     )
+
+
+def _check_cache(settings: ModelSettings) -> None:
+    """Raises UnsupportedModelError for scales of keys and values: pages of 8 bits have none."""
+    if settings.limits.kv_dtype == "fp8" and model_files(settings.path).has_kv_scales():
+        raise UnsupportedModelError(
+            "kv_dtype: fp8: its files have scales of keys and values, which the cache does not "
+            "apply: leave kv_dtype out"
+        )
 
 
 def _check_shared(settings: ModelSettings) -> None:

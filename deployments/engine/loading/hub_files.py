@@ -12,6 +12,7 @@ from deployments.engine.loading.checks import (
     check_weight_files,
 )
 from deployments.engine.loading.configs.reader import read_config
+from deployments.engine.loading.formats.checkpoint import checkpoint_files, has_kv_scales
 from deployments.engine.loading.formats.methods import quantization_options
 from deployments.engine.loading.formats.quantized_model import load_quantized, quantized_checkpoint
 from deployments.engine.loading.media.media_processors import load_processor
@@ -35,6 +36,12 @@ class HubFiles(ModelFiles):
 
     def is_quantized(self) -> bool:
         return quantization_options(self.config()) is not None
+
+    def has_kv_scales(self) -> bool:
+        config = self.config()
+        return quantization_options(config) is not None and has_kv_scales(
+            checkpoint_files(self._path, config)
+        )
 
     def check(self) -> None:
         check_weight_files(self._path)

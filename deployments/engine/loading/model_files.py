@@ -24,6 +24,10 @@ class ModelFiles(ABC):
     def is_quantized(self) -> bool:
         """Whether linear layers are quantized in the files."""
 
+    def has_kv_scales(self) -> bool:
+        """Whether the files say by what keys and values are divided for a cache of 8 bits."""
+        return False
+
     @abstractmethod
     def check(self) -> None:
         """Looks at the files before anything is allocated."""

@@ -200,6 +200,24 @@ def test_quantized_layers_stand_beside_latents() -> None:
     assert all(shape.has_values_in_keys for shape in find_decoding(model).layout)
 
 
+@torch.inference_mode()
+def test_experts_that_are_quantized_in_part_are_computed() -> None:
+    models = tiny_model("qwen3_moe"), tiny_model("qwen3_moe")
+    for model in models:
+        plain = [layer.mlp.experts.gate_up_proj for layer in model.model.layers]
+        quantize(model, "int8")
+        for layer, weight in zip(model.model.layers, plain, strict=True):
+            layer.mlp.experts.gate_up_proj = weight
+        for module in [*model.modules()] if model is models[1] else ():
+            for name, weight in [*module.named_parameters(recurse=False)]:
+                if isinstance(weight.data, StoredWeight):
+                    module.register_parameter(name, nn.Parameter(weight.data.dequantize()))
+    finish_quantized(models[0], "cpu")
+    ids = torch.tensor([random_ids(9)])
+    found, expected = (model(ids).logits for model in models)
+    torch.testing.assert_close(found, expected)
+
+
 def test_requests_of_a_quantized_model_may_have_adapters(tmp_path: Path) -> None:
     """The model is in float32: its layers are as those of a GPU."""
     model = tiny_model()

@@ -80,6 +80,11 @@ def are_replaceable(module: nn.Module) -> bool:
     return hasattr(module, "has_post_expert_norm")
 
 
+def both_projections(experts: Any) -> frozenset[str]:
+    """The names of the weights of replaceable experts. They are all quantized, or none is."""
+    return frozenset({_first(experts), "down_proj"})
+
+
 def parts_of_experts(weight: StoredWeight) -> list[StoredWeight] | None:
     """A parameter of experts in parts that have one layout, each with some outputs of all experts;
     None: their outputs can't be parted so."""

@@ -11,6 +11,7 @@ from deployments.engine.forward.products.dequantized_linear import DequantizedLi
 from deployments.engine.forward.products.experts import (
     IMPLEMENTATION,
     are_replaceable,
+    both_projections,
     parts_of_experts,
     quantized_experts,
 )
@@ -129,7 +130,7 @@ def _make_experts(model: nn.Module, device: torch.device, progress: _ProductProg
             if isinstance(weight.data, StoredWeight)
         }
         parts = {name: parts_of_experts(weight) for name, weight in weights.items()}
-        if not weights.keys() >= {"down_proj"} or None in parts.values():
+        if not weights.keys() >= both_projections(module) or None in parts.values():
             continue
         for name, of_layouts in parts.items():
             del module._parameters[name]

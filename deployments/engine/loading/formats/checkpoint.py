@@ -4,7 +4,7 @@ Tensors are mapped: nothing of one is read until it is used, but for the few tha
 groups lie or what scales a whole tensor.
 
 Left out is what changes no weight: the scales of inputs (see `scaled`), and those of keys and
-values, which only say how to round these for a cache of 8 bits. Ours rounds them by itself.
+values, which only say how to round these for a cache of 8 bits (see `has_kv_scales`).
 """
 
 import re
@@ -28,6 +28,7 @@ NO_WEIGHT = re.compile(
     r"\.(input_scale|input_scale_ub|input_global_scale|input_zero_point|activation_scale|qscale_act"
     r"|[kvq]_scale|kv_scale|[kv]_zero_point|output_scale|output_zero_point|prob_output_scale)$"
 )
+KV_SCALE = re.compile(r"\.([kv]_scale|kv_scale|[kv]_proj\.output_scale)$")
 PLAIN_DTYPES = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool})
 
 
@@ -74,6 +75,12 @@ def read_checkpoint(
     biases = (name.removesuffix("weight") + "bias" for name in stored if name.endswith(".weight"))
     idle = {name for name in biases if name in tensors and not bool(tensors[name].any())}
     return QuantizedCheckpoint(tensors | stored, frozenset(idle))
+
+
+def has_kv_scales(files: Sequence[str]) -> bool:
+    """Whether keys and values are to be divided by anything but 1 for a cache of 8 bits."""
+    scales = (tensor for name, tensor in _mapped(files) if KV_SCALE.search(name))
+    return any(bool((scale.float() != 1).any()) for scale in scales)
 
 
 def _mapped(files: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
