@@ -11,7 +11,7 @@ from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.cuda_graphs import ALONE
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import make_forward
-from deployments.engine.forward.fusing import fuse
+from deployments.engine.forward.fused.fusing import fuse
 from deployments.engine.forward.linear import pack_linears
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.attention_check import find_decoding

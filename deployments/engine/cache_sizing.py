@@ -20,7 +20,7 @@ from deployments.engine.forward.cross_attention import (
 )
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import make_forward
-from deployments.engine.forward.fusing import fuse
+from deployments.engine.forward.fused.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import state_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits

@@ -18,7 +18,8 @@ from deployments.engine.attention.tiles import NO_SPANS, spans_within
 from deployments.engine.kernels.cpu import layer_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
-from deployments.engine.kernels.rotary import HeadNorm, RotaryEmbedding
+from deployments.engine.kernels.norms import HeadNorm, rms_norm
+from deployments.engine.kernels.rotary import RotaryEmbedding
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from kv.arrays import IntArray
 from kv.storage import Storage
@@ -214,7 +215,7 @@ def _norm_and_rotate(
         return qk
     if norms is not None:
         parts = zip(norms, (qk[:, :heads], qk[:, heads:]), strict=True)
-        normed = [F.rms_norm(x, norm.weight.shape, norm.weight, norm.epsilon) for norm, x in parts]
+        normed = [rms_norm(x, norm.weight, norm.epsilon, norm.plus) for norm, x in parts]
         qk = torch.cat(normed, 1)
     return rotary.apply_(qk)
 

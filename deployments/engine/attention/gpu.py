@@ -14,7 +14,8 @@ from torch import Tensor
 
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.attention.tiles import NO_SPANS, spans_within, tile, tile_spans
-from deployments.engine.kernels.rotary import HeadNorm, RotaryEmbedding
+from deployments.engine.kernels.norms import HeadNorm
+from deployments.engine.kernels.rotary import RotaryEmbedding
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage

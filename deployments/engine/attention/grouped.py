@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from deployments.engine.attention.interface import AttentionParams, FusedStepAttention
-from deployments.engine.kernels.rotary import HeadNorm, RotaryEmbedding
+from deployments.engine.kernels.norms import HeadNorm
+from deployments.engine.kernels.rotary import RotaryEmbedding
 from kv.storage import Storage
 
 

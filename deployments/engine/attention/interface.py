@@ -4,7 +4,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from deployments.engine.kernels.rotary import HeadNorm, RotaryEmbedding
+from deployments.engine.kernels.norms import HeadNorm
+from deployments.engine.kernels.rotary import RotaryEmbedding
 
 
 class AttentionParams(NamedTuple):

@@ -17,13 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from deployments.engine.attention.cpu import CpuAttention
 from deployments.engine.attention.cpu_rows import DecodeRows
+from deployments.engine.attention.grouped import GroupedAttention
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.kernels.cpu.dispatch import TEAM, THREAD, Call, CallSequence
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
-from deployments.engine.kernels.rotary import RotaryEmbedding
+from deployments.engine.kernels.rotary import Rotaries, RotaryEmbedding
 
-# x [tokens, hidden], rotary, step -> [tokens, hidden]
-Layer = Callable[[Tensor, RotaryEmbedding, FusedStepAttention], Tensor]
+# x [tokens, hidden], rotary embeddings, step -> [tokens, hidden]
+Layer = Callable[[Tensor, Rotaries, FusedStepAttention], Tensor]
 
 MAX_RECORDED_TOKENS = 32  # in longer steps the products take so long that calls hardly count
 MAX_BUFFER_ROWS = MAX_RECORDED_TOKENS + FULL_TILE
@@ -42,26 +43,23 @@ class RecordedLayers:
         self._inputs: _StaticInputs | None = None
         self._recordings: dict[int, tuple[CallSequence, Tensor] | None] = {}  # by tokens
 
-    def __call__(
-        self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention
-    ) -> Tensor | None:
+    def __call__(self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention) -> Tensor | None:
         """[tokens, hidden] -> [tokens, hidden], which the next call overwrites.
 
         None if the layers can't be recorded for this step: the caller then runs them itself.
         """
         n = len(x)
-        if not isinstance(step, CpuAttention) or step.decodes is None:
-            return None
-        if step.padded or step.chunks is not None:
+        steps = _distinct(step)
+        if not steps or not all(_has_decodes_alone(own) for own in steps):
             return None
         if TEAM is None or n > MAX_RECORDED_TOKENS or self._recordings.get(n, True) is None:
             return None
-        if self._inputs is None or not self._inputs.has_room_for(step):
-            self._inputs = _StaticInputs(x, rotary, step)
+        if self._inputs is None or not self._inputs.has_room_for(steps):
+            self._inputs = _StaticInputs(x, rotaries, steps)
             self._recordings.clear()
-        self._inputs.load(x, rotary, step)
+        self._inputs.load(x, rotaries, steps)
         if n not in self._recordings:
-            self._recordings[n] = self._record(self._inputs.views(n, step))
+            self._recordings[n] = self._record(*self._inputs.views(n, step, steps))
         if (recording := self._recordings[n]) is None:
             return None
         calls, out = recording
@@ -69,32 +67,92 @@ class RecordedLayers:
         return out
 
     def _record(
-        self, inputs: "tuple[Tensor, RotaryEmbedding, CpuAttention]"
+        self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention
     ) -> tuple[CallSequence, Tensor] | None:
         assert self._inputs is not None
-        x, rotary, step = inputs
         recorder = _Recorder(self._inputs.buffers)
         try:
             with recorder.running(), _ViewsOnly():  # type: ignore[no-untyped-call]
                 for layer in self.layers:
                     recorder.begin_layer()
-                    x = layer(x, rotary, step)
+                    x = layer(x, rotaries, step)
         except NotRecordableError:
             return None
         return CallSequence(recorder.calls), x
 
 
+def _distinct(step: FusedStepAttention) -> list[CpuAttention]:
+    """The attention of a step by groups of layers with the same pages; none: it is not ours."""
+    if isinstance(step, GroupedAttention):
+        own = [*{id(of_layer): of_layer for of_layer in step.steps}.values()]
+    else:
+        own = [step]
+    found = [of_layers for of_layers in own if isinstance(of_layers, CpuAttention)]
+    return found if len(found) == len(own) else []
+
+
+def _has_decodes_alone(step: CpuAttention) -> bool:
+    return step.decodes is not None and not step.padded and step.chunks is None
+
+
 class _StaticInputs:
     """The memory that all recordings read and compute in, for MAX_RECORDED_TOKENS tokens."""
 
-    def __init__(self, x: Tensor, rotary: RotaryEmbedding, step: CpuAttention) -> None:
-        assert step.decodes is not None
+    def __init__(self, x: Tensor, rotaries: Rotaries, steps: Sequence[CpuAttention]) -> None:
         self.buffers: dict[object, Tensor] = {}
-        self._storage = step.view.storage
         self._x = x.new_empty(MAX_RECORDED_TOKENS, *x.shape[1:])
-        self._rotary = type(rotary)(
-            *(part.new_empty(MAX_RECORDED_TOKENS, *part.shape[1:]) for part in rotary)
-        )
+        self._rotaries = {
+            kind: RotaryEmbedding(
+                *(part.new_empty(MAX_RECORDED_TOKENS, *part.shape[1:]) for part in rotary)
+            )
+            for kind, rotary in rotaries.items()
+        }
+        self._rows = [_StaticRows(step) for step in steps]
+
+    def has_room_for(self, steps: Sequence[CpuAttention]) -> bool:
+        """Whether the page tables are wide enough, and the step has the same storage."""
+        if len(steps) != len(self._rows):
+            return False
+        pairs = zip(self._rows, steps, strict=True)
+        return all(rows.has_room_for(step) for rows, step in pairs)
+
+    def load(self, x: Tensor, rotaries: Rotaries, steps: Sequence[CpuAttention]) -> None:
+        """Copies a step's inputs here."""
+        n = len(x)
+        self._x[:n] = x
+        for kind, rotary in rotaries.items():
+            for static, given in zip(self._rotaries[kind], rotary, strict=True):
+                static[:n] = given
+        for rows, step in zip(self._rows, steps, strict=True):
+            rows.load(step)
+
+    def views(
+        self, n: int, step: FusedStepAttention, steps: Sequence[CpuAttention]
+    ) -> tuple[Tensor, Rotaries, FusedStepAttention]:
+        """The inputs of `n` tokens, in the static memory. The rest is taken from `step`."""
+        rotaries = {
+            kind: RotaryEmbedding(*(part[:n] for part in rotary))
+            for kind, rotary in self._rotaries.items()
+        }
+        own = {
+            id(of_layers): rows.view(n, of_layers)
+            for rows, of_layers in zip(self._rows, steps, strict=True)
+        }
+        if isinstance(step, GroupedAttention):
+            static: FusedStepAttention = GroupedAttention(
+                [own[id(of_layer)] for of_layer in step.steps]
+            )
+        else:
+            static = own[id(step)]
+        return self._x[:n], rotaries, static
+
+
+class _StaticRows:
+    """The rows of layers with the same pages."""
+
+    def __init__(self, step: CpuAttention) -> None:
+        assert step.decodes is not None
+        self._storage = step.view.storage
         self._slots = step.view.slots.new_empty(MAX_RECORDED_TOKENS)
         width = MIN_TABLE_PAGES
         while width < step.decodes.page_table.shape[1]:
@@ -103,27 +161,20 @@ class _StaticInputs:
         self._token_index, self._total_len = np.zeros((2, MAX_RECORDED_TOKENS), dtype=np.int64)
 
     def has_room_for(self, step: CpuAttention) -> bool:
-        """Whether the page table is wide enough, and the step has the same storage."""
         assert step.decodes is not None
         is_wide = step.decodes.page_table.shape[1] <= self._table.shape[1]
         return is_wide and step.view.storage is self._storage
 
-    def load(self, x: Tensor, rotary: RotaryEmbedding, step: CpuAttention) -> None:
-        """Copies a step's inputs here."""
+    def load(self, step: CpuAttention) -> None:
         assert step.decodes is not None
-        n, rows = len(x), step.decodes
-        self._x[:n] = x
-        for static, given in zip(self._rotary, rotary, strict=True):
-            static[:n] = given
+        rows, n = step.decodes, len(step.decodes.token_index)
         self._slots[:n] = step.view.slots
         self._table[:n, : rows.page_table.shape[1]] = rows.page_table
         self._token_index[:n], self._total_len[:n] = rows.token_index, rows.total_len
 
-    def views(self, n: int, step: CpuAttention) -> "tuple[Tensor, RotaryEmbedding, CpuAttention]":
-        """The inputs of `n` tokens, in the static memory. The rest is taken from `step`."""
+    def view(self, n: int, step: CpuAttention) -> CpuAttention:
         rows = DecodeRows(self._token_index[:n], self._table[:n], self._total_len[:n])
-        step = replace(step, view=replace(step.view, slots=self._slots[:n]), decodes=rows)
-        return self._x[:n], type(self._rotary)(*(part[:n] for part in self._rotary)), step
+        return replace(step, view=replace(step.view, slots=self._slots[:n]), decodes=rows)
 
 
 class _Recorder:

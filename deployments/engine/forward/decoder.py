@@ -20,13 +20,20 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.layer import AdaptedLayer, AdaptedModules
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.cpu_recording import RecordedLayers
-from deployments.engine.forward.families import FAMILIES, Module
-from deployments.engine.forward.fusing import is_fused
+from deployments.engine.forward.fused.families import FAMILIES, NOT_ROTATED, ROTATED
+from deployments.engine.forward.fused.fusing import is_fused, rotary_kinds
+from deployments.engine.forward.fused.layer import FusedLayer
+from deployments.engine.forward.fused.norm import Norm
 from deployments.engine.forward.head import base_name
 from deployments.engine.forward.input_vectors import InputVectors
-from deployments.engine.forward.layer import FusedLayer, Norm
+from deployments.engine.forward.module import Module
 from deployments.engine.forward.taps import NO_TAPS, Taps
-from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
+from deployments.engine.kernels.rotary import (
+    Rotaries,
+    RotaryEmbedding,
+    no_rotation,
+    rotary_embedding,
+)
 
 
 class Compute(Protocol):
@@ -162,15 +169,16 @@ def takes_embeddings(base: Module) -> bool:
 
 
 class FusedDecoder:
-    """Layers of attention and a gated feed-forward, each after an RMSNorm."""
+    """The layers of a fused model."""
 
     def __init__(self, model: PreTrainedModel, adapters: AdapterSlots | None = None) -> None:
         base: Module = model.model
         family = FAMILIES[type(model)]
         self._embed: Module = model.get_input_embeddings()
-        self._rotary: Module = base.rotary_emb
+        self._rotary, self._rotary_kinds = base.rotary_emb, rotary_kinds(model, family)
+        self._factor = family.embedding_factor(model.config)
         self._layers = RecordedLayers([FusedLayer(layer, family) for layer in base.layers])
-        self._norm = Norm(base.norm)
+        self._norm = Norm(base.norm, family.norm_plus)
         self._adapters = adapters
         self._adapted = self._layers
         self._taps = NO_TAPS
@@ -189,13 +197,24 @@ class FusedDecoder:
     ) -> Tensor:
         x = self._embed(token_ids[None])[0]  # with the batch dimension that transformers passes
         further = () if vectors is None else vectors.put(x)
-        rotary = rotary_embedding(*self._rotary(x, positions.unsqueeze(-2)))
+        if self._factor != 1:
+            x = x * self._factor
+        rotaries = {
+            kind: self._rotary_of(kind, x, positions.unsqueeze(-2)) for kind in self._rotary_kinds
+        }
         if further or self._taps.layers:
             indices = needed if vectors is None else vectors.indices
-            x = self._run_each(x, rotary, step, indices, further)
+            x = self._run_each(x, rotaries, step, indices, further)
         else:
-            x = self._run_layers(x, rotary, step)
+            x = self._run_layers(x, rotaries, step)
         return self._norm(x.index_select(0, needed))
+
+    def _rotary_of(self, kind: str, x: Tensor, positions: Tensor) -> RotaryEmbedding:
+        if kind == NOT_ROTATED:
+            return no_rotation(x)
+        if kind == ROTATED:
+            return rotary_embedding(*self._rotary(x, positions))
+        return rotary_embedding(*self._rotary(x, positions, kind))
 
     @contextmanager
     def tapped(self, taps: Taps) -> Iterator[None]:
@@ -208,7 +227,7 @@ class FusedDecoder:
     def _run_each(
         self,
         x: Tensor,
-        rotary: RotaryEmbedding,
+        rotaries: Rotaries,
         step: FusedStepAttention,
         indices: Tensor,
         further: Sequence[Tensor],
@@ -217,17 +236,17 @@ class FusedDecoder:
         layers = zip_longest(self._layers_now().layers, further)
         for number, (layer, vectors) in enumerate(layers):
             self._taps.read(number, x)
-            x = layer(x, rotary, step)
+            x = layer(x, rotaries, step)
             if vectors is not None:
                 x.index_add_(0, indices, vectors)
         return x
 
-    def _run_layers(self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
+    def _run_layers(self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention) -> Tensor:
         layers = self._layers_now()
-        if (recorded := layers(x, rotary, step)) is not None:
+        if (recorded := layers(x, rotaries, step)) is not None:
             return recorded
         for layer in layers.layers:
-            x = layer(x, rotary, step)
+            x = layer(x, rotaries, step)
         return x
 
     def _layers_now(self) -> RecordedLayers:

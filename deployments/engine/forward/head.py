@@ -7,15 +7,17 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.families import Module
-from deployments.engine.forward.fusing import is_fused
+from deployments.engine.forward.fused.families import family_of
+from deployments.engine.forward.fused.fusing import is_fused
+from deployments.engine.forward.module import Module
 
 Head = Callable[[Tensor], Tensor]  # [n, hidden] -> logits [n, vocab]
 
 
 def head(model: PreTrainedModel) -> Head:
     """The head of a model, which may be fused."""
-    if is_fused(model):
+    family = family_of(model)
+    if is_fused(model) and family is not None and not family.changes_logits(model.config):
         matrix: Head = model.get_output_embeddings()
         return matrix
     return PlainHead(model)

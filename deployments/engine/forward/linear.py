@@ -11,13 +11,13 @@ from abc import ABC, abstractmethod
 from typing import TypeGuard
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deployments.engine.attention.latents import PROJECTION
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
-from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, PACKS, SWISH
+from deployments.engine.kernels.cpu.matmul_kernels import ADD, GELU, MUL, NONE, PACKS, SWISH
 from deployments.engine.kernels.cpu.matmul_ops import (
     MAX_ROWS_BESIDE_ONEDNN,
     MAX_ROWS_OF_SMALL,
@@ -29,7 +29,8 @@ from deployments.engine.kernels.cpu.packed_weight import PackedPointer, pack
 INSPECTION_OPS = ("data_ptr", "_nbytes")  # of torch.ops.mkldnn, to find a packed weight's memory
 LAYOUT_ROWS = 32  # oneDNN packs for this number of rows, and accepts the layout for any other
 ALL_ROWS = sys.maxsize
-EPILOGUES = {"none": NONE, "swish": SWISH, "add": ADD, "mul": MUL}  # by oneDNN's names
+EPILOGUES = {"none": NONE, "swish": SWISH, "gelu_tanh": GELU, "add": ADD, "mul": MUL}
+ACTIVATIONS = {GateActivation.SILU: "swish", GateActivation.GELU_TANH: "gelu_tanh"}  # of EPILOGUES
 
 
 class KernelLinear(nn.Module, ABC):
@@ -62,7 +63,7 @@ class KernelLinear(nn.Module, ABC):
         return self._packed is not None
 
     def forward(self, x: Tensor, epilogue: str = "none") -> Tensor:
-        """[..., in] -> [..., out], through the epilogue "none" or "swish"."""
+        """[..., in] -> [..., out], through the epilogue "none" or one of ACTIVATIONS."""
         if self._packed is not None and x.numel() <= self._max_kernel_numel:
             code = EPILOGUES[epilogue]
             return matmul_ops.matmul(x, self._packed, self.out_features, self.bias, code)
@@ -108,16 +109,20 @@ class PackedLinear(KernelLinear):
         self.weight = weight
 
     def _multiply(self, x: Tensor, epilogue: str) -> Tensor:
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self.weight, self.bias, epilogue, [], ""
-        )
-        return out
+        return onednn_product(x, self.weight, self.bias, epilogue)
 
     def _multiply_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:
         out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
             x, other, self.weight, self.bias, epilogue
         )
         return out
+
+
+def onednn_product(x: Tensor, weight: Tensor, bias: Tensor | None, epilogue: str) -> Tensor:
+    """oneDNN's product with a packed weight, through an epilogue of one operand."""
+    name, algorithm = ("gelu", "tanh") if epilogue == "gelu_tanh" else (epilogue, "")
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, name, [], algorithm)
+    return out
 
 
 def pack_for_onednn(weight: Tensor) -> tuple[Tensor, PackedPointer | None]:
@@ -172,8 +177,8 @@ class GpuProduct(nn.Module, ABC):
         """Its result and `other`, contiguous [tokens, out], in whose memory the sum is."""
 
     @abstractmethod
-    def gated(self, x: Tensor) -> Tensor:
-        """silu of the first half of its outputs times the other half: [tokens, out / 2]."""
+    def gated(self, activation: GateActivation, x: Tensor) -> Tensor:
+        """The activation of the first half of its outputs, times the others: [tokens, out / 2]."""
 
 
 def linear_add(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:
@@ -187,11 +192,11 @@ def linear_add(linear: nn.Module, x: Tensor, other: Tensor) -> Tensor:
     return other.add_(linear(x))
 
 
-def silu_mul(gate: nn.Module, up: nn.Module, x: Tensor) -> Tensor:
-    """`silu(gate(x)) * up(x)`: [..., in] -> [..., out]."""
+def gate_mul(activation: GateActivation, gate: nn.Module, up: nn.Module, x: Tensor) -> Tensor:
+    """`activation(gate(x)) * up(x)`: [..., in] -> [..., out]."""
     if isinstance(gate, KernelLinear) and isinstance(up, KernelLinear):
-        return up.forward_binary(x, gate(x, "swish"), "mul")
-    return F.silu(gate(x)).mul_(up(x))
+        return up.forward_binary(x, gate(x, ACTIVATIONS[activation]), "mul")
+    return activation(gate(x)).mul_(up(x))
 
 
 # Layers whose weights their parents multiply: those of Mamba and of latents.

@@ -11,6 +11,7 @@ from deployments.engine.forward.linear import (
     ALL_ROWS,
     EPILOGUES,
     KernelLinear,
+    onednn_product,
     pack_for_onednn,
 )
 from deployments.engine.kernels.cpu import matmul_ops
@@ -134,8 +135,7 @@ class PackedQuantized(PackedProduct):
             part = self._matrix.outputs(first, end).pointer
             matmul_ops.dequantize(part, pointer, end - first, self.in_features)
             bias = None if self.bias is None else self.bias[first:end]
-            product = torch.ops.mkldnn._linear_pointwise(x, weight, bias, epilogue, [], "")
-            yield slice(first, end), product
+            yield slice(first, end), onednn_product(x, weight, bias, epilogue)
 
 
 class JoinedPacked(PackedProduct):

@@ -1,32 +1,40 @@
 """The rotary embedding in the form that all backends take."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
 class RotaryEmbedding(NamedTuple):
-    """A rotary embedding, applied as `x * cos + x.roll(head_dim / 2) * sin`."""
+    """A rotary embedding of the first numbers of a head, of all or some.
 
-    cos: Tensor  # [tokens, 1, head_dim]
-    sin: Tensor  # [tokens, 1, head_dim], negative in the first half
+    It is applied to them as `x * cos + x.roll(rotated / 2) * sin`.
+    """
+
+    cos: Tensor  # [tokens, 1, rotated]
+    sin: Tensor  # [tokens, 1, rotated], negative in the first half
 
     def apply_(self, x: Tensor) -> Tensor:
         """Rotates x [tokens, heads, head_dim] in place."""
-        rotated = x.roll(x.shape[-1] // 2, -1)
-        return x.mul_(self.cos).addcmul_(rotated, self.sin)
+        first = x[..., : self.cos.shape[-1]]
+        rotated = first.roll(first.shape[-1] // 2, -1)
+        first.mul_(self.cos).addcmul_(rotated, self.sin)
+        return x
 
 
 def rotary_embedding(cos: Tensor, sin: Tensor) -> RotaryEmbedding:
-    """The rotary embedding of `cos` and `sin` [1, tokens, head_dim] of a model's rotary module."""
+    """The rotary embedding of `cos` and `sin` [1, tokens, rotated] of a model's rotary module."""
     half = sin.shape[-1] // 2
     signed = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)
     return RotaryEmbedding(cos[0, :, None].contiguous(), signed[:, None])
 
 
-class HeadNorm(Protocol):
-    """An RMSNorm over the elements of each head."""
+Rotaries = Mapping[str, RotaryEmbedding]  # of a model's layers, by a kind
 
-    weight: Tensor  # [head_dim]
-    epsilon: float
+
+def no_rotation(x: Tensor) -> RotaryEmbedding:
+    """The one that changes nothing, for layers that know no positions. x: [tokens, ...]"""
+    cos = x.new_ones(len(x), 1, 2)
+    return RotaryEmbedding(cos, torch.zeros_like(cos))

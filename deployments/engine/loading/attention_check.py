@@ -22,8 +22,9 @@ from deployments.engine.errors import UnsupportedModelError, unsupported_on_erro
 from deployments.engine.forward.by_rows import attention_of_rows
 from deployments.engine.forward.decoder import PlainDecoder
 from deployments.engine.forward.execution import Execution
-from deployments.engine.forward.families import FAMILIES, Module, family_of
-from deployments.engine.forward.fusing import heads_of, is_fused
+from deployments.engine.forward.fused.families import FAMILIES, family_of
+from deployments.engine.forward.fused.fusing import heads_of, is_fused
+from deployments.engine.forward.module import Module
 from deployments.engine.forward.overriding import restore
 from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_mixers
 from deployments.engine.loading.checks import STATELESS_LAYER_TYPES, check_computable_at_once
@@ -207,7 +208,7 @@ def find_decoding(model: PreTrainedModel) -> Execution:
     Raises UnsupportedModelError for a model that the engine does not compute as transformers does,
     neither with all rows at once nor row by row.
     """
-    if family_of(model) is not None and getattr(model, "_supports_attention_backend", True):
+    if _is_known(model):
         return Execution(_layout_of_family(model))
     drop_latents(model)
     try:
@@ -298,6 +299,14 @@ def _why_unknown() -> str:
     return f"do not attend: those that keep a state need transformers {needed} or newer"
 
 
+def _is_known(model: PreTrainedModel) -> bool:
+    """Whether its attention is that of its family: a configuration may have it see later tokens."""
+    if family_of(model) is None or not getattr(model, "_supports_attention_backend", True):
+        return False
+    base: Module = model.model
+    return all(layer.self_attn.is_causal for layer in base.layers)
+
+
 def _layout_of_family(model: PreTrainedModel) -> Layout:
     """Returns the layout of a model whose layers are known. A fused one can't be run by
     transformers any more."""
@@ -306,11 +315,13 @@ def _layout_of_family(model: PreTrainedModel) -> Layout:
         config.hidden_size // config.num_attention_heads
     )
     attention: Module = model.model.layers[0].self_attn
+    family = FAMILIES[type(model)]
     if is_fused(model):
         kv_heads = heads_of(attention)[1]
+    elif family.is_joined:
+        kv_heads = config.num_key_value_heads
     else:  # it may be one rank's share, too
         kv_heads = attention.k_proj.weight.shape[0] // head_dim
-    family = FAMILIES[type(model)]
     base: Module = model.model
     windows = [family.window(layer.self_attn) for layer in base.layers]
     return tuple(LayerShape(kv_heads, head_dim, window) for window in windows)

@@ -17,8 +17,8 @@ from deployments.engine.attention.hf_hook import ATTN_IMPLEMENTATION
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.by_rows import attention_of_rows
 from deployments.engine.forward.execution import Execution
-from deployments.engine.forward.families import is_fusable
-from deployments.engine.forward.fusing import fuse_projections
+from deployments.engine.forward.fused.families import is_fusable
+from deployments.engine.forward.fused.fusing import fuse_projections
 from deployments.engine.forward.products.making import make_products, stored_weights
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.checks import (

@@ -17,7 +17,7 @@ from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import Forward, make_forward
-from deployments.engine.forward.fusing import fuse
+from deployments.engine.forward.fused.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.attention_check import find_decoding

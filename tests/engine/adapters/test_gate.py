@@ -18,7 +18,7 @@ from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots, adapter_bytes
 from deployments.engine.forward.adapters.target import Target
-from deployments.engine.forward.fusing import fuse
+from deployments.engine.forward.fused.fusing import fuse
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
 from kv.content import Adapter

@@ -20,7 +20,7 @@ from deployments.engine.forward.cuda_graphs import (
     capture_sizes,
 )
 from deployments.engine.forward.decoder import decoder
-from deployments.engine.forward.fusing import fuse_projections
+from deployments.engine.forward.fused.fusing import fuse_projections
 from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.limits import EngineLimits

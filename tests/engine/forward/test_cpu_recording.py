@@ -7,27 +7,37 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    GraniteConfig,
+    LlamaConfig,
+    Phi3Config,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+)
 
 from deployments.engine.attention.cpu import plan_cpu_attention
+from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward import cpu_recording as recording
 from deployments.engine.forward.adapters.layer import AdaptedLayer
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.adapters.target import LoraLayerWeights
 from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS, RecordedLayers
-from deployments.engine.forward.families import FAMILIES
-from deployments.engine.forward.fusing import fuse_projections
-from deployments.engine.forward.layer import FusedLayer
+from deployments.engine.forward.fused.families import FAMILIES
+from deployments.engine.forward.fused.fusing import fuse_projections, rotary_kinds
+from deployments.engine.forward.fused.layer import FusedLayer
 from deployments.engine.forward.linear import KernelLinear, PackedLinear
 from deployments.engine.forward.quantized_linear import PackedQuantized
 from deployments.engine.kernels.cpu.dispatch import THREAD
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.kernels.cpu.packed_weight import pack_rows
-from deployments.engine.kernels.rotary import RotaryEmbedding, rotary_embedding
+from deployments.engine.kernels.rotary import Rotaries, rotary_embedding
+from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.quantized.layout import INT8
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
-from kv.layout import alike
 from kv.storage import Storage
 from tests.adapters import step_with_adapters
 from tests.models import CONFIGS, VOCAB
@@ -36,6 +46,12 @@ pytestmark = pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of 
 SHAPE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3}
 PAGE, DIM, N_PAGES = 4, 16, 400
+GEMMA = Gemma3TextConfig(
+    **{**SHAPE, **HEADS, "num_hidden_layers": 6},
+    vocab_size=VOCAB,
+    head_dim=DIM,
+    sliding_window=8,
+)
 KINDS: dict[str, PretrainedConfig] = {
     "llama": LlamaConfig(**SHAPE, **HEADS, vocab_size=VOCAB, attention_bias=True),
     "windows": Qwen2Config(
@@ -47,8 +63,12 @@ KINDS: dict[str, PretrainedConfig] = {
         max_window_layers=1,
     ),
     "qwen3": CONFIGS["qwen3"](),
+    "gemma3": GEMMA,
+    "granite": GraniteConfig(**SHAPE, **HEADS, vocab_size=VOCAB, residual_multiplier=0.3),
+    "phi3": Phi3Config(**SHAPE, **HEADS, vocab_size=VOCAB, pad_token_id=0),
     "int8": LlamaConfig(**SHAPE, **HEADS, vocab_size=VOCAB),
     "adapters": LlamaConfig(**SHAPE, **HEADS, vocab_size=VOCAB),
+    "adapters of gemma3": GEMMA,
 }
 Layers = Sequence[FusedLayer]
 
@@ -64,16 +84,20 @@ MODULES = {
 N_ADAPTERS = 3
 
 
-def layers_of(kind: str) -> tuple[Layers, AdapterSlots | None]:
+def model_of(kind: str) -> PreTrainedModel:
     torch.manual_seed(3)
-    model = AutoModelForCausalLM.from_config(KINDS[kind], dtype=torch.bfloat16).eval()
-    fuse_projections(model, "cpu")
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(KINDS[kind], dtype=torch.bfloat16)
+    fuse_projections(model.eval(), "cpu")
+    return model
+
+
+def layers_of(model: PreTrainedModel, kind: str) -> tuple[Layers, AdapterSlots | None]:
     for module in [*model.modules()]:
         for name, child in module.named_children():
             if type(child) is nn.Linear:
                 setattr(module, name, packed(child, kind))
     family, layers = FAMILIES[type(model)], model.model.layers
-    if kind != "adapters":
+    if "adapters" not in kind:
         return [FusedLayer(layer, family) for layer in layers], None
     slots = AdapterSlots(model, N_ADAPTERS, 16)
     for slot in range(1, N_ADAPTERS + 1):
@@ -110,29 +134,38 @@ class Decodes:
         config = KINDS[kind]
         self.width = config.hidden_size
         self.dim = getattr(config, "head_dim", None) or DIM
+        model = model_of(kind)
+        self.layout = find_decoding(model).layout
+        self.kinds = rotary_kinds(model, FAMILIES[type(model)])
         self.storages = [self._storage() for _ in range(2)]
-        self.layers, self.adapters = layers_of(kind)
+        self.layers, self.adapters = layers_of(model, kind)
         self.recorded = RecordedLayers(self.layers)
 
     def _storage(self) -> Storage:
         generator = torch.Generator().manual_seed(4)
-        storage = Storage(alike(3, 2, self.dim), N_PAGES, PAGE, dtype=torch.bfloat16)
+        storage = Storage(self.layout, N_PAGES, PAGE, dtype=torch.bfloat16)
         for pages in (*storage.k, *storage.v):
             pages.copy_(torch.randn(pages.shape, generator=generator))
         return storage
 
     def inputs(
         self, lengths: list[int], new: int, storage: Storage
-    ) -> tuple[Tensor, RotaryEmbedding, FusedStepAttention]:
+    ) -> tuple[Tensor, Rotaries, FusedStepAttention]:
         generator = torch.Generator().manual_seed(sum(lengths))
         total, n = np.array(lengths), len(lengths)
         pages = -(-int(total.max()) // PAGE)
-        table = (np.arange(n * pages) % N_PAGES).reshape(n, pages)
-        step = plan_cpu_attention(storage, table, total, np.full(n, new))
+        groups = len(storage.groups)
+        tables = (np.arange(groups * n * pages) % N_PAGES).reshape(groups, n, pages)
+
+        def plan(layer: int) -> FusedStepAttention:
+            table = tables[storage.group_of[layer]]
+            return plan_cpu_attention(storage, table, total, np.full(n, new), layer)
+
+        step = plan_by_layer(storage, plan)
         x = torch.randn(n * new, self.width, generator=generator).bfloat16()
         angles = torch.rand(1, n * new, self.dim // 2, generator=generator).repeat(1, 1, 2)
         rotary = rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16())
-        return x, rotary, step
+        return x, dict.fromkeys(self.kinds, rotary), step
 
     def with_adapters(self, lengths: list[int], new: int) -> AbstractContextManager[None]:
         """Runs the adapters of rows with these lengths; each row has one, or none."""
@@ -219,8 +252,8 @@ def test_layers_that_torch_computes_a_part_of_are_not_recorded(is_in_place: bool
     decodes = Decodes("llama")
     layer = decodes.layers[1]
 
-    def changed(x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
-        x = layer(x, rotary, step)
+    def changed(x: Tensor, rotaries: Rotaries, step: FusedStepAttention) -> Tensor:
+        x = layer(x, rotaries, step)
         return x.mul_(2) if is_in_place else x * 2
 
     decodes.recorded = RecordedLayers([decodes.layers[0], changed, decodes.layers[2]])

@@ -9,39 +9,70 @@ from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     CohereConfig,
+    Exaone4Config,
     Gemma2Config,
+    GemmaConfig,
     GraniteConfig,
     LlamaConfig,
     OPTConfig,
+    Phi3Config,
     PretrainedConfig,
     PreTrainedModel,
     Qwen2Config,
+    SeedOssConfig,
+    SmolLM3Config,
 )
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.decoder import FusedDecoder, PlainDecoder, decoder
 from deployments.engine.forward.forward import make_forward
-from deployments.engine.forward.fusing import fuse
+from deployments.engine.forward.fused.fusing import fuse
 from deployments.engine.forward.inputs import HEAD_ALONE, StepInputs
 from deployments.engine.forward.linear import (
     PackedLinear,
+    gate_mul,
     is_packable,
     linear_add,
     pack_linears,
-    silu_mul,
 )
 from deployments.engine.forward.taps import LAST_NORM
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.loading.loader import default_dtype, replace_attention
-from kv.layout import alike, group_layers
+from kv.layout import group_layers
 from kv.storage import Storage
 from tests.models import CONFIGS, SIZES, VOCAB, tiny_model
 
 BIASED = {"vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.5}
 FUSED: dict[str, PretrainedConfig] = {
-    **{name: CONFIGS[name]() for name in ("llama", "mistral", "qwen3")},
+    **{name: CONFIGS[name]() for name in ("llama", "mistral", "qwen3", "gemma3")},
+    "gemma": GemmaConfig(**SIZES),
+    "gemma2": Gemma2Config(
+        **SIZES, sliding_window=8, attn_logit_softcapping=5.0, final_logit_softcapping=3.0
+    ),
+    "granite": GraniteConfig(
+        **SIZES,
+        logits_scaling=4.0,
+        residual_multiplier=0.22,
+        embedding_multiplier=12.0,
+        attention_multiplier=0.3,
+    ),
+    "smollm3": SmolLM3Config(**SIZES, no_rope_layers=[1, 0, 1]),
+    "exaone4": Exaone4Config(
+        **SIZES, sliding_window=8, layer_types=["sliding_attention"] * 2 + ["full_attention"]
+    ),
+    "phi3": Phi3Config(
+        **{**SIZES, "head_dim": 16},
+        sliding_window=8,
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 10_000.0,
+            "partial_rotary_factor": 0.5,
+        },
+    ),
+    "seed_oss": SeedOssConfig(**SIZES, attention_bias=True),
     "qwen2": Qwen2Config(**BIASED, **HEADS),
     "qwen2 with windows": Qwen2Config(
         **BIASED, **HEADS, use_sliding_window=True, sliding_window=8, max_window_layers=1
@@ -65,14 +96,15 @@ def build(config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> PreTr
 @torch.inference_mode()
 def logits(model: PreTrainedModel) -> Tensor:
     """Logits of a batch of prompts, and of a second step: a token, a chunk and a new prompt."""
-    config = model.config
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // 4
-    storage = Storage(alike(3, 2, head_dim), 16, 4, dtype=model.dtype)
-    forward = make_forward(model, find_decoding(model), storage)
-    tables = np.arange(15).reshape(3, 5)
-    first = forward.logits(step([9, 6], [9, 6], tables[:2]))
+    execution = find_decoding(model)
+    n_groups = len(group_layers(execution.layout))
+    storage = Storage(execution.layout, 18 * n_groups, 4, dtype=model.dtype)
+    forward = make_forward(model, execution, storage)
+    tables = np.arange(18 * n_groups).reshape(n_groups, 3, 6)
+    first = forward.logits(step([9, 6], [9, 6], tables[:, :2]))
     second = forward.logits(step([10, 13, 20], [1, 7, 20], tables))
-    return torch.cat([first, second])
+    third = forward.logits(step([11, 14, 21], [1, 1, 1], tables))  # as recorded calls
+    return torch.cat([first, second, third])
 
 
 def step(total: list[int], new: list[int], table: np.ndarray) -> StepInputs:
@@ -80,7 +112,8 @@ def step(total: list[int], new: list[int], table: np.ndarray) -> StepInputs:
     ids = np.random.default_rng(sum(total)).integers(0, VOCAB, sum(new))
     positions = np.concatenate([np.arange(t - n, t) for t, n in zip(total, new, strict=True)])
     nothing = np.zeros((0, 3), dtype=np.int64)
-    return StepInputs(ids, positions, total_len, new_len, table[None], np.arange(len(ids)), nothing)
+    table = table.reshape(-1, len(total), table.shape[-1])
+    return StepInputs(ids, positions, total_len, new_len, table, np.arange(len(ids)), nothing)
 
 
 @pytest.mark.parametrize("kind", FUSED)
@@ -139,13 +172,15 @@ def test_taps_are_what_the_layers_of_transformers_read(kind: str) -> None:
 def test_what_a_model_does_behind_its_layers_is_done(config: PretrainedConfig) -> None:
     torch.manual_seed(0)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
-    one = step([9], [9], np.arange(5)[None])
-    model.set_attn_implementation("eager")
     with torch.inference_mode():
-        expected = model(input_ids=torch.from_numpy(one.token_ids)[None]).logits[0]
         execution = find_decoding(model)
+        n_groups = len(group_layers(execution.layout))
+        alone = step([9], [9], np.arange(5 * n_groups).reshape(n_groups, 1, 5))
+        model.set_attn_implementation("eager")
+        expected = model(input_ids=torch.from_numpy(alone.token_ids)[None]).logits[0]
         replace_attention(model, execution, 64)
-        found = make_forward(model, execution, Storage(execution.layout, 5, 4)).logits(one)
+        storage = Storage(execution.layout, 5 * n_groups, 4)
+        found = make_forward(model, execution, storage).logits(alone)
     assert torch.allclose(found, expected, atol=2e-4)
 
 
@@ -169,7 +204,7 @@ def test_bfloat16_is_chosen_where_all_of_a_models_matrices_are_packed(kind: str)
     assert (chosen is torch.bfloat16) is (not left)
 
 
-@pytest.mark.parametrize("kind", ["gemma3", "qwen3_moe", "gpt_oss"])
+@pytest.mark.parametrize("kind", ["gemma4", "qwen3_moe", "gpt_oss"])
 def test_others_have_it_if_quantized_or_where_the_processor_does(kind: str) -> None:
     config = tiny_model(kind).config
     assert (default_dtype("cpu", config) is torch.bfloat16) is has_native_bf16()
@@ -177,15 +212,15 @@ def test_others_have_it_if_quantized_or_where_the_processor_does(kind: str) -> N
     assert (quantized is torch.bfloat16) is (has_native_bf16() or has_matmul_kernels())
 
 
-@pytest.mark.parametrize("kind", ["gemma3", "qwen3_moe", "gpt_oss"])
+@pytest.mark.parametrize("kind", ["gemma4", "qwen3_moe", "gpt_oss"])
 def test_other_models_stay_as_they_are(kind: str) -> None:
     model = tiny_model(kind)
     fuse(model)
     assert isinstance(decoder(model), PlainDecoder)
 
 
-def test_a_gate_that_is_no_silu_stays_as_it_is() -> None:
-    model = build(LlamaConfig(**BIASED, **HEADS, hidden_act="gelu"))
+def test_a_gate_that_no_kernel_knows_stays_as_it_is() -> None:
+    model = build(LlamaConfig(**BIASED, **HEADS, hidden_act="relu"))
     fuse(model)
     assert isinstance(decoder(model), PlainDecoder)
 
@@ -203,7 +238,8 @@ def test_a_packed_matrix_computes_what_the_matrix_does(
     with torch.inference_mode():
         assert_close(gate(x), linears[0](x))
         assert_close(linear_add(up, x, other), linear_add(linears[1], x, other.clone()))
-        assert_close(silu_mul(gate, up, x), silu_mul(linears[0], linears[1], x))
+        for kind in GateActivation:
+            assert_close(gate_mul(kind, gate, up, x), gate_mul(kind, linears[0], linears[1], x))
 
 
 def assert_close(found: Tensor, expected: Tensor) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
-from deployments.engine.forward.families import Module
+from deployments.engine.forward.module import Module
 from deployments.engine.loading.attention_check import find_decoding
 from kv.layout import LayerShape
 from tests.families import tiny

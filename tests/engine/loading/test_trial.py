@@ -21,18 +21,18 @@ def add_token_before(_: nn.Module, __: object, hidden: Tensor) -> Tensor:
 
 
 def test_a_model_that_mixes_tokens_beside_its_attention_is_refused() -> None:
-    model = tiny_model("gemma2")
+    model = tiny_model("gemma4")
     find_decoding(model)
     model.model.layers[1].mlp.register_forward_hook(add_token_before)
-    reason = "gemma2 computes other logits in parts than at once"
+    reason = "gemma4_text computes other logits in parts than at once"
     with pytest.raises(UnsupportedModelError, match=f"^{reason}; row by row: {reason}$"):
         find_decoding(model)
 
 
 def test_a_model_that_transformers_itself_can_not_run_is_refused() -> None:
-    model = tiny_model("gemma2")
+    model = tiny_model("gemma4")
     model.model.layers[1].mlp.down_proj = nn.Linear(7, 32)
-    with pytest.raises(UnsupportedModelError, match="transformers can't run gemma2"):
+    with pytest.raises(UnsupportedModelError, match="transformers can't run gemma4_text"):
         find_decoding(model)
 
 
@@ -40,7 +40,7 @@ def test_want_of_memory_is_no_reason_to_run_row_by_row() -> None:
     def fail(*_: object) -> None:
         raise torch.OutOfMemoryError("no memory is left")
 
-    model = tiny_model("gemma2")
+    model = tiny_model("gemma4")
     model.model.layers[1].mlp.register_forward_hook(fail)
     with pytest.raises(UnsupportedModelError, match=r"^[^;]*no memory is left$"):
         find_decoding(model)

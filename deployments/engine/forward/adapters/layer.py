@@ -8,14 +8,14 @@ from functools import partial
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.adapters.rows import AdapterRows
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.adapters.target import Target
-from deployments.engine.forward.families import Family, Module
-from deployments.engine.forward.layer import FusedLayer, activate
-from deployments.engine.forward.linear import linear_add
-from deployments.engine.kernels.rotary import RotaryEmbedding
+from deployments.engine.forward.fused.families import Family
+from deployments.engine.forward.fused.fusing import activation_of
+from deployments.engine.forward.fused.layer import FusedLayer, activate
+from deployments.engine.forward.fused.residuals import PlainResidual, Residual
+from deployments.engine.forward.module import Module
 
 
 class AdaptedLayer(FusedLayer):
@@ -23,25 +23,14 @@ class AdaptedLayer(FusedLayer):
 
     def __init__(self, layer: Module, family: Family, slots: AdapterSlots) -> None:
         super().__init__(layer, family)
-        stem = f"model.layers.{self._index}"
-        self._slots = slots
-        self._targets = (
-            slots.targets[f"{stem}.self_attn.o_proj"],
-            slots.targets[f"{stem}.mlp.down_proj"],
+        attention, mlp = (f"model.layers.{self._index}.{part}" for part in ("self_attn", "mlp"))
+        targets, (attention_residual, mlp_residual) = slots.targets, self._residuals
+        self._residuals = (
+            _AdaptedResidual(attention_residual, targets[f"{attention}.o_proj"], slots),
+            _AdaptedResidual(mlp_residual, targets[f"{mlp}.down_proj"], slots),
         )
-        self._qkv = _Adapted(self._qkv, slots.targets[f"{stem}.self_attn.qkv_proj"], slots)
-        self._swiglu = _AdaptedSwiglu(layer.mlp, slots.targets[f"{stem}.mlp.gate_up_proj"], slots)
-
-    def __call__(self, x: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
-        (attention_norm, mlp_norm), (o, down) = self._norms, self._targets
-        rows = rows_of(self._slots)
-        attended = self._attend(attention_norm(x), rotary, step)
-        x = linear_add(self._o, attended, x)
-        o.add_(x, attended, rows)
-        activated = self._swiglu(mlp_norm(x))
-        x = linear_add(self._down, activated, x)
-        down.add_(x, activated, rows)
-        return x
+        self._qkv = _Adapted(self._qkv, targets[f"{attention}.qkv_proj"], slots)
+        self._gate = _AdaptedGate(layer.mlp, targets[f"{mlp}.gate_up_proj"], slots)
 
 
 def rows_of(slots: AdapterSlots) -> AdapterRows:
@@ -62,22 +51,45 @@ class _Adapted:
         return out
 
 
-class _AdaptedSwiglu:
-    """`silu(gate(x)) * up(x)`: [tokens, hidden] -> [tokens, intermediate]."""
+class _AdaptedResidual:
+    """The residual of a linear layer's product, which adapters change."""
+
+    def __init__(self, residual: Residual, target: Target, slots: AdapterSlots) -> None:
+        self._residual, self._target, self._slots = residual, target, slots
+
+    def product(self, linear: Module, x: Tensor, hidden: Tensor) -> Tensor:
+        rows = rows_of(self._slots)
+        if isinstance(self._residual, PlainResidual):  # an epilogue of the product
+            hidden = self._residual.product(linear, x, hidden)
+            self._target.add_(hidden, x, rows)
+            return hidden
+        value = linear(x)
+        self._target.add_(value, x, rows)
+        return self._residual.value(value, hidden)
+
+    def value(self, value: Tensor, hidden: Tensor) -> Tensor:
+        return self._residual.value(value, hidden)
+
+
+class _AdaptedGate:
+    """`activation(gate(x)) * up(x)`: [tokens, hidden] -> [tokens, intermediate]."""
 
     def __init__(self, mlp: Module, target: Target, slots: AdapterSlots) -> None:
-        self._mlp, self._target, self._slots = mlp, target, slots
+        activation = activation_of(mlp)
+        assert activation is not None, "it is not fused"
+        self._mlp, self._target, self._slots, self._activation = mlp, target, slots, activation
 
     def __call__(self, x: Tensor) -> Tensor:
         rows, mlp = rows_of(self._slots), self._mlp
         if hasattr(mlp, "gate_up_proj"):
             gate_up: Tensor = mlp.gate_up_proj(x)
             self._target.add_(gate_up, x, rows)
-            return activate(gate_up)
+            return activate(gate_up, self._activation)
         # What is added stands before the activation. So that is no epilogue of a packed product
         # here, and all rows of such a step are rounded before it, too: in half precision alone,
         # where what is beside a row may change its last bits anyway.
-        return self._target.activate_(mlp.gate_proj(x), mlp.up_proj(x), x, rows)
+        gate, up = mlp.gate_proj(x), mlp.up_proj(x)
+        return self._target.activate_(gate, up, x, rows, self._activation)
 
 
 class AdaptedModules:

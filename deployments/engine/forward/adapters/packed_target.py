@@ -7,6 +7,7 @@ from torch import Tensor
 
 from deployments.engine.forward.adapters.rows import AdapterRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu import adapter_ops
 from deployments.engine.kernels.cpu.adapter_kernels import RANKS
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, is_cpu_bf16
@@ -47,8 +48,11 @@ class PackedTarget(Target):
     def add_(self, out: Tensor, x: Tensor, rows: AdapterRows) -> None:
         adapter_ops.add_(self._packed, out, x, _segments(rows), self._ahead)
 
-    def activate_(self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows) -> Tensor:
-        adapter_ops.activate_(self._packed, gate, up, x, _segments(rows), self._ahead)
+    def activate_(
+        self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows, activation: GateActivation
+    ) -> Tensor:
+        segments = _segments(rows)
+        adapter_ops.activate_(self._packed, gate, up, x, segments, activation, self._ahead)
         return gate
 
 

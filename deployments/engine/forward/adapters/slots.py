@@ -17,13 +17,12 @@ from deployments.engine.forward.adapters.packed_target import PackedTarget, can_
 from deployments.engine.forward.adapters.rows import AdapterRows, StaticRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
 from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS
-from deployments.engine.forward.families import Module
-from deployments.engine.forward.fusing import heads_of, is_fused
+from deployments.engine.forward.fused.fusing import heads_of, is_fused, parts_of
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.module import Module
 from deployments.engine.forward.recurrent import find_mixers
 from deployments.engine.kernels.cpu.adapter_ops import empty_segments
 
-QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 Matrices = Mapping[str, LoraLayerWeights]  # of one adapter, by the modules' names
 
 
@@ -153,12 +152,18 @@ def _layers(model: PreTrainedModel) -> Iterator[Layer]:
         attention, mlp, stem = layer.self_attn, layer.mlp, f"model.layers.{index}"
         heads, kv_heads = (n * attention.head_dim for n in heads_of(attention))
         n_in, intermediate = attention.qkv_proj.in_features, mlp.down_proj.in_features
-        names = [f"{stem}.self_attn.{name}" for name in QKV]
-        yield f"{stem}.self_attn.qkv_proj", names, n_in, (heads, kv_heads, kv_heads)
+        qkv, gate_up = (heads, kv_heads, kv_heads), (intermediate, intermediate)
+        yield _joined(model, f"{stem}.self_attn.", "qkv_proj", n_in, qkv)
         yield _single(f"{stem}.self_attn.o_proj", attention.o_proj)
-        names = [f"{stem}.mlp.{name}" for name in GATE_UP]
-        yield f"{stem}.mlp.gate_up_proj", names, n_in, (intermediate, intermediate)
+        yield _joined(model, f"{stem}.mlp.", "gate_up_proj", n_in, gate_up)
         yield _single(f"{stem}.mlp.down_proj", mlp.down_proj)
+
+
+def _joined(
+    model: PreTrainedModel, stem: str, name: str, n_in: int, n_outs: Sequence[int]
+) -> Layer:
+    parts = [stem + part for part in parts_of(model, name)]
+    return stem + name, parts, n_in, n_outs if len(parts) > 1 else (sum(n_outs),)
 
 
 def _single(name: str, linear: Module) -> Layer:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.engine.forward.adapters.rows import AdapterGroup, AdapterRows
+from deployments.engine.kernels.activations import GateActivation
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,15 @@ class Target:
                 own = out[:, outs.start - first : outs.stop - first]
                 own.index_add_(0, rows.tokens[group.indices], added)
 
-    def activate_(self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows) -> Tensor:
-        """silu(gate) * up [tokens, out] of what the two parts of the layer make of x, with what
-        adapters add. Both are overwritten."""
+    def activate_(
+        self, gate: Tensor, up: Tensor, x: Tensor, rows: AdapterRows, activation: GateActivation
+    ) -> Tensor:
+        """activation(gate) * up [tokens, out] of what the two parts of the layer make of x, with
+        what adapters add. Both are overwritten."""
         shrunk = self.shrink(x, rows)
         self.expand_(gate, shrunk, rows)
         self.expand_(up, shrunk, rows, first=gate.shape[1])
-        return F.silu(gate).mul_(up)
+        return activation(gate).mul_(up)
 
     def _ranks_in(self, slots: slice) -> list[int]:
         """The largest of each part."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from deployments.engine.forward.families import Module
 from deployments.engine.forward.linear import GpuProduct
+from deployments.engine.forward.module import Module
 
 
 class JoinedLinear(nn.Module):

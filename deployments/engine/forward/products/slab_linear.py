@@ -10,6 +10,7 @@ from torch import Tensor
 from deployments.engine.forward.linear import GpuProduct
 from deployments.engine.forward.products.slab_matrix import SlabMatrix
 from deployments.engine.forward.quantized_linear import to_float8
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.gpu import layer_ops, quantized_ops
 
 SLICE_BYTES = 16 << 20  # of weights that are dequantized at once
@@ -55,11 +56,11 @@ class SlabLinear(GpuProduct):
         quantized_ops.product(x, slabs, self.arrivals, bias=self.bias, out=other, is_added=True)
         return other
 
-    def gated(self, x: Tensor) -> Tensor:
+    def gated(self, activation: GateActivation, x: Tensor) -> Tensor:
         if len(x) > quantized_ops.MAX_TOKENS or self.bias is not None:
-            return layer_ops.swiglu(self(x))
+            return layer_ops.gated(self(x), activation)
         out = x.new_empty(len(x), self.out_features // 2)
-        quantized_ops.product(x, self.matrix.slabs, self.arrivals, out=out, is_gated=True)
+        quantized_ops.product(x, self.matrix.slabs, self.arrivals, out=out, gate=activation)
         return out
 
     def _multiply(self, x: Tensor, out: Tensor) -> None:

@@ -14,6 +14,7 @@ from numba import carray, njit
 
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, multiply_some
+from deployments.engine.kernels.cpu.matmul_kernels import GELU, SWISH, activated
 from deployments.engine.kernels.cpu.simd import (
     CACHE_LINE,
     PACK,
@@ -22,7 +23,6 @@ from deployments.engine.kernels.cpu.simd import (
     at_i64,
     at_u16,
     call,
-    exp,
     fetch,
     next_task,
     to_bfloat16,
@@ -125,6 +125,7 @@ class ActivateArguments(NamedTuple):
     b: int  # bfloat16 [slots, 2, blocks of one part, max_rank / 2, PACK, 2]
     gate: int  # bfloat16 [all tokens, out_width]
     up: int  # the same
+    activation: int  # SWISH or GELU
     out_width: int
     ahead: int
     ahead_bytes: int
@@ -135,7 +136,7 @@ _activate_arguments = reader_of(ActivateArguments)
 
 @cache
 def activate_kernel() -> Kernel:
-    """`silu(gate + B (A x)) * (up + B (A x))` in the place of `gate`, with one rounding."""
+    """`activation(gate + B (A x)) * (up + B (A x))` in the place of `gate`, with one rounding."""
 
     def body(block: Code) -> None:
         args = _activate_arguments(block)
@@ -161,7 +162,8 @@ def activate_kernel() -> Kernel:
                     if row < 0:
                         break
                     n_outs = min(PACK, width - first)
-                    _activate(args.gate, args.up, row * width + first, n_outs, sums[:, 0])
+                    offset = row * width + first
+                    _activate(args.activation, args.gate, args.up, offset, n_outs, sums[:, 0])
             task = next_task(block)
         if args.barrier != 0:
             call(args.barrier, 0)
@@ -191,7 +193,8 @@ def activate_kernel() -> Kernel:
                     tile = min(tile, count)
                     for i in range(tile):
                         offset = indices[row + i] * width + first
-                        _activate(args.gate, args.up, offset, n_outs, sums[:, i])
+                        own_sums = sums[:, i]
+                        _activate(args.activation, args.gate, args.up, offset, n_outs, own_sums)
                     row += tile
             task = next_task(block)
 
@@ -264,8 +267,9 @@ def _fetch_share(begin: Code, n_bytes: Code, slot: Code, nth: Code, of: Code) ->
 
 
 @njit(inline="always")
-def _activate(gate: Code, up: Code, offset: Code, count: Code, added: Code) -> None:
-    """Puts silu(gate + added[0]) * (up + added[1]) in the place of `count` gates from `offset` on.
+def _activate(kind: Code, gate: Code, up: Code, offset: Code, count: Code, added: Code) -> None:
+    """Puts the activation of gate + added[0], times (up + added[1]), in the place of `count` gates
+    from `offset` on.
 
     added: [2, count or more]
     """
@@ -273,9 +277,11 @@ def _activate(gate: Code, up: Code, offset: Code, count: Code, added: Code) -> N
         carray(at_u16(gate + 2 * offset), (count,)),
         carray(at_u16(up + 2 * offset), (count,)),
     )
-    for j in range(count):
-        value = to_float32(gates[j]) + added[0, j]
-        small = exp(-abs(value))
-        rise = np.float32(1) if value >= 0 else small
-        value *= rise / (np.float32(1) + small)
-        gates[j] = to_bfloat16(value * (to_float32(ups[j]) + added[1, j]))
+    if kind == GELU:
+        for j in range(count):
+            value = activated(to_float32(gates[j]) + added[0, j], GELU)
+            gates[j] = to_bfloat16(value * (to_float32(ups[j]) + added[1, j]))
+    else:
+        for j in range(count):
+            value = activated(to_float32(gates[j]) + added[0, j], SWISH)
+            gates[j] = to_bfloat16(value * (to_float32(ups[j]) + added[1, j]))

@@ -5,9 +5,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu.adapter_kernels import RANKS, activate_kernel, add_kernel
 from deployments.engine.kernels.cpu.dispatch import BARRIER, empty
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
+from deployments.engine.kernels.cpu.matmul_kernels import ACTIVATIONS
 from deployments.engine.kernels.cpu.simd import PACK
 
 MAX_AHEAD_BYTES = 1 << 17  # of one slot
@@ -143,10 +145,11 @@ def activate_(
     up: Tensor,
     x: Tensor,
     segments: Segments,
+    activation: GateActivation,
     ahead: Ahead = NOTHING_AHEAD,
 ) -> None:
-    """Puts silu(gate + B (A x)) * (up + B (A x)) in the place of gate [tokens, outputs of one of
-    the two parts]."""
+    """Puts activation(gate + B (A x)) * (up + B (A x)) in the place of gate [tokens, outputs of one
+    of the two parts]."""
     assert gate.is_contiguous()
     assert up.is_contiguous()
     x = x.contiguous()
@@ -169,6 +172,7 @@ def activate_(
         b=adapters.b.data_ptr(),
         gate=gate.data_ptr(),
         up=up.data_ptr(),
+        activation=ACTIVATIONS[activation],
         out_width=gate.shape[1],
         ahead=ahead.address,
         ahead_bytes=ahead.n_bytes,

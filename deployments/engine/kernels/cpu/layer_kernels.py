@@ -14,6 +14,7 @@ import numpy as np
 from numba import carray, njit
 
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
+from deployments.engine.kernels.cpu.matmul_kernels import GELU, SWISH, activated
 from deployments.engine.kernels.cpu.simd import (
     Code,
     at_i64,
@@ -27,11 +28,13 @@ from deployments.engine.kernels.cpu.simd import (
 class NormArguments(NamedTuple):
     x: int  # bfloat16 [tokens, width]
     weight: int  # bfloat16 [width]
+    residual: int  # bfloat16 [tokens, width], which is added; or 0
     out: int  # bfloat16 [tokens, width]
     tokens: int
     width: int
     tokens_per_task: int
     epsilon: float
+    plus: float  # what is added to the weight
 
 
 _norm_arguments = reader_of(NormArguments)
@@ -39,14 +42,15 @@ _norm_arguments = reader_of(NormArguments)
 
 @cache
 def norm_kernel() -> Kernel:
-    """RMSNorm of each token."""
+    """RMSNorm of each token, and the sum of this and a residual."""
 
     def body(block: Code) -> None:
         args = _norm_arguments(block)
         n, width, step = args.tokens, args.width, args.tokens_per_task
-        epsilon = np.float32(args.epsilon)
+        epsilon, plus = np.float32(args.epsilon), np.float32(args.plus)
         x, out = carray(at_u16(args.x), (n, width)), carray(at_u16(args.out), (n, width))
         weight = carray(at_u16(args.weight), (width,))
+        residual = carray(at_u16(args.residual), (n, width))
         while True:
             first = next_task(block) * step
             if first >= n:
@@ -57,12 +61,83 @@ def norm_kernel() -> Kernel:
                     value = to_float32(x[token, i])
                     squares += value * value
                 scale = np.float32(1) / np.sqrt(squares / np.float32(width) + epsilon)
-                for i in range(width):
-                    out[token, i] = to_bfloat16(
-                        to_float32(x[token, i]) * scale * to_float32(weight[i])
-                    )
+                if args.residual != 0:
+                    for i in range(width):
+                        value = to_float32(x[token, i]) * scale * (to_float32(weight[i]) + plus)
+                        out[token, i] = to_bfloat16(to_float32(residual[token, i]) + value)
+                else:
+                    for i in range(width):
+                        value = to_float32(x[token, i]) * scale * (to_float32(weight[i]) + plus)
+                        out[token, i] = to_bfloat16(value)
 
     return Kernel(body, NormArguments)
+
+
+class SumArguments(NamedTuple):
+    x: int  # bfloat16 [n]
+    y: int  # the same
+    out: int  # the same
+    n: int
+    per_task: int
+    factor: float  # of y
+
+
+_sum_arguments = reader_of(SumArguments)
+
+
+@cache
+def sum_kernel() -> Kernel:
+    """x + factor * y"""
+
+    def body(block: Code) -> None:
+        args = _sum_arguments(block)
+        n, step, factor = args.n, args.per_task, np.float32(args.factor)
+        x, y = carray(at_u16(args.x), (n,)), carray(at_u16(args.y), (n,))
+        out = carray(at_u16(args.out), (n,))
+        while True:
+            first = next_task(block) * step
+            if first >= n:
+                break
+            for i in range(first, min(n, first + step)):
+                out[i] = to_bfloat16(to_float32(x[i]) + factor * to_float32(y[i]))
+
+    return Kernel(body, SumArguments)
+
+
+class GateArguments(NamedTuple):
+    gate_up: int  # bfloat16 [tokens, 2 * width], gates first
+    out: int  # bfloat16 [tokens, width]
+    tokens: int
+    width: int
+    activation: int  # SWISH or GELU
+
+
+_gate_arguments = reader_of(GateArguments)
+
+
+@cache
+def gate_kernel() -> Kernel:
+    """activation(gate) * up"""
+
+    def body(block: Code) -> None:
+        args = _gate_arguments(block)
+        width = args.width
+        gate_up = carray(at_u16(args.gate_up), (args.tokens, 2 * width))
+        out = carray(at_u16(args.out), (args.tokens, width))
+        while True:
+            token = next_task(block)
+            if token >= args.tokens:
+                break
+            if args.activation == GELU:
+                for i in range(width):
+                    gate = activated(to_float32(gate_up[token, i]), GELU)
+                    out[token, i] = to_bfloat16(gate * to_float32(gate_up[token, width + i]))
+            else:
+                for i in range(width):
+                    gate = activated(to_float32(gate_up[token, i]), SWISH)
+                    out[token, i] = to_bfloat16(gate * to_float32(gate_up[token, width + i]))
+
+    return Kernel(body, GateArguments)
 
 
 class RotaryArguments(NamedTuple):
@@ -71,12 +146,14 @@ class RotaryArguments(NamedTuple):
     tokens: int
     heads: int
     dim: int
-    cos: int  # bfloat16 [tokens, dim]
+    rotated: int  # how many of a head's numbers are rotated: the first ones
+    cos: int  # bfloat16 [tokens, rotated]
     sin: int  # the same, negative in its first half
     first_weight: int  # bfloat16 [dim], of the norm of the first heads; 0 for no norms
     n_first: int
     other_weight: int  # of the norm of the other heads
     epsilon: float
+    plus: float  # what is added to the weights
 
 
 _rotary_arguments = reader_of(RotaryArguments)
@@ -96,10 +173,11 @@ def rotary_kernel() -> Kernel:
         args = _rotary_arguments(block)
         n, heads, dim = args.tokens, args.heads, args.dim
         stride, n_first = args.token_stride, args.n_first
-        epsilon = np.float32(args.epsilon)
-        half = dim // 2
+        epsilon, plus = np.float32(args.epsilon), np.float32(args.plus)
+        half = args.rotated // 2
         x = carray(at_u16(args.x), (n * stride,))
-        cos, sin = carray(at_u16(args.cos), (n, dim)), carray(at_u16(args.sin), (n, dim))
+        cos = carray(at_u16(args.cos), (n, args.rotated))
+        sin = carray(at_u16(args.sin), (n, args.rotated))
         is_normed = args.first_weight != 0
         weights = (
             carray(at_u16(args.first_weight), (dim,)),
@@ -119,7 +197,7 @@ def rotary_kernel() -> Kernel:
                     scale = np.float32(1) / np.sqrt(squares / np.float32(dim) + epsilon)
                     for i in range(dim):
                         x[start + i] = to_bfloat16(
-                            to_float32(x[start + i]) * scale * to_float32(weight[i])
+                            to_float32(x[start + i]) * scale * (to_float32(weight[i]) + plus)
                         )
                 for i in range(half):
                     j = half + i

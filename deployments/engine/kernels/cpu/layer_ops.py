@@ -5,43 +5,91 @@ The loops themselves are in layer_kernels.py.
 
 from torch import Tensor
 
-from deployments.engine.kernels.cpu.dispatch import contiguous_rows, empty
-from deployments.engine.kernels.cpu.layer_kernels import norm_kernel, rotary_kernel, store_kernel
-from deployments.engine.kernels.rotary import HeadNorm
+from deployments.engine.kernels.activations import GateActivation
+from deployments.engine.kernels.cpu.dispatch import address_of, contiguous_rows, empty
+from deployments.engine.kernels.cpu.layer_kernels import (
+    gate_kernel,
+    norm_kernel,
+    rotary_kernel,
+    store_kernel,
+    sum_kernel,
+)
+from deployments.engine.kernels.cpu.matmul_kernels import ACTIVATIONS
+from deployments.engine.kernels.norms import HeadNorm
 
 TOKENS_PER_TASK = 8  # of a norm
+NUMBERS_PER_TASK = 8192  # of a sum
 
 
-def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """[tokens, width]"""
+def rms_norm(
+    x: Tensor, weight: Tensor, epsilon: float, plus: float = 0.0, residual: Tensor | None = None
+) -> Tensor:
+    """The RMSNorm of x [tokens, width] with `weight + plus`, and a `residual` of its shape that is
+    added."""
     x = x.contiguous()
+    residual = None if residual is None else residual.contiguous()
     out = empty(x.shape, x.dtype)
     tokens, width = x.shape
     norm_kernel().call(
         tokens * width,
         x=x.data_ptr(),
         weight=weight.data_ptr(),
+        residual=address_of(residual),
         out=out.data_ptr(),
         tokens=tokens,
         width=width,
         tokens_per_task=TOKENS_PER_TASK,
         epsilon=epsilon,
+        plus=plus,
+    )
+    return out
+
+
+def add(x: Tensor, y: Tensor, factor: float) -> Tensor:
+    """`x + factor * y`, of one shape."""
+    x, y = x.contiguous(), y.contiguous()
+    out = empty(x.shape, x.dtype)
+    sum_kernel().call(
+        x.numel(),
+        x=x.data_ptr(),
+        y=y.data_ptr(),
+        out=out.data_ptr(),
+        n=x.numel(),
+        per_task=NUMBERS_PER_TASK,
+        factor=factor,
+    )
+    return out
+
+
+def gated(gate_up: Tensor, activation: GateActivation) -> Tensor:
+    """activation(gate) * up: [tokens, width] of [tokens, 2 * width], gates first."""
+    gate_up = gate_up.contiguous()
+    tokens, width = len(gate_up), gate_up.shape[1] // 2
+    out = empty((tokens, width), gate_up.dtype)
+    gate_kernel().call(
+        gate_up.numel(),
+        gate_up=gate_up.data_ptr(),
+        out=out.data_ptr(),
+        tokens=tokens,
+        width=width,
+        activation=ACTIVATIONS[activation],
     )
     return out
 
 
 def apply_rotary_(
     x: Tensor,  # [tokens, heads, dim], heads one behind the other
-    cos: Tensor,  # [tokens, 1, dim], contiguous
+    cos: Tensor,  # [tokens, 1, rotated], contiguous
     sin: Tensor,  # the same, negative in its first half
     norms: tuple[HeadNorm, HeadNorm] | None = None,  # of the first heads and of the others
     n_first: int = 0,
 ) -> None:
-    """Rotary embedding in place, behind an RMSNorm of each head if there are any."""
-    first, others, epsilon = 0, 0, 0.0
+    """Rotary embedding of a head's first numbers in place, behind an RMSNorm of each head if there
+    are any."""
+    first, others, epsilon, plus = 0, 0, 0.0, 0.0
     if norms is not None:
         first, others = norms[0].weight.data_ptr(), norms[1].weight.data_ptr()
-        epsilon = norms[0].epsilon
+        epsilon, plus = norms[0].epsilon, norms[0].plus
     tokens, heads, dim = x.shape
     rotary_kernel().call(
         tokens * heads * dim,
@@ -50,12 +98,14 @@ def apply_rotary_(
         tokens=tokens,
         heads=heads,
         dim=dim,
+        rotated=cos.shape[-1],
         cos=cos.data_ptr(),
         sin=sin.data_ptr(),
         first_weight=first,
         n_first=n_first,
         other_weight=others,
         epsilon=epsilon,
+        plus=plus,
     )
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import carray, njit
 
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, multiply_some
 from deployments.engine.kernels.cpu.simd import (
@@ -22,7 +23,19 @@ from deployments.engine.kernels.cpu.simd import (
 )
 
 PACKS = (32, 64, 48, 16)  # how many outputs may lie side by side in a matrix of oneDNN's
-NONE, SWISH, ADD, MUL = range(4)  # epilogues of a product
+NONE, SWISH, ADD, MUL, GELU = range(5)  # epilogues of a product
+ACTIVATIONS = {GateActivation.SILU: SWISH, GateActivation.GELU_TANH: GELU}
+# GELU by the hyperbolic tangent is x * sigmoid(GELU_FACTOR * (x + GELU_CUBIC * x ** 3)).
+GELU_FACTOR, GELU_CUBIC = np.float32(2 * (2 / np.pi) ** 0.5), np.float32(0.044715)
+
+
+@njit(inline="always")
+def activated(x: Code, kind: Code) -> Code:
+    """The activation SWISH or GELU of a float32."""
+    inner = x if kind == SWISH else GELU_FACTOR * (x + GELU_CUBIC * x * x * x)
+    small = exp(-abs(inner))
+    rise = np.float32(1) if inner >= 0 else small
+    return x * (rise / (np.float32(1) + small))
 
 
 @njit(inline="always")
@@ -38,9 +51,10 @@ def finish_row(sums: Code, bias: Code, kind: Code, other: Code, out: Code, count
             sums[i] += to_float32(biases[i])
     if kind == SWISH:
         for i in range(count):
-            small = exp(-abs(sums[i]))
-            rise = np.float32(1) if sums[i] >= 0 else small
-            sums[i] *= rise / (np.float32(1) + small)
+            sums[i] = activated(sums[i], SWISH)
+    elif kind == GELU:
+        for i in range(count):
+            sums[i] = activated(sums[i], GELU)
     elif kind == ADD:
         for i in range(count):
             sums[i] += to_float32(others[i])
@@ -60,7 +74,7 @@ class MatmulArguments(NamedTuple):
     rows: int
     in_features: int
     out_features: int
-    epilogue: int  # what follows the product: NONE, SWISH, ADD or MUL
+    epilogue: int  # what follows the product: NONE, SWISH, ADD, MUL or GELU
     rows_per_task: int
 
 

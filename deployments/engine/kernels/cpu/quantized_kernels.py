@@ -139,7 +139,7 @@ class QuantizedMatmulArguments(NamedTuple):
     filled_inputs: int  # of a block
     n_totals: int  # sums of inputs of each row
     out_features: int
-    epilogue: int  # what follows the product: NONE, SWISH, ADD or MUL
+    epilogue: int  # what follows the product: NONE, SWISH, ADD, MUL or GELU
     rows_per_task: int
 
 

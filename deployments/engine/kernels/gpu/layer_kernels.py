@@ -12,35 +12,38 @@ def divided_to_fp8_range(x, scale, FP8_MAX: tl.constexpr):
 
 
 @triton.jit
-def _norm_weight(q_norm, k_norm, is_query, dim, mask):
+def _norm_weight(q_norm, k_norm, plus, is_query, dim, mask):
     of_queries = tl.load(q_norm + dim, mask=mask & is_query, other=0.0)
     of_keys = tl.load(k_norm + dim, mask=mask & (is_query == 0), other=0.0)
-    return tl.where(is_query, of_queries, of_keys).to(tl.float32)
+    return tl.where(is_query, of_queries, of_keys).to(tl.float32) + plus
 
 
 @triton.jit
 def _normed(
-    x, partner, q_norm, k_norm, is_query, dim, partner_dim, mask, epsilon, DIM: tl.constexpr
+    x, partner, q_norm, k_norm, plus, is_query, dim, partner_dim, mask, epsilon, DIM: tl.constexpr
 ):
     """RMSNorm of each head, of its numbers and of those that they are rotated with."""
     scale = tl.rsqrt(tl.sum(x * x, 1) / DIM + epsilon)[:, None]
-    x *= scale * _norm_weight(q_norm, k_norm, is_query, dim, mask)
-    partner *= scale * _norm_weight(q_norm, k_norm, is_query, partner_dim, mask)
+    x *= scale * _norm_weight(q_norm, k_norm, plus, is_query, dim, mask)
+    partner *= scale * _norm_weight(q_norm, k_norm, plus, is_query, partner_dim, mask)
     return x, partner
 
 
 @triton.jit(do_not_specialize_on_alignment=["slots"])
 def rotary_and_store_kernel(
-    qkv, q, k_pages, v_pages, slots, cos, sin, q_norm, k_norm, epsilon, k_scale, v_scale,
+    qkv, q, k_pages, v_pages, slots, cos, sin, q_norm, k_norm, plus, epsilon, k_scale, v_scale,
     qkv_stride, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
-    DIM_PADDED: tl.constexpr, BLOCK: tl.constexpr, HAS_NORMS: tl.constexpr, FP8: tl.constexpr,
-    FP8_MAX: tl.constexpr,
+    ROTATED: tl.constexpr, DIM_PADDED: tl.constexpr, BLOCK: tl.constexpr, HAS_NORMS: tl.constexpr,
+    FP8: tl.constexpr, FP8_MAX: tl.constexpr,
 ):  # fmt: skip
-    """One program for each token and BLOCK of its heads; a slot below 0 belongs to no token."""
+    """One program for each token and BLOCK of its heads; a slot below 0 belongs to no token.
+
+    ROTATED: how many of a head's numbers are rotated, the first ones.
+    """
     token = tl.program_id(0).to(tl.int64)
     head = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[:, None]
     dim = tl.arange(0, DIM_PADDED)[None, :]
-    partner_dim = (dim + DIM // 2) % DIM
+    partner_dim = tl.where(dim < ROTATED, (dim + ROTATED // 2) % ROTATED, dim)
     mask = (head < HEADS + 2 * KV_HEADS) & (dim < DIM)
     source = qkv + token * qkv_stride + head * DIM
     given = tl.load(source + dim, mask=mask, other=0.0).to(tl.float32)
@@ -48,10 +51,10 @@ def rotary_and_store_kernel(
     is_query, is_value = head < HEADS, head >= HEADS + KV_HEADS
     if HAS_NORMS:
         x, partner = _normed(
-            x, partner, q_norm, k_norm, is_query, dim, partner_dim, mask, epsilon, DIM
+            x, partner, q_norm, k_norm, plus, is_query, dim, partner_dim, mask, epsilon, DIM
         )
-    c = tl.load(cos + token * DIM + dim, mask=dim < DIM, other=0.0).to(tl.float32)
-    s = tl.load(sin + token * DIM + dim, mask=dim < DIM, other=0.0).to(tl.float32)
+    c = tl.load(cos + token * ROTATED + dim, mask=dim < ROTATED, other=1.0).to(tl.float32)
+    s = tl.load(sin + token * ROTATED + dim, mask=dim < ROTATED, other=0.0).to(tl.float32)
     x = (x * c + partner * s).to(q.dtype.element_ty)
     tl.store(q + (token * HEADS + head) * DIM + dim, x, mask=mask & is_query)
     slot = tl.load(slots + token).to(tl.int64)
@@ -69,26 +72,41 @@ def rotary_and_store_kernel(
 
 
 @triton.jit
-def rms_norm_kernel(x, weight, out, epsilon, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def rms_norm_kernel(
+    x, weight, residual, out, epsilon, plus, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
+):  # fmt: skip
     """One program for a token, all of whose numbers are in registers at once."""
     token = tl.program_id(0).to(tl.int64)
     index = tl.arange(0, BLOCK)
     mask = index < WIDTH
     given = tl.load(x + token * WIDTH + index, mask=mask, other=0.0).to(tl.float32)
-    weights = tl.load(weight + index, mask=mask, other=0.0).to(tl.float32)
+    weights = tl.load(weight + index, mask=mask, other=0.0).to(tl.float32) + plus
     result = given * tl.rsqrt(tl.sum(given * given, 0) / WIDTH + epsilon) * weights
+    if HAS_RESIDUAL:
+        added = tl.load(residual + token * WIDTH + index, mask=mask, other=0.0)
+        result += added.to(tl.float32)
     tl.store(out + token * WIDTH + index, result.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def swiglu_kernel(gate_up, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """silu of the first WIDTH of a token's numbers times the other WIDTH."""
+def activated(x, ACTIVATION: tl.constexpr):
+    """The activation of `kernels.activations` with this number."""
+    inner = x
+    if ACTIVATION == 2:  # GELU by the hyperbolic tangent
+        inner = 1.5957691216057308 * (x + 0.044715 * x * x * x)
+    return x * tl.sigmoid(inner)
+
+
+@triton.jit
+def gate_kernel(gate_up, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr, ACTIVATION: tl.constexpr):
+    """The activation of the first WIDTH of a token's numbers, times the other WIDTH."""
     token = tl.program_id(0).to(tl.int64)
     index = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = index < WIDTH
     gate = tl.load(gate_up + token * 2 * WIDTH + index, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gate_up + (token * 2 + 1) * WIDTH + index, mask=mask, other=0.0).to(tl.float32)
-    result = gate * tl.sigmoid(gate) * up
+    result = activated(gate, ACTIVATION) * up
     tl.store(out + token * WIDTH + index, result.to(out.dtype.element_ty), mask=mask)
 
 

@@ -4,14 +4,15 @@ import torch
 import triton
 from torch import Tensor
 
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.gpu.attention_ops import FP8_MAX
 from deployments.engine.kernels.gpu.layer_kernels import (
+    gate_kernel,
     rms_norm_kernel,
     rotary_and_store_kernel,
-    swiglu_kernel,
     to_float8_kernel,
 )
-from deployments.engine.kernels.rotary import HeadNorm
+from deployments.engine.kernels.norms import HeadNorm
 
 BLOCK = 1024  # numbers that one program takes
 FLOAT8_BLOCK = 4096  # numbers that it takes at a time of its row
@@ -21,7 +22,7 @@ MAX_WARPS = 16
 
 def rotary_and_store(
     qkv: Tensor,  # [tokens, heads + 2 * kv_heads, head_dim], contiguous
-    cos: Tensor,  # [tokens, 1, head_dim], contiguous
+    cos: Tensor,  # [tokens, 1, rotated], contiguous
     sin: Tensor,  # the same, negative in its first half
     norms: tuple[HeadNorm, HeadNorm] | None,  # of queries and of keys
     k_pages: Tensor,  # [pages, page_size, kv_heads, head_dim]
@@ -42,38 +43,45 @@ def rotary_and_store(
     block = max(1, BLOCK // dim_padded)
     rotary_and_store_kernel[(tokens, triton.cdiv(n, block))](
         qkv, q, k_pages, v_pages, slots, cos, sin, q_norm, k_norm,
-        norms[0].epsilon if norms else 0.0, *scales, qkv.stride(0),
-        HEADS=heads, KV_HEADS=kv_heads, DIM=dim, DIM_PADDED=dim_padded, BLOCK=block,
+        norms[0].plus if norms else 0.0, norms[0].epsilon if norms else 0.0, *scales,
+        qkv.stride(0), HEADS=heads, KV_HEADS=kv_heads, DIM=dim, ROTATED=cos.shape[-1],
+        DIM_PADDED=dim_padded, BLOCK=block,
         HAS_NORMS=norms is not None, FP8=k_pages.dtype == torch.float8_e4m3fn, FP8_MAX=FP8_MAX,
         enable_fp_fusion=True,
     )  # fmt: skip
     return q
 
 
-def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """RMSNorm of each row of contiguous [tokens, width], for a `weight` of [width].
+def rms_norm(
+    x: Tensor, weight: Tensor, epsilon: float, plus: float = 0.0, residual: Tensor | None = None
+) -> Tensor:
+    """RMSNorm of each row of contiguous [tokens, width], for a `weight + plus` of [width], and a
+    `residual` [tokens, width] that is added.
 
     torch's own takes three times as long for the few rows of a decode.
     """
     tokens, width = x.shape
+    added = x if residual is None else residual.contiguous()
     out = torch.empty_like(x)
     block = triton.next_power_of_2(width)
     rms_norm_kernel[(tokens,)](
-        x, weight, out, epsilon, WIDTH=width, BLOCK=block,
+        x, weight, added, out, epsilon, plus, WIDTH=width, BLOCK=block,
+        HAS_RESIDUAL=residual is not None,
         num_warps=min(MAX_WARPS, max(1, block // NUMBERS_OF_A_WARP)), enable_fp_fusion=True,
     )  # fmt: skip
     return out
 
 
-def swiglu(gate_up: Tensor) -> Tensor:
-    """silu of the first half of each row times its second half.
+def gated(gate_up: Tensor, activation: GateActivation) -> Tensor:
+    """The activation of the first half of each row, times its second half.
 
     [tokens, width] of contiguous [tokens, 2 * width].
     """
     tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(tokens, width, dtype=gate_up.dtype, device=gate_up.device)
-    swiglu_kernel[(tokens, triton.cdiv(width, BLOCK))](
+    gate_kernel[(tokens, triton.cdiv(width, BLOCK))](
         gate_up, out, WIDTH=width, BLOCK=min(BLOCK, triton.next_power_of_2(width)),
+        ACTIVATION=int(activation),
         enable_fp_fusion=True,
     )  # fmt: skip
     return out

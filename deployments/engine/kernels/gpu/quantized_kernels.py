@@ -13,6 +13,7 @@ the tokens beside a token change no bit of its results.
 import triton
 import triton.language as tl
 
+from deployments.engine.kernels.gpu.layer_kernels import activated
 from deployments.engine.kernels.gpu.quantized_numbers import (
     NATURAL_WORDS,
     PAIRS,
@@ -181,10 +182,10 @@ def product_kernel(
     """One program for OUTPUTS outputs, a split of the inputs and TOKENS tokens.
 
     MERGED: the last one of the splits adds up what all have left in `parts`, in their order,
-    whichever was last. GATED: half of the outputs are gates of the others, and the kernel stores
-    silu of the gates times these. GROUPED: each block of tokens has a matrix of its own, of
-    `experts`, or none if that is below 0; its tokens are those `chosen` from its begin to its end,
-    of which each token of x has `of_a_token`.
+    whichever was last. GATED: the number of an activation; half of the outputs are gates of the
+    others, and the kernel stores the activation of the gates times these. GROUPED: each block of
+    tokens has a matrix of its own, of `experts`, or none if that is below 0; its tokens are those
+    `chosen` from its begin to its end, of which each token of x has `of_a_token`.
     """
     block, split, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     half, token = tl.arange(0, OUTPUTS // 2), tl.arange(0, TOKENS)
@@ -250,7 +251,7 @@ def product_kernel(
                 upper += tl.load(at, cache_modifier=".cg")
                 lower += tl.load(at + OUTPUTS // 2 * TOKENS, cache_modifier=".cg")
             if GATED:
-                upper = upper * tl.sigmoid(upper) * lower
+                upper = activated(upper, GATED) * lower
             _finish(
                 upper, columns[0], target, is_token, bias, residual, out, width,
                 out_stride, HAS_BIAS, HAS_RESIDUAL,

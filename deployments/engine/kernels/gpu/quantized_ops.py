@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.gpu.attention_ops import dot_dtype
 from deployments.engine.kernels.gpu.expert_ops import TOKENS, ChosenExperts
 from deployments.engine.kernels.gpu.quantized_kernels import dequantize_kernel, product_kernel
@@ -82,19 +83,19 @@ def product(
     out: Tensor,
     bias: Tensor | None = None,
     is_added: bool = False,
-    is_gated: bool = False,
+    gate: GateActivation | None = None,
 ) -> None:
     """Computes x [tokens, in] times the weights, for MAX_TOKENS tokens at most.
 
     arrivals: int32 [n_blocks], zeros before and after. No two launches may use them at a time.
     out: [tokens, out], whose rows may be apart.
     is_added: the result is added to what is there.
-    is_gated: the first half of the outputs are gates; the result is silu of them times the others,
-        [tokens, out / 2].
+    gate: the first half of the outputs are gates; the result is this activation of them times the
+        others, [tokens, out / 2].
     """
     residual = out if is_added else None
     tokens = next(tokens for tokens in TOKENS if len(x) <= tokens)
-    _launch(x, slabs, slabs.n_rows, arrivals, bias, residual, out, tokens, is_gated=is_gated)
+    _launch(x, slabs, slabs.n_rows, arrivals, bias, residual, out, tokens, gate=gate)
 
 
 def experts_product(
@@ -125,7 +126,7 @@ def _launch(
     out: Tensor,
     tokens: int,
     *,
-    is_gated: bool = False,
+    gate: GateActivation | None = None,
     chosen: ChosenExperts | None = None,
 ) -> None:
     """No product is split without `arrivals`."""
@@ -136,7 +137,7 @@ def _launch(
         programs = blocks * (1 if chosen is None else chosen.of_a_token)
         share = split_slabs(programs, slabs.n_inputs, multiprocessors(x.device))
     n_splits = triton.cdiv(n_slabs, share)
-    is_merged = is_gated or n_splits > 1
+    is_merged = gate is not None or n_splits > 1
     n_parts = 1 if chosen is None else len(chosen.experts)
     parts = out
     if is_merged:
@@ -149,9 +150,10 @@ def _launch(
         x, order, *slabs.codes, _or(bias, x), _or(residual, x), out, parts, counts, *grouped,
         len(x), slabs.n_rows, n_outputs, slabs.n_inputs, out.stride(0), n_splits, share,
         1 if chosen is None else len(chosen.places) // max(1, len(x)),
-        CODING=slabs.coding, SCALING=slabs.scaling, OUTPUTS=OUTPUTS, TOKENS=tokens, GATED=is_gated,
-        GROUPED=chosen is not None, MERGED=is_merged, HAS_ORDER=slabs.order is not None,
-        HAS_BIAS=bias is not None, HAS_RESIDUAL=residual is not None,
+        CODING=slabs.coding, SCALING=slabs.scaling, OUTPUTS=OUTPUTS, TOKENS=tokens,
+        GATED=int(gate or 0), GROUPED=chosen is not None, MERGED=is_merged,
+        HAS_ORDER=slabs.order is not None, HAS_BIAS=bias is not None,
+        HAS_RESIDUAL=residual is not None,
         IS_WHOLE=slabs.n_inputs % SLAB == 0, KIND=kind, DOT=_dot(x.dtype),
         num_warps=WARPS, num_stages=STAGES, enable_fp_fusion=True,
     )  # fmt: skip

@@ -1,9 +1,10 @@
 """Products with packed adapters are those of plain matrices, and go by their own token alone."""
 
+import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu import adapter_ops
 from deployments.engine.kernels.cpu.adapter_ops import PackedAdapters, Segments
 
@@ -83,7 +84,10 @@ def test_a_token_beside_others_has_the_bits_that_it_has_alone() -> None:
     assert torch.equal(out, alone)
 
 
-def test_what_is_added_to_a_gate_is_added_before_it_is_activated() -> None:
+@pytest.mark.parametrize("activation", GateActivation)
+def test_what_is_added_to_a_gate_is_added_before_it_is_activated(
+    activation: GateActivation,
+) -> None:
     torch.manual_seed(2)
     width = 70
     packed = adapter_ops.empty_adapters(N_IN, [slice(0, width), slice(width, 2 * width)], 4, 16)
@@ -95,7 +99,7 @@ def test_what_is_added_to_a_gate_is_added_before_it_is_activated() -> None:
             adapter_ops.put(packed, slot, part, a, b)
             own = TOKENS[begin:end]
             expected[part][own] += x[own].float() @ a.float().t() @ b.float().t()
-    adapter_ops.activate_(packed, gate, up, x, ALL)
+    adapter_ops.activate_(packed, gate, up, x, ALL, activation)
     torch.testing.assert_close(
-        gate.float(), F.silu(expected[0]) * expected[1], atol=0.05, rtol=0.01
+        gate.float(), activation(expected[0]) * expected[1], atol=0.05, rtol=0.01
     )

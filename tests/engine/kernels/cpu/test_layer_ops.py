@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deployments.engine.forward.layer import Norm
+from deployments.engine.forward.fused.norm import Norm
 from deployments.engine.forward.linear import PackedLinear
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu import layer_ops, matmul_ops
 from deployments.engine.kernels.cpu.features import has_native_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import PACKS
@@ -18,6 +19,7 @@ from deployments.engine.kernels.cpu.matmul_ops import MAX_ROWS_BESIDE_ONEDNN, MI
 from deployments.engine.kernels.cpu.pack_format import PackFormat
 from deployments.engine.kernels.cpu.packed_weight import PackedPointer
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
+from deployments.engine.kernels.norms import rms_norm
 from deployments.engine.kernels.rotary import rotary_embedding
 from kv.layout import alike
 from kv.storage import Storage
@@ -53,19 +55,36 @@ def test_a_norm_is_torchs(tokens: int) -> None:
         norm(x), F.rms_norm(x, (96,), norm.weight, norm.epsilon), rtol=ULP, atol=0
     )
     assert torch.equal(norm(x)[-1:], norm(x[-1:]))
+    residual = some(tokens, 96)
+    shifted = Norm(RMSNorm(96), plus=1.0)
+    exact = F.rms_norm(x.float(), (96,), shifted.weight.float() + 1, norm.epsilon)
+    torch.testing.assert_close(shifted(x).float(), exact, rtol=ULP, atol=0)
+    summed = shifted.add(x, residual)
+    torch.testing.assert_close(summed.float(), exact + residual.float(), rtol=ULP, atol=1e-3)
 
 
+@pytest.mark.parametrize("kind", GateActivation)
+def test_gates_and_sums_are_torchs(kind: GateActivation) -> None:
+    gate_up, other = 3 * some(9, 2 * 70), some(9, 70)
+    gate, up = gate_up.float().chunk(2, 1)
+    found = layer_ops.gated(gate_up, kind)
+    torch.testing.assert_close(found.float(), kind(gate) * up, rtol=ULP, atol=1e-4)
+    summed = layer_ops.add(other, found, 0.22).float()
+    torch.testing.assert_close(summed, other.float() + 0.22 * found.float(), rtol=ULP, atol=1e-4)
+
+
+@pytest.mark.parametrize("rotated", [DIM, 12])
 @pytest.mark.parametrize("normed", [False, True])
-def test_heads_are_turned_as_torch_turns_them(normed: bool) -> None:
+def test_heads_are_turned_as_torch_turns_them(normed: bool, rotated: int) -> None:
     tokens, heads, n_first = 9, 5, 3
     x = some(tokens, heads + 2, DIM)
-    angles = torch.rand(1, tokens, DIM // 2).repeat(1, 1, 2) * 7
+    angles = torch.rand(1, tokens, rotated // 2).repeat(1, 1, 2) * 7
     rotary = rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16())
-    norms = (Norm(RMSNorm(DIM)), Norm(RMSNorm(DIM))) if normed else None
+    norms = (Norm(RMSNorm(DIM), 1.0), Norm(RMSNorm(DIM), 1.0)) if normed else None
     expected = x[:, :heads].clone()
     if norms is not None:
         for norm, part in zip(norms, (expected[:, :n_first], expected[:, n_first:]), strict=True):
-            part.copy_(F.rms_norm(part, (DIM,), norm.weight, norm.epsilon))
+            part.copy_(rms_norm(part, norm.weight, norm.epsilon, norm.plus))
     expected = rotary.apply_(expected)
     rest = x[:, heads:].clone()
     layer_ops.apply_rotary_(x[:, :heads], rotary.cos, rotary.sin, norms, n_first)
@@ -117,6 +136,7 @@ def computes_with_what_follows(
     expected = {
         "none": (packed(x), exact),
         "swish": (packed(x, "swish"), F.silu(exact)),
+        "gelu_tanh": (packed(x, "gelu_tanh"), F.gelu(exact, approximate="tanh")),
         "add": (packed.forward_binary(x, other, "add"), exact + other.float()),
         "mul": (packed.forward_binary(x, other, "mul"), exact * other.float()),
     }

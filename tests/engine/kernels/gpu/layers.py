@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.rotary import RotaryEmbedding
 from kv.layout import alike
 from kv.storage import Storage
@@ -19,6 +20,8 @@ class Joined:
     kv_heads: int = 2
     head_dim: int = 16
     normed: bool = False
+    rotated: int | None = None  # numbers of a head; None: all
+    plus: float = 0.0
     dtype: str = "float32"
     fp8_pages: bool = False
 
@@ -27,6 +30,7 @@ class Joined:
 class HeadNorm:
     weight: Tensor
     epsilon: float = 1e-5
+    plus: float = 0.0
 
 
 def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
@@ -41,8 +45,13 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
         return torch.randn(shape, generator=generator).to(dtype).to(device)
 
     qkv = random(case.tokens, case.heads + 2 * case.kv_heads, case.head_dim)
-    turn = RotaryEmbedding(*(random(case.tokens, 1, case.head_dim) for _ in range(2)))
-    norms = (HeadNorm(random(case.head_dim)), HeadNorm(random(case.head_dim)))
+    turn = RotaryEmbedding(
+        *(random(case.tokens, 1, case.rotated or case.head_dim) for _ in range(2))
+    )
+    norms = (
+        HeadNorm(random(case.head_dim), plus=case.plus),
+        HeadNorm(random(case.head_dim), plus=case.plus),
+    )
     storage = Storage(alike(1, case.kv_heads, case.head_dim), 4, 4, dtype=kept, device=device)
     for kept_pages in storage.layers[0]:
         kept_pages.copy_(torch.full(kept_pages.shape, 7.0))
@@ -66,9 +75,9 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
 
 def _turned(case: Joined, x: Tensor, norm: HeadNorm, turn: RotaryEmbedding) -> Tensor:
     if case.normed:
-        weight = norm.weight.float()
+        weight = norm.weight.float() + norm.plus
         x = torch.nn.functional.rms_norm(x, weight.shape, weight, norm.epsilon)
-    return x * turn.cos.float() + x.roll(case.head_dim // 2, -1) * turn.sin.float()
+    return RotaryEmbedding(turn.cos.float(), turn.sin.float()).apply_(x.clone())
 
 
 def normed(tokens: int, width: int, dtype: str, device: str = "cpu") -> float:
@@ -81,18 +90,22 @@ def normed(tokens: int, width: int, dtype: str, device: str = "cpu") -> float:
         for shape in ((tokens, width), (width,))
     )
     expected = torch.nn.functional.rms_norm(x.float(), (width,), weight.float(), 1e-5)
-    return _error(rms_norm(x, weight, 1e-5), expected)
+    more = torch.nn.functional.rms_norm(x.float(), (width,), weight.float() + 1, 1e-5) + x.float()
+    summed = rms_norm(x, weight, 1e-5, 1.0, residual=x)
+    return max(_error(rms_norm(x, weight, 1e-5), expected), _error(summed, more))
 
 
 def gated(tokens: int, width: int, dtype: str, device: str = "cpu") -> float:
     """The error of what a gated feed-forward has between its products."""
-    from deployments.engine.kernels.gpu.layer_ops import swiglu
+    from deployments.engine.kernels.gpu.layer_ops import gated as gated_op
 
     generator = torch.Generator().manual_seed(0)
     both = 3 * torch.randn(tokens, 2 * width, generator=generator)
     both = both.to(getattr(torch, dtype)).to(device)
     gate, up = both.float().chunk(2, 1)
-    return _error(swiglu(both), torch.nn.functional.silu(gate) * up)
+    return max(
+        _error(gated_op(both, activation), activation(gate) * up) for activation in GateActivation
+    )
 
 
 def made_float8(tokens: int, width: int, dtype: str, device: str = "cpu") -> tuple[float, float]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from transformers import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 
+from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.quantized.layout import E2M1, E4M3, INT8, IQ4, Codebook, integers
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 from deployments.engine.quantized.stored_weight import StoredWeight
@@ -155,7 +156,10 @@ def with_all_else(dtype: str, tokens: int, device: str = "cpu") -> dict[str, flo
         "bias": error(SlabLinear(matrix, bias)(x), plain + bias.float()),
         "sum": error(summed, plain + bias.float() + other.float()),
         "joined": error(joined(x[None])[0], torch.cat([plain, plain + bias.float()], 1)),
-        "gated": error(SlabLinear(matrix, None).gated(x), torch.nn.functional.silu(gate) * up),
+        **{
+            kind.name: error(SlabLinear(matrix, None).gated(kind, x), kind(gate) * up)
+            for kind in GateActivation
+        },
     }
 
 

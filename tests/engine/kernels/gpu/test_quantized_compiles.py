@@ -37,7 +37,7 @@ def ptx_of(
         "SCALING": slabs.scaling,
         "OUTPUTS": quantized_ops.OUTPUTS,
         "TOKENS": tokens,
-        "GATED": is_gated,
+        "GATED": int(is_gated),
         "GROUPED": is_grouped,
         "MERGED": True,
         "HAS_ORDER": False,

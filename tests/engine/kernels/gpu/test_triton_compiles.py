@@ -17,11 +17,12 @@ POINTERS = {
     "qkv": "*bf16", "cos": "*bf16", "sin": "*bf16", "q_norm": "*bf16", "k_norm": "*bf16",
     "slots": "*i64", "tokens": "*i64", "begins": "*i64", "blocks": "*i64", "a": "*bf16",
     "b": "*bf16", "shrunk": "*fp32", "gate_up": "*bf16", "x": "*bf16", "weight": "*bf16",
+    "residual": "*bf16",
 }  # fmt: skip
 NUMBERS = {
     "scale": "fp32", "softcap": "fp32", "v_scale": "fp32",
     "q_token_stride": "i32", "q_head_stride": "i32", "table_stride": "i32", "n_splits": "i32",
-    "first_out": "i32", "out_stride": "i32", "epsilon": "fp32", "k_scale": "fp32",
+    "first_out": "i32", "out_stride": "i32", "epsilon": "fp32", "plus": "fp32", "k_scale": "fp32",
     "qkv_stride": "i32", "n_tokens": "i32",
 }  # fmt: skip
 SHARED = 227 << 10  # bytes that a program may have
@@ -161,12 +162,13 @@ def test_what_stands_between_products_compiles(
     monkeypatch.setitem(POINTERS, "k_pages", pages)
     monkeypatch.setitem(POINTERS, "v_pages", pages)
     heads = {"HEADS": 32, "KV_HEADS": 8, "DIM": 128, "DIM_PADDED": 128, "BLOCK": 8}
+    heads["ROTATED"] = 128
     kinds = {"HAS_NORMS": normed, "FP8": pages != "*bf16", "FP8_MAX": 448.0}
     assert ".local" not in compiled(layer_kernels, "rotary_and_store_kernel", 4, {**heads, **kinds})
     assert ".local" not in compiled(
-        layer_kernels, "swiglu_kernel", 4, {"WIDTH": 14336, "BLOCK": 1024}
+        layer_kernels, "gate_kernel", 4, {"WIDTH": 14336, "BLOCK": 1024, "ACTIVATION": 1}
     )
-    row = {"WIDTH": 5120, "BLOCK": 8192}
+    row = {"WIDTH": 5120, "BLOCK": 8192, "HAS_RESIDUAL": normed}
     assert ".local" not in compiled(layer_kernels, "rms_norm_kernel", 16, row)
 
 

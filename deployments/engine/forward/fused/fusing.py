@@ -1,0 +1,118 @@
+"""Fuses the projections of a model that read the same input, for the families that are known."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from deployments.engine.forward.fused.families import Family, family_of
+from deployments.engine.forward.linear import is_packable, pack_linears
+from deployments.engine.forward.module import Module
+from deployments.engine.forward.products.joined_linear import JoinedLinear
+from deployments.engine.kernels.activations import GateActivation
+from deployments.engine.quantized.stored_weight import StoredWeight
+
+QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+
+
+def fuse(model: PreTrainedModel) -> None:
+    """Fuses a model's projections in place, and packs its linear layers for the processor.
+
+    A model that is not fusable keeps its projections. A fused one can only be called through its
+    `decoder`. A second call changes nothing. A rank fuses its share, after it was sharded.
+    """
+    fuse_projections(model, model.device)
+    pack_linears(model)
+
+
+def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None:
+    """The first half of `fuse`, for a model that will compute on `device`.
+
+    Quantization comes after it. The weights need not be on `device` yet.
+    """
+    family = family_of(model)
+    if family is None or is_fused(model) or not _has_usual_parts(model, family):
+        return
+    is_on_cpu = torch.device(device).type == "cpu"
+    for layer in model.model.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        if family.is_joined:
+            config = attention.config
+            attention.fused_heads = config.num_attention_heads, config.num_key_value_heads
+            continue
+        projections = attention.q_proj, attention.k_proj
+        sizes = (len(projection.weight) // attention.head_dim for projection in projections)
+        attention.fused_heads = tuple(sizes)
+        _concatenate(attention, "qkv_proj", QKV)
+        # Packed projections stay apart: each computes a part of the gate in its epilogue.
+        if not is_on_cpu or not _is_packed(mlp.gate_proj):
+            _concatenate(mlp, "gate_up_proj", GATE_UP)
+
+
+def _is_packed(linear: Module) -> bool:
+    return is_packable(linear) or isinstance(linear.weight.data, StoredWeight)
+
+
+def _has_usual_parts(model: PreTrainedModel, family: Family) -> bool:
+    """Whether a kernel knows the activation, and what is joined already is whole: a rank has a
+    share of it, whose outputs are not those of its heads."""
+    layers: Sequence[Module] = model.model.layers
+    first = layers[0]
+    if family.is_joined and first.self_attn.qkv_proj._forward_hooks:
+        return False
+    return all(activation_of(layer.mlp) is not None for layer in layers)
+
+
+def activation_of(mlp: Module) -> GateActivation | None:
+    """The activation of a feed-forward's gate; None: no kernel knows it."""
+    given = mlp._modules.get("act_fn", mlp._modules.get("activation_fn"))
+    if given is None:
+        return None
+    probe = torch.linspace(-5, 5, 41)
+    found = cast(torch.Tensor, given(probe))
+    return next((known for known in GateActivation if torch.allclose(known(probe), found)), None)
+
+
+def rotary_kinds(model: PreTrainedModel, family: Family) -> Sequence[str]:
+    """The kinds of the rotary embeddings of a model's layers, each once."""
+    kinds = (family.rotary(layer.self_attn) for layer in model.model.layers)
+    return [*dict.fromkeys(kinds)]
+
+
+def is_fused(model: PreTrainedModel) -> bool:
+    return family_of(model) is not None and hasattr(model.model.layers[0].self_attn, "fused_heads")
+
+
+def heads_of(attention: Module) -> tuple[int, int]:
+    """Heads of queries and of keys of a fused attention: a rank's share has fewer than a model."""
+    heads: tuple[int, int] = attention.fused_heads
+    return heads
+
+
+def parts_of(model: PreTrainedModel, name: str) -> Sequence[str]:
+    """The modules of the checkpoint that a linear layer of a fused model is made of."""
+    family = family_of(model)
+    assert family is not None
+    return (name,) if family.is_joined else {"qkv_proj": QKV, "gate_up_proj": GATE_UP}[name]
+
+
+def _concatenate(module: nn.Module, name: str, parts: tuple[str, ...]) -> None:
+    """Replaces the linear layers `parts` of a module by one, with all their outputs."""
+    linears: list[Module] = [module.get_submodule(part) for part in parts]
+    # A part that is not quantized would have all of them dequantized.
+    stay_apart = len({isinstance(linear.weight.data, StoredWeight) for linear in linears}) > 1
+    fused = JoinedLinear(linears) if stay_apart else _fused(linears)
+    for part in parts:
+        del module._modules[part]
+    module.add_module(name, fused)
+
+
+def _fused(linears: list[Module]) -> nn.Linear:
+    weight = torch.cat([linear.weight for linear in linears])
+    fused = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    fused.weight = nn.Parameter(weight, requires_grad=False)
+    if linears[0].bias is not None:
+        fused.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]))
+    return fused
