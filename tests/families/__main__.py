@@ -35,6 +35,7 @@ their config says `is_decoder: true`. Whisper writes [transcripts](audio.md).
 
 | says | means |
 |---|---|
+| fused | fastest: its layers are computed by kernels of Manta's own, in few operations |
 | row by row | slower with many requests ([why](models.md#which-models)) |
 | as by passes ... | transformers gives other tokens with its cache: it is compared without |
 | refused | the model does not load |

@@ -11,6 +11,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from deployments.contract.requests import SamplingParams
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.execution import Execution
+from deployments.engine.forward.fused.fusing import is_fused
 from tests.engine.drive import Outcome, engine, random_ids, request, roomy
 from tests.families.tiny import tiny_model
 
@@ -21,7 +22,7 @@ LONG = random_ids(45, seed=1)
 PROMPTS = (LONG, LONG[:30] + random_ids(9, seed=2), random_ids(18, seed=3), LONG[:16])
 MAX_ERROR = 2e-3  # of a log-probability; either of two tokens that differ by less may be drawn
 BY_PASSES = "as by passes over all tokens; `generate` gives others with its cache, or fails"
-ROW_BY_ROW = "row by row"
+FUSED, ROW_BY_ROW = "fused", "row by row"
 PAGE_SIZE = 4
 # Pages that are too few for two of the prompts and what follows them, as parts of those of the
 # longest one: where tokens stay, and where they are freed out of a window.
@@ -130,6 +131,7 @@ def judge(model_type: str) -> Verdict:
     except Exception as error:
         return Verdict(model_type, Kind.DIFFERENT, _line(error))
     notes = {
+        FUSED: is_fused(model),
         ROW_BY_ROW: is_row_by_row,
         BY_PASSES: any(wanted.is_by_passes for wanted in expected),
     }

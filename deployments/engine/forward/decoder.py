@@ -176,7 +176,7 @@ class FusedDecoder:
         family = FAMILIES[type(model)]
         self._embed: Module = model.get_input_embeddings()
         self._rotary, self._rotary_kinds = base.rotary_emb, rotary_kinds(model, family)
-        self._factor = family.embedding_factor(model.config)
+        self._family, self._factor = family, family.embedding_factor(model.config)
         self._layers = RecordedLayers([FusedLayer(layer, family) for layer in base.layers])
         self._norm = Norm(base.norm, family.norm_plus)
         self._adapters = adapters
@@ -212,9 +212,11 @@ class FusedDecoder:
     def _rotary_of(self, kind: str, x: Tensor, positions: Tensor) -> RotaryEmbedding:
         if kind == NOT_ROTATED:
             return no_rotation(x)
-        if kind == ROTATED:
-            return rotary_embedding(*self._rotary(x, positions))
-        return rotary_embedding(*self._rotary(x, positions, kind))
+        of_layers = () if kind == ROTATED else (kind,)
+        cos, sin = self._rotary(x, positions, *of_layers)
+        if self._family.has_half_angles:
+            cos, sin = torch.cat([cos, cos], -1), torch.cat([sin, sin], -1)
+        return rotary_embedding(cos, sin)
 
     @contextmanager
     def tapped(self, taps: Taps) -> Iterator[None]:

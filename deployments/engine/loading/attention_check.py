@@ -14,6 +14,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from deployments.engine.attention.hf_hook import (
     ATTN_IMPLEMENTATION,
+    current_step,
     paged_attention,
     step_of,
 )
@@ -324,4 +325,6 @@ def _layout_of_family(model: PreTrainedModel) -> Layout:
         kv_heads = attention.k_proj.weight.shape[0] // head_dim
     base: Module = model.model
     windows = [family.window(layer.self_attn) for layer in base.layers]
+    for layer, window in zip(base.layers, windows, strict=True):
+        current_step(model).windows[layer.self_attn] = window
     return tuple(LayerShape(kv_heads, head_dim, window) for window in windows)

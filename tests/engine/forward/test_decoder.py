@@ -1,6 +1,7 @@
 """A fused model computes what the model computes that it was made of."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,10 +10,14 @@ from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     CohereConfig,
+    Dots1Config,
     Exaone4Config,
+    ExaoneMoeConfig,
     Gemma2Config,
     GemmaConfig,
+    Glm4MoeConfig,
     GraniteConfig,
+    GraniteMoeConfig,
     LlamaConfig,
     OPTConfig,
     Phi3Config,
@@ -21,6 +26,7 @@ from transformers import (
     Qwen2Config,
     SeedOssConfig,
     SmolLM3Config,
+    SolarOpenConfig,
 )
 
 from deployments.engine.errors import UnsupportedModelError
@@ -46,8 +52,21 @@ from tests.models import CONFIGS, SIZES, VOCAB, tiny_model
 
 BIASED = {"vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.5}
+SPARSE = ("qwen3_moe", "qwen2_moe", "gpt_oss")
+GLM: dict[str, Any] = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+    "n_shared_experts": 1,
+}
 FUSED: dict[str, PretrainedConfig] = {
-    **{name: CONFIGS[name]() for name in ("llama", "mistral", "qwen3", "gemma3")},
+    **{name: CONFIGS[name]() for name in ("llama", "mistral", "qwen3", "gemma3", *SPARSE)},
+    "granitemoe": GraniteMoeConfig(**SIZES, residual_multiplier=0.3, num_local_experts=4),
+    "glm4_moe": Glm4MoeConfig(**SIZES, **GLM, use_qk_norm=True),
+    "dots1": Dots1Config(**SIZES, **GLM, sliding_window=8, max_window_layers=1),
+    "exaone_moe": ExaoneMoeConfig(**SIZES, **GLM, sliding_window=8, sliding_window_pattern=2),
+    "solar_open": SolarOpenConfig(**SIZES, **GLM),
     "gemma": GemmaConfig(**SIZES),
     "gemma2": Gemma2Config(
         **SIZES, sliding_window=8, attn_logit_softcapping=5.0, final_logit_softcapping=3.0
@@ -189,10 +208,11 @@ def test_what_a_model_does_behind_its_layers_is_done(config: PretrainedConfig) -
 def test_in_bfloat16_it_errs_about_as_much_as_the_model(kind: str) -> None:
     exact = logits(build(FUSED[kind]))
     model = build(FUSED[kind], torch.bfloat16)
-    plain = (logits(model).float() - exact).square().mean()
+    # The median: where experts nearly tie, rounding may choose others.
+    plain = (logits(model).float() - exact).square().median()
     fuse(model)
     assert any(isinstance(module, PackedLinear) for module in model.modules())
-    assert (logits(model).float() - exact).square().mean() < 1.5 * plain
+    assert (logits(model).float() - exact).square().median() < 1.5 * plain
 
 
 @pytest.mark.parametrize("kind", FUSED)
@@ -204,7 +224,7 @@ def test_bfloat16_is_chosen_where_all_of_a_models_matrices_are_packed(kind: str)
     assert (chosen is torch.bfloat16) is (not left)
 
 
-@pytest.mark.parametrize("kind", ["gemma4", "qwen3_moe", "gpt_oss"])
+@pytest.mark.parametrize("kind", ["gemma4", "phimoe"])
 def test_others_have_it_if_quantized_or_where_the_processor_does(kind: str) -> None:
     config = tiny_model(kind).config
     assert (default_dtype("cpu", config) is torch.bfloat16) is has_native_bf16()
@@ -212,7 +232,7 @@ def test_others_have_it_if_quantized_or_where_the_processor_does(kind: str) -> N
     assert (quantized is torch.bfloat16) is (has_native_bf16() or has_matmul_kernels())
 
 
-@pytest.mark.parametrize("kind", ["gemma4", "qwen3_moe", "gpt_oss"])
+@pytest.mark.parametrize("kind", ["gemma4", "phimoe"])
 def test_other_models_stay_as_they_are(kind: str) -> None:
     model = tiny_model(kind)
     fuse(model)

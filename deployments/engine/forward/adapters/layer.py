@@ -12,8 +12,9 @@ from deployments.engine.forward.adapters.rows import AdapterRows
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.adapters.target import Target
 from deployments.engine.forward.fused.families import Family
-from deployments.engine.forward.fused.fusing import activation_of
-from deployments.engine.forward.fused.layer import FusedLayer, activate
+from deployments.engine.forward.fused.feed_forward import SparseMlp, activate
+from deployments.engine.forward.fused.fusing import activation_of, gated_mlps
+from deployments.engine.forward.fused.layer import FusedLayer
 from deployments.engine.forward.fused.residuals import PlainResidual, Residual
 from deployments.engine.forward.module import Module
 
@@ -23,14 +24,20 @@ class AdaptedLayer(FusedLayer):
 
     def __init__(self, layer: Module, family: Family, slots: AdapterSlots) -> None:
         super().__init__(layer, family)
-        attention, mlp = (f"model.layers.{self._index}.{part}" for part in ("self_attn", "mlp"))
-        targets, (attention_residual, mlp_residual) = slots.targets, self._residuals
-        self._residuals = (
-            _AdaptedResidual(attention_residual, targets[f"{attention}.o_proj"], slots),
-            _AdaptedResidual(mlp_residual, targets[f"{mlp}.down_proj"], slots),
+        stem, attention = f"model.layers.{layer.self_attn.layer_idx}", self._attention
+        targets = slots.targets
+        attention.qkv = _Adapted(attention.qkv, targets[f"{stem}.self_attn.qkv_proj"], slots)
+        attention.residual = _AdaptedResidual(
+            attention.residual, targets[f"{stem}.self_attn.o_proj"], slots
         )
-        self._qkv = _Adapted(self._qkv, targets[f"{attention}.qkv_proj"], slots)
-        self._gate = _AdaptedGate(layer.mlp, targets[f"{mlp}.gate_up_proj"], slots)
+        mlp = family.mlp(layer)
+        stem += "." + next(name for name, child in layer.named_children() if child is mlp)
+        own = self._mlp.shared if isinstance(self._mlp, SparseMlp) else self._mlp
+        for name, module in gated_mlps(mlp):
+            assert own is not None
+            prefix = f"{stem}.{name}" if name else stem
+            own.gate = _AdaptedGate(module, targets[f"{prefix}.gate_up_proj"], slots)
+            own.residual = _AdaptedResidual(own.residual, targets[f"{prefix}.down_proj"], slots)
 
 
 def rows_of(slots: AdapterSlots) -> AdapterRows:

@@ -17,7 +17,8 @@ from deployments.engine.forward.adapters.packed_target import PackedTarget, can_
 from deployments.engine.forward.adapters.rows import AdapterRows, StaticRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
 from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS
-from deployments.engine.forward.fused.fusing import heads_of, is_fused, parts_of
+from deployments.engine.forward.fused.families import FAMILIES
+from deployments.engine.forward.fused.fusing import gated_mlps, heads_of, is_fused, parts_of
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.module import Module
 from deployments.engine.forward.recurrent import find_mixers
@@ -148,15 +149,18 @@ def _layers(model: PreTrainedModel) -> Iterator[Layer]:
     if not is_fused(model):
         yield from _single_layers(model)
         return
-    for index, layer in enumerate(model.model.layers):
-        attention, mlp, stem = layer.self_attn, layer.mlp, f"model.layers.{index}"
+    family = FAMILIES[type(model)]
+    names = {module: name for name, module in model.named_modules()}
+    for layer in model.model.layers:
+        attention, stem = layer.self_attn, names[layer.self_attn]
         heads, kv_heads = (n * attention.head_dim for n in heads_of(attention))
-        n_in, intermediate = attention.qkv_proj.in_features, mlp.down_proj.in_features
-        qkv, gate_up = (heads, kv_heads, kv_heads), (intermediate, intermediate)
-        yield _joined(model, f"{stem}.self_attn.", "qkv_proj", n_in, qkv)
-        yield _single(f"{stem}.self_attn.o_proj", attention.o_proj)
-        yield _joined(model, f"{stem}.mlp.", "gate_up_proj", n_in, gate_up)
-        yield _single(f"{stem}.mlp.down_proj", mlp.down_proj)
+        n_in, qkv = attention.qkv_proj.in_features, (heads, kv_heads, kv_heads)
+        yield _joined(model, f"{stem}.", "qkv_proj", n_in, qkv)
+        yield _single(f"{stem}.o_proj", attention.o_proj)
+        for _, mlp in gated_mlps(family.mlp(layer)):
+            stem, width = names[mlp], mlp.down_proj.in_features
+            yield _joined(model, f"{stem}.", "gate_up_proj", n_in, (width, width))
+            yield _single(f"{stem}.down_proj", mlp.down_proj)
 
 
 def _joined(

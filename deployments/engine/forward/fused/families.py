@@ -4,23 +4,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from torch import Tensor
 from transformers import (
     CwmForCausalLM,
+    Dots1ForCausalLM,
     Exaone4ForCausalLM,
+    ExaoneMoeForCausalLM,
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     GemmaForCausalLM,
+    Glm4MoeForCausalLM,
+    GptOssForCausalLM,
     GraniteForCausalLM,
+    GraniteMoeForCausalLM,
     LlamaForCausalLM,
     MinistralForCausalLM,
     MistralForCausalLM,
+    MixtralForCausalLM,
     Phi3ForCausalLM,
     PretrainedConfig,
     PreTrainedModel,
     Qwen2ForCausalLM,
+    Qwen2MoeForCausalLM,
     Qwen3ForCausalLM,
+    Qwen3MoeForCausalLM,
     SeedOssForCausalLM,
     SmolLM3ForCausalLM,
+    SolarOpenForCausalLM,
 )
 
 from deployments.engine.forward.module import Module
@@ -57,20 +67,35 @@ def _window(attention: Module) -> int | None:
     return window
 
 
+def _window_of_sliding(attention: Module) -> int | None:
+    return _window(attention) if attention.is_sliding else None
+
+
+def _rotary_of_sliding(attention: Module) -> str:
+    return NOT_ROTATED if attention.sliding_window and not attention.is_sliding else ROTATED
+
+
 def _head_norms(attention: Module) -> tuple[Module, Module]:
     return attention.q_norm, attention.k_norm
 
 
+def _head_norms_if_any(attention: Module) -> tuple[Module, Module] | None:
+    return _head_norms(attention) if attention.use_qk_norm else None
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Layers of attention and a gated feed-forward, with RMSNorms. The functions read an attention
-    layer, or a configuration.
+    """Layers of attention and a feed-forward, with RMSNorms. The functions read an attention layer,
+    or a configuration.
 
     model_class: without its subclasses, which may compute something else under the same names.
     window: its sliding window, in tokens; None: it attends to all.
     head_norms: its norms of queries and of keys, each over one head.
     rotary: the layer type for which the model's rotary embedding is asked, ROTATED or NOT_ROTATED.
+    has_half_angles: whether the rotary embedding is told for the first half of what it rotates.
     softcap: the bound of its scores.
+    sinks: [heads], a score without a value in each softmax.
+    mlp: the feed-forward of a layer: a gated one, or experts.
     norm_plus: what norms add to their weights.
     residual_factor: of what layers add to the hidden states.
     embedding_factor: of the embeddings, behind that of the model's embedding layer.
@@ -82,7 +107,10 @@ class Family:
     window: Callable[[Module], int | None] = _none
     head_norms: Callable[[Module], tuple[Module, Module] | None] = _none
     rotary: Callable[[Module], str] = lambda attention: ROTATED
+    has_half_angles: bool = False
     softcap: Callable[[Module], float | None] = _none
+    sinks: Callable[[Module], Tensor | None] = _none
+    mlp: Callable[[Module], Module] = lambda layer: layer.mlp
     norms: NormNames = BEFORE
     norm_plus: float = 0.0
     residual_factor: Callable[[PretrainedConfig], float] = lambda config: 1.0
@@ -128,11 +156,9 @@ _FAMILIES = (
     # Exaone 4: norms behind each part; where some layers have windows the others know no positions.
     Family(
         Exaone4ForCausalLM,
-        window=lambda attention: attention.sliding_window if attention.is_sliding else None,
+        window=_window_of_sliding,
         head_norms=_head_norms,
-        rotary=lambda attention: (
-            NOT_ROTATED if attention.sliding_window and not attention.is_sliding else ROTATED
-        ),
+        rotary=_rotary_of_sliding,
         norms=BEHIND,
     ),
     # Granite: factors of scores, of what is added, of embeddings and of logits.
@@ -141,6 +167,35 @@ _FAMILIES = (
         residual_factor=lambda config: config.residual_multiplier,
         embedding_factor=lambda config: config.embedding_multiplier,
         changes_logits=lambda config: True,
+    ),
+    # Experts. Granite's have a name of their own; in GLM 4.5 and others a part of each head is
+    # rotated, and the first layers may have none; GPT-OSS has windows and sinks.
+    Family(MixtralForCausalLM, window=lambda attention: attention.config.sliding_window),
+    Family(
+        Qwen2MoeForCausalLM, window=lambda attention: getattr(attention, "sliding_window", None)
+    ),
+    Family(Qwen3MoeForCausalLM, window=_window, head_norms=_head_norms),
+    Family(
+        GraniteMoeForCausalLM,
+        residual_factor=lambda config: config.residual_multiplier,
+        embedding_factor=lambda config: config.embedding_multiplier,
+        changes_logits=lambda config: True,
+        mlp=lambda layer: layer.block_sparse_moe,
+    ),
+    Family(Glm4MoeForCausalLM, head_norms=_head_norms_if_any),
+    Family(SolarOpenForCausalLM),
+    Family(Dots1ForCausalLM, window=_window, head_norms=_head_norms),
+    Family(
+        ExaoneMoeForCausalLM,
+        window=_window_of_sliding,
+        head_norms=_head_norms,
+        rotary=_rotary_of_sliding,
+    ),
+    Family(
+        GptOssForCausalLM,
+        window=_window,
+        sinks=lambda attention: attention.sinks.detach(),
+        has_half_angles=True,
     ),
     # Gemma: norms hold weights less 1.
     Family(GemmaForCausalLM, norm_plus=1.0),

@@ -15,6 +15,7 @@ from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.quantized.stored_weight import StoredWeight
 
 QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+SHARED = ("shared_expert", "shared_experts")  # names of what all tokens share beside experts
 
 
 def fuse(model: PreTrainedModel) -> None:
@@ -37,7 +38,7 @@ def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None
         return
     is_on_cpu = torch.device(device).type == "cpu"
     for layer in model.model.layers:
-        attention, mlp = layer.self_attn, layer.mlp
+        attention = layer.self_attn
         if family.is_joined:
             config = attention.config
             attention.fused_heads = config.num_attention_heads, config.num_key_value_heads
@@ -46,9 +47,10 @@ def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None
         sizes = (len(projection.weight) // attention.head_dim for projection in projections)
         attention.fused_heads = tuple(sizes)
         _concatenate(attention, "qkv_proj", QKV)
-        # Packed projections stay apart: each computes a part of the gate in its epilogue.
-        if not is_on_cpu or not _is_packed(mlp.gate_proj):
-            _concatenate(mlp, "gate_up_proj", GATE_UP)
+        for _, mlp in gated_mlps(family.mlp(layer)):
+            # Packed projections stay apart: each computes a part of the gate in its epilogue.
+            if not is_on_cpu or not _is_packed(mlp.gate_proj):
+                _concatenate(mlp, "gate_up_proj", GATE_UP)
 
 
 def _is_packed(linear: Module) -> bool:
@@ -62,7 +64,16 @@ def _has_usual_parts(model: PreTrainedModel, family: Family) -> bool:
     first = layers[0]
     if family.is_joined and first.self_attn.qkv_proj._forward_hooks:
         return False
-    return all(activation_of(layer.mlp) is not None for layer in layers)
+    gated = [mlp for layer in layers for _, mlp in gated_mlps(family.mlp(layer))]
+    return all(activation_of(mlp) is not None for mlp in gated)
+
+
+def gated_mlps(mlp: Module) -> list[tuple[str, Module]]:
+    """The gated feed-forwards of a layer's one, by their names below it: itself, or the one that
+    all tokens share beside experts."""
+    if not hasattr(mlp, "experts"):
+        return [("", mlp)]
+    return [(name, own) for name in SHARED if (own := mlp._modules.get(name)) is not None]
 
 
 def activation_of(mlp: Module) -> GateActivation | None:

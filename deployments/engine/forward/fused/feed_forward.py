@@ -1,0 +1,83 @@
+"""The feed-forwards of a fused layer: a gated one, and one of experts."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from deployments.engine.forward.fused.fusing import activation_of, gated_mlps
+from deployments.engine.forward.fused.residuals import PlainResidual, Residual
+from deployments.engine.forward.linear import GpuProduct, gate_mul
+from deployments.engine.forward.module import Module
+from deployments.engine.kernels.activations import GateActivation
+from deployments.engine.kernels.cpu import layer_ops
+from deployments.engine.kernels.cpu.features import is_cpu_bf16
+
+
+class GatedMlp:
+    """`down(activation(gate(x)) * up(x))`, of x [tokens, hidden], joined with the hidden states, in
+    whose memory the result may be."""
+
+    def __init__(self, mlp: Module, residual: Residual) -> None:
+        self.gate, self.down, self.residual = gate_of(mlp), mlp.down_proj, residual
+
+    def __call__(self, x: Tensor, hidden: Tensor) -> Tensor:
+        return self.residual.product(self.down, self.gate(x), hidden)
+
+
+class SparseMlp:
+    """Experts that a router chooses for each token, and perhaps one that all tokens share."""
+
+    def __init__(self, mlp: Module, residual: Residual) -> None:
+        self._router = mlp.gate if hasattr(mlp, "gate") else mlp.router
+        self._experts, self._residual = mlp.experts, residual
+        self._shared_gate: Module | None = mlp._modules.get("shared_expert_gate")
+        shared = [own for _, own in gated_mlps(mlp)]
+        self.shared = GatedMlp(shared[0], PlainResidual()) if shared else None
+
+    def __call__(self, x: Tensor, hidden: Tensor) -> Tensor:
+        _, weights, index = self._router(x)
+        value: Tensor = self._experts(x, index, weights).to(x.dtype)
+        if self._shared_gate is not None and self.shared is not None:
+            shared = self.shared(x, torch.zeros_like(value))
+            value = value.addcmul_(shared, F.sigmoid(self._shared_gate(x)))
+        elif self.shared is not None:
+            value = self.shared(x, value)
+        return self._residual.value(value, hidden)
+
+
+def feed_forward(mlp: Module, residual: Residual) -> "GatedMlp | SparseMlp":
+    return SparseMlp(mlp, residual) if hasattr(mlp, "experts") else GatedMlp(mlp, residual)
+
+
+def gate_of(mlp: Module) -> Callable[[Tensor], Tensor]:
+    """The function `activation(gate(x)) * up(x)` of a gated feed-forward.
+
+    It maps [tokens, hidden] to [tokens, intermediate].
+    """
+    activation = activation_of(mlp)
+    assert activation is not None, "it is not fused"
+    if not hasattr(mlp, "gate_up_proj"):
+        return partial(gate_mul, activation, mlp.gate_proj, mlp.up_proj)
+    gate_up = mlp.gate_up_proj
+    if isinstance(gate_up, GpuProduct):
+        return partial(gate_up.gated, activation)
+
+    def fused(x: Tensor) -> Tensor:
+        return activate(gate_up(x), activation)
+
+    return fused
+
+
+def activate(gate_up: Tensor, activation: GateActivation) -> Tensor:
+    """`activation(gate) * up`: [tokens, 2 * intermediate] -> [tokens, intermediate]"""
+    if gate_up.is_cuda:
+        from deployments.engine.kernels.gpu.layer_ops import gated
+
+        return gated(gate_up, activation)
+    if is_cpu_bf16(gate_up):
+        return layer_ops.gated(gate_up, activation)
+    gate, up = gate_up.chunk(2, -1)
+    return activation(gate).mul_(up)
