@@ -177,14 +177,20 @@ class FusedDecoder:
         self._embed: Module = model.get_input_embeddings()
         self._rotary, self._rotary_kinds = base.rotary_emb, rotary_kinds(model, family)
         self._family, self._factor = family, family.embedding_factor(model.config)
-        self._layers = RecordedLayers([FusedLayer(layer, family) for layer in base.layers])
+        self._layers = RecordedLayers(
+            [FusedLayer(layer, family, model.config) for layer in base.layers]
+        )
         self._norm = Norm(base.norm, family.norm_plus)
         self._adapters = adapters
         self._adapted = self._layers
         self._taps = NO_TAPS
         if adapters is not None:
+            names = {module: name for name, module in model.named_modules()}
             self._adapted = RecordedLayers(
-                [AdaptedLayer(layer, family, adapters) for layer in base.layers]
+                [
+                    AdaptedLayer(layer, names[layer], family, model.config, adapters)
+                    for layer in base.layers
+                ]
             )
 
     def __call__(

@@ -24,7 +24,7 @@ from deployments.engine.forward.by_rows import attention_of_rows
 from deployments.engine.forward.decoder import PlainDecoder
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.fused.families import FAMILIES, family_of
-from deployments.engine.forward.fused.fusing import heads_of, is_fused
+from deployments.engine.forward.fused.fusing import attentions, heads_of, is_fused
 from deployments.engine.forward.module import Module
 from deployments.engine.forward.overriding import restore
 from deployments.engine.forward.recurrent import NEEDED, can_keep_states, find_mixers
@@ -210,7 +210,8 @@ def find_decoding(model: PreTrainedModel) -> Execution:
     neither with all rows at once nor row by row.
     """
     if _is_known(model):
-        return Execution(_layout_of_family(model))
+        layout = _layout_of_family(model)
+        return Execution(layout, has_recurrent_layers=NOTHING in layout)
     drop_latents(model)
     try:
         return _at_once(model)
@@ -302,10 +303,9 @@ def _why_unknown() -> str:
 
 def _is_known(model: PreTrainedModel) -> bool:
     """Whether its attention is that of its family: a configuration may have it see later tokens."""
-    if family_of(model) is None or not getattr(model, "_supports_attention_backend", True):
-        return False
-    base: Module = model.model
-    return all(layer.self_attn.is_causal for layer in base.layers)
+    return family_of(model) is not None and all(
+        attention.is_causal for attention in attentions(model)
+    )
 
 
 def _layout_of_family(model: PreTrainedModel) -> Layout:
@@ -315,7 +315,7 @@ def _layout_of_family(model: PreTrainedModel) -> Layout:
     head_dim: int = getattr(config, "head_dim", None) or (
         config.hidden_size // config.num_attention_heads
     )
-    attention: Module = model.model.layers[0].self_attn
+    attention = attentions(model)[0]
     family = FAMILIES[type(model)]
     if is_fused(model):
         kv_heads = heads_of(attention)[1]
@@ -323,8 +323,11 @@ def _layout_of_family(model: PreTrainedModel) -> Layout:
         kv_heads = config.num_key_value_heads
     else:  # it may be one rank's share, too
         kv_heads = attention.k_proj.weight.shape[0] // head_dim
-    base: Module = model.model
-    windows = [family.window(layer.self_attn) for layer in base.layers]
-    for layer, window in zip(base.layers, windows, strict=True):
-        current_step(model).windows[layer.self_attn] = window
-    return tuple(LayerShape(kv_heads, head_dim, window) for window in windows)
+    layers: Sequence[Module] = model.model.layers
+    layout = [NOTHING] * len(layers)
+    for number, layer in enumerate(layers):
+        if family.mixer(layer) is None:
+            window = family.window(layer.self_attn)
+            current_step(model).windows[layer.self_attn] = window
+            layout[number] = LayerShape(kv_heads, head_dim, window)
+    return tuple(layout)

@@ -98,11 +98,13 @@ def layers_of(model: PreTrainedModel, kind: str) -> tuple[Layers, AdapterSlots |
                 setattr(module, name, packed(child, kind))
     family, layers = FAMILIES[type(model)], model.model.layers
     if "adapters" not in kind:
-        return [FusedLayer(layer, family) for layer in layers], None
+        return [FusedLayer(layer, family, model.config) for layer in layers], None
     slots = AdapterSlots(model, N_ADAPTERS, 16)
     for slot in range(1, N_ADAPTERS + 1):
         slots.install(slot, [(adapter(len(layers), rank=slot), 1.0)])
-    return [AdaptedLayer(layer, family, slots) for layer in layers], slots
+    names = {module: name for name, module in model.named_modules()}
+    adapted = [AdaptedLayer(layer, names[layer], family, model.config, slots) for layer in layers]
+    return adapted, slots
 
 
 def adapter(n_layers: int, rank: int) -> dict[str, LoraLayerWeights]:

@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from functools import partial
 
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from deployments.engine.forward.adapters.rows import AdapterRows
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.adapters.target import Target
+from deployments.engine.forward.fused.attention import SelfAttention
 from deployments.engine.forward.fused.families import Family
 from deployments.engine.forward.fused.feed_forward import SparseMlp, activate
 from deployments.engine.forward.fused.fusing import activation_of, gated_mlps
@@ -22,22 +23,30 @@ from deployments.engine.forward.module import Module
 class AdaptedLayer(FusedLayer):
     """A fused layer for steps in which some rows have an adapter."""
 
-    def __init__(self, layer: Module, family: Family, slots: AdapterSlots) -> None:
-        super().__init__(layer, family)
-        stem, attention = f"model.layers.{layer.self_attn.layer_idx}", self._attention
-        targets = slots.targets
-        attention.qkv = _Adapted(attention.qkv, targets[f"{stem}.self_attn.qkv_proj"], slots)
-        attention.residual = _AdaptedResidual(
-            attention.residual, targets[f"{stem}.self_attn.o_proj"], slots
-        )
+    def __init__(
+        self,
+        layer: Module,
+        name: str,
+        family: Family,
+        config: PretrainedConfig,
+        slots: AdapterSlots,
+    ) -> None:
+        """`name` is the layer's in its model."""
+        super().__init__(layer, family, config)
+        targets, attention = slots.targets, self._attention
+        if isinstance(attention, SelfAttention):
+            attention.qkv = _Adapted(attention.qkv, targets[f"{name}.self_attn.qkv_proj"], slots)
+            attention.residual = _AdaptedResidual(
+                attention.residual, targets[f"{name}.self_attn.o_proj"], slots
+            )
         mlp = family.mlp(layer)
-        stem += "." + next(name for name, child in layer.named_children() if child is mlp)
-        own = self._mlp.shared if isinstance(self._mlp, SparseMlp) else self._mlp
-        for name, module in gated_mlps(mlp):
-            assert own is not None
-            prefix = f"{stem}.{name}" if name else stem
-            own.gate = _AdaptedGate(module, targets[f"{prefix}.gate_up_proj"], slots)
-            own.residual = _AdaptedResidual(own.residual, targets[f"{prefix}.down_proj"], slots)
+        of_mlp = next(f"{name}.{own}" for own, child in layer.named_children() if child is mlp)
+        gated = self._mlp.shared if isinstance(self._mlp, SparseMlp) else self._mlp
+        for below, module in gated_mlps(mlp):
+            assert gated is not None
+            stem = f"{of_mlp}.{below}" if below else of_mlp
+            gated.gate = _AdaptedGate(module, targets[f"{stem}.gate_up_proj"], slots)
+            gated.residual = _AdaptedResidual(gated.residual, targets[f"{stem}.down_proj"], slots)
 
 
 def rows_of(slots: AdapterSlots) -> AdapterRows:

@@ -152,13 +152,14 @@ def _layers(model: PreTrainedModel) -> Iterator[Layer]:
     family = FAMILIES[type(model)]
     names = {module: name for name, module in model.named_modules()}
     for layer in model.model.layers:
-        attention, stem = layer.self_attn, names[layer.self_attn]
-        heads, kv_heads = (n * attention.head_dim for n in heads_of(attention))
-        n_in, qkv = attention.qkv_proj.in_features, (heads, kv_heads, kv_heads)
-        yield _joined(model, f"{stem}.", "qkv_proj", n_in, qkv)
-        yield _single(f"{stem}.o_proj", attention.o_proj)
+        if family.mixer(layer) is None:
+            attention, stem = layer.self_attn, names[layer.self_attn]
+            qkv, n_kv = attention.qkv_proj, heads_of(attention)[1] * attention.head_dim
+            n_outs = qkv.out_features - 2 * n_kv, n_kv, n_kv
+            yield _joined(model, f"{stem}.", "qkv_proj", qkv.in_features, n_outs)
+            yield _single(f"{stem}.o_proj", attention.o_proj)
         for _, mlp in gated_mlps(family.mlp(layer)):
-            stem, width = names[mlp], mlp.down_proj.in_features
+            stem, width, n_in = names[mlp], mlp.down_proj.in_features, mlp.down_proj.out_features
             yield _joined(model, f"{stem}.", "gate_up_proj", n_in, (width, width))
             yield _single(f"{stem}.down_proj", mlp.down_proj)
 

@@ -1,5 +1,6 @@
-"""The attention of a fused layer."""
+"""The attention of a fused layer, and what may stand in its place."""
 
+import torch
 from torch import Tensor
 
 from deployments.engine.attention.interface import AttentionParams, FusedStepAttention
@@ -29,6 +30,7 @@ class SelfAttention:
         if (found := family.head_norms(attention)) is not None:
             plus = family.norm_plus
             self._head_norms = Norm(found[0], plus), Norm(found[1], plus)
+        self._gates = family.gates_outputs
         self.qkv, self.o, self.residual = attention.qkv_proj, attention.o_proj, residual
 
     def __call__(
@@ -36,8 +38,30 @@ class SelfAttention:
     ) -> Tensor:
         """Joins what it makes of x [tokens, hidden] with the hidden states, in whose memory the
         result may be."""
-        heads, kv_heads = self._heads
-        qkv: Tensor = self.qkv(x).view(len(x), heads + 2 * kv_heads, self._head_dim)
+        qkv: Tensor = self.qkv(x).view(len(x), -1, self._head_dim)
+        gates: Tensor | None = None
+        if self._gates:
+            qkv, gates = self._without_gates(qkv)
         rotary = rotaries[self._rotary]
         out = step.attend_qkv(self._index, qkv, rotary, self._head_norms, self._params)
+        if gates is not None:
+            out = out * gates.sigmoid()
         return self.residual.product(self.o, out.flatten(1), hidden)
+
+    def _without_gates(self, qkv: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns queries, keys and values, and the gates of what queries find."""
+        heads, _ = self._heads
+        both = qkv[:, : 2 * heads].reshape(len(qkv), heads, 2, self._head_dim)
+        return torch.cat([both[:, :, 0], qkv[:, 2 * heads :]], 1), both[:, :, 1]
+
+
+class Mixer:
+    """A module of transformers that keeps a state, which `RecurrentLayers` give to it."""
+
+    def __init__(self, module: Module, residual: Residual) -> None:
+        self._module, self._residual = module, residual
+
+    def __call__(
+        self, x: Tensor, hidden: Tensor, rotaries: Rotaries, step: FusedStepAttention
+    ) -> Tensor:
+        return self._residual.value(self._module(x[None])[0], hidden)

@@ -26,13 +26,17 @@ from transformers import (
     PreTrainedModel,
     Qwen2ForCausalLM,
     Qwen2MoeForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5MoeForCausalLM,
     Qwen3ForCausalLM,
     Qwen3MoeForCausalLM,
+    Qwen3NextForCausalLM,
     SeedOssForCausalLM,
     SmolLM3ForCausalLM,
     SolarOpenForCausalLM,
 )
 
+from deployments.engine.forward import recurrent
 from deployments.engine.forward.module import Module
 
 ROTATED, NOT_ROTATED = "", "not rotated"  # by the model's only rotary embedding, and by none
@@ -95,6 +99,8 @@ class Family:
     has_half_angles: whether the rotary embedding is told for the first half of what it rotates.
     softcap: the bound of its scores.
     sinks: [heads], a score without a value in each softmax.
+    gates_outputs: whether each head of queries is followed by a gate of its result.
+    mixer: what a layer has in the place of attention, which keeps a state.
     mlp: the feed-forward of a layer: a gated one, or experts.
     norm_plus: what norms add to their weights.
     residual_factor: of what layers add to the hidden states.
@@ -110,6 +116,8 @@ class Family:
     has_half_angles: bool = False
     softcap: Callable[[Module], float | None] = _none
     sinks: Callable[[Module], Tensor | None] = _none
+    gates_outputs: bool = False
+    mixer: Callable[[Module], Module | None] = _none
     mlp: Callable[[Module], Module] = lambda layer: layer.mlp
     norms: NormNames = BEFORE
     norm_plus: float = 0.0
@@ -197,6 +205,18 @@ _FAMILIES = (
         sinks=lambda attention: attention.sinks.detach(),
         has_half_angles=True,
     ),
+    # Qwen 3 Next and 3.5: most layers keep a state; the others gate what they attend to, and norms
+    # hold weights less 1.
+    *(
+        Family(
+            model_class,
+            head_norms=_head_norms,
+            norm_plus=1.0,
+            gates_outputs=True,
+            mixer=lambda layer: layer._modules.get("linear_attn"),
+        )
+        for model_class in (Qwen3NextForCausalLM, Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM)
+    ),
     # Gemma: norms hold weights less 1.
     Family(GemmaForCausalLM, norm_plus=1.0),
     # Gemma 2: norms on both sides, every second layer has a window, scores and logits have bounds.
@@ -225,7 +245,10 @@ _CONFIGS = frozenset(model_class.config_class for model_class in FAMILIES)
 
 def family_of(model: PreTrainedModel) -> Family | None:
     """The family of a model; None: it has no fused form."""
-    return FAMILIES.get(type(model))
+    family = FAMILIES.get(type(model))
+    if family is None or (family.mixer is not _none and not recurrent.can_keep_states()):
+        return None
+    return family
 
 
 def is_fusable(config: PretrainedConfig) -> bool:

@@ -37,16 +37,18 @@ def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None
     if family is None or is_fused(model) or not _has_usual_parts(model, family):
         return
     is_on_cpu = torch.device(device).type == "cpu"
-    for layer in model.model.layers:
-        attention = layer.self_attn
+    for attention in attentions(model):
         if family.is_joined:
             config = attention.config
             attention.fused_heads = config.num_attention_heads, config.num_key_value_heads
             continue
-        projections = attention.q_proj, attention.k_proj
-        sizes = (len(projection.weight) // attention.head_dim for projection in projections)
-        attention.fused_heads = tuple(sizes)
+        of_queries, of_keys = (
+            len(projection.weight) // attention.head_dim
+            for projection in (attention.q_proj, attention.k_proj)
+        )
+        attention.fused_heads = of_queries // (2 if family.gates_outputs else 1), of_keys
         _concatenate(attention, "qkv_proj", QKV)
+    for layer in model.model.layers if not family.is_joined else ():
         for _, mlp in gated_mlps(family.mlp(layer)):
             # Packed projections stay apart: each computes a part of the gate in its epilogue.
             if not is_on_cpu or not _is_packed(mlp.gate_proj):
@@ -60,11 +62,9 @@ def _is_packed(linear: Module) -> bool:
 def _has_usual_parts(model: PreTrainedModel, family: Family) -> bool:
     """Whether a kernel knows the activation, and what is joined already is whole: a rank has a
     share of it, whose outputs are not those of its heads."""
-    layers: Sequence[Module] = model.model.layers
-    first = layers[0]
-    if family.is_joined and first.self_attn.qkv_proj._forward_hooks:
+    if family.is_joined and attentions(model)[0].qkv_proj._forward_hooks:
         return False
-    gated = [mlp for layer in layers for _, mlp in gated_mlps(family.mlp(layer))]
+    gated = [mlp for layer in model.model.layers for _, mlp in gated_mlps(family.mlp(layer))]
     return all(activation_of(mlp) is not None for mlp in gated)
 
 
@@ -88,12 +88,17 @@ def activation_of(mlp: Module) -> GateActivation | None:
 
 def rotary_kinds(model: PreTrainedModel, family: Family) -> Sequence[str]:
     """The kinds of the rotary embeddings of a model's layers, each once."""
-    kinds = (family.rotary(layer.self_attn) for layer in model.model.layers)
-    return [*dict.fromkeys(kinds)]
+    return [*dict.fromkeys(family.rotary(attention) for attention in attentions(model))]
 
 
 def is_fused(model: PreTrainedModel) -> bool:
-    return family_of(model) is not None and hasattr(model.model.layers[0].self_attn, "fused_heads")
+    return family_of(model) is not None and hasattr(attentions(model)[0], "fused_heads")
+
+
+def attentions(model: PreTrainedModel) -> list[Module]:
+    """The attention of each layer of a known family that has one."""
+    base: Module = model.model
+    return [layer.self_attn for layer in base.layers if hasattr(layer, "self_attn")]
 
 
 def heads_of(attention: Module) -> tuple[int, int]:

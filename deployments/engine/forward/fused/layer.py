@@ -1,9 +1,10 @@
-"""One layer of a fused model: attention and a feed-forward, with RMSNorms."""
+"""One layer of a fused model: attention, or a mixer, and a feed-forward, with RMSNorms."""
 
 from torch import Tensor
+from transformers import PretrainedConfig
 
 from deployments.engine.attention.interface import FusedStepAttention
-from deployments.engine.forward.fused.attention import SelfAttention
+from deployments.engine.forward.fused.attention import Mixer, SelfAttention
 from deployments.engine.forward.fused.families import Family
 from deployments.engine.forward.fused.feed_forward import feed_forward
 from deployments.engine.forward.fused.norm import Norm
@@ -15,14 +16,19 @@ from deployments.engine.kernels.rotary import Rotaries
 class FusedLayer:
     """A decoder layer of a fused model, with the weights of that model."""
 
-    def __init__(self, layer: Module, family: Family) -> None:
+    def __init__(self, layer: Module, family: Family, config: PretrainedConfig) -> None:
         norms = [
             None if name is None else Norm(getattr(layer, name), family.norm_plus)
             for name in family.norms
         ]
-        factor = family.residual_factor(layer.self_attn.config)
+        factor = family.residual_factor(config)
         self._norms = norms[0] or _unchanged, norms[2] or _unchanged
-        self._attention = SelfAttention(layer.self_attn, family, residual(norms[1], factor))
+        first, mixer = residual(norms[1], factor), family.mixer(layer)
+        self._attention: SelfAttention | Mixer
+        if mixer is None:
+            self._attention = SelfAttention(layer.self_attn, family, first)
+        else:
+            self._attention = Mixer(mixer, first)
         self._mlp = feed_forward(family.mlp(layer), residual(norms[3], factor))
 
     def __call__(self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention) -> Tensor:
