@@ -13,6 +13,7 @@ from deployments.engine.forward.products.experts import (
     both_projections,
     quantized_experts,
 )
+from deployments.engine.forward.products.hooked_linear import with_hooks
 from deployments.engine.forward.products.linear_products import linear_product, resident_matrices
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 from deployments.engine.quantized.stored_weight import StoredWeight
@@ -58,7 +59,7 @@ def make_products(
     for module, name, child in layers:
         stored = cast(StoredWeight, child.weight.data)
         product, matrices[id(child.weight)] = linear_product(stored, child.bias, device)
-        module.register_module(name, product)
+        module.register_module(name, with_hooks(product, child))
         progress.made(child.weight)
     for module in [*model.modules()]:
         for name, weight in [*module.named_parameters(recurse=False)]:
