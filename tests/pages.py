@@ -58,3 +58,10 @@ def unread_fences(page: Path) -> int:
 
 def languages() -> set[str]:
     return {match[2] for page in PAGES for match in _BLOCK.finditer(page.read_text())}
+
+
+def table(page: Path, heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading, without its head."""
+    _, _, section = page.read_text().partition(f"\n## {heading}\n")
+    lines = section.partition("\n|")[2].partition("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]

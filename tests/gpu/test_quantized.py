@@ -33,7 +33,8 @@ def large(case: Quantized) -> Quantized:
     """The same layout in a matrix that is split, and whose last block is no whole one."""
     n_inputs = case.n_inputs * 8
     group = n_inputs if case.group == case.n_inputs else case.group
-    return replace(case, n_outputs=1008, n_inputs=n_inputs, group=group)
+    n_stored = case.n_stored * 8
+    return replace(case, n_outputs=1008, n_inputs=n_inputs, n_stored=n_stored, group=group)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -3,6 +3,8 @@
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +31,7 @@ from deployments.engine.kernels.cpu.packed_weight import (
     PackedWeight,
     pack_rows,
 )
+from deployments.engine.quantized.input_share import ordered
 from deployments.engine.quantized.stored_weight import StoredWeight
 
 # From this number of rows on, oneDNN's bfloat16 product saves more time than dequantizing takes.
@@ -60,7 +63,7 @@ class PackedQuantized(PackedProduct):
     """
 
     weight: Tensor  # packed
-    input_order: Tensor | None  # [in], the number of the input that each column is multiplied with
+    input_order: Tensor | None  # [columns], as a StoredMatrix has it
 
     def __init__(
         self,
@@ -68,12 +71,17 @@ class PackedQuantized(PackedProduct):
         bias: Tensor | None,
         max_kernel_rows: int | None = None,
         input_order: Tensor | None = None,
+        n_inputs: int | None = None,
     ) -> None:
-        """Our kernel multiplies up to `max_kernel_rows` rows; None: as many as it is faster for."""
+        """Our kernel multiplies up to `max_kernel_rows` rows; None: as many as it is faster for.
+
+        n_inputs: where some columns are of no input; None: each column is of one.
+        """
         if max_kernel_rows is None:
             max_kernel_rows = _max_kernel_rows(packed)
         sizes = packed.n_in, packed.n_out
         super().__init__(sizes, bias, packed.pointer, max_kernel_rows)
+        self.in_features = packed.n_in if n_inputs is None else n_inputs
         assert packed.pack_format.quantized is not None
         matmul_ops.compile_for(packed.pack_format.quantized)
         self._matrix = packed  # owns the memory that our kernel reads by its address
@@ -82,21 +90,23 @@ class PackedQuantized(PackedProduct):
 
     @classmethod
     def of(cls, weight: StoredWeight, bias: Tensor | None) -> "PackedQuantized | None":
-        """Packs [out, in] of one layout. None: our kernels can't compute with it."""
+        """Packs [out, in] of one arrangement. None: our kernels can't compute with it."""
         n_out, n_in = weight.shape
         layout = weight.read(0, 1).layout
-        packed = pack_rows(weight.read, layout, n_out, n_in)
-        return None if packed is None else cls(packed, bias, input_order=weight.input_order)
+        packed = pack_rows(weight.read, layout, n_out, weight.n_columns)
+        if packed is None:
+            return None
+        return cls(packed, bias, input_order=weight.input_order, n_inputs=n_in)
 
     @property
     def matrices(self) -> Sequence[PackedMatrix]:
-        return [PackedMatrix(self._matrix, self.input_order)]
+        return [PackedMatrix(self._matrix, self.in_features, self.input_order)]
 
     def forward(self, x: Tensor, epilogue: str = "none") -> Tensor:
-        return super().forward(_ordered(x, self.input_order), epilogue)
+        return super().forward(ordered(x, self.input_order), epilogue)
 
     def forward_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:
-        return super().forward_binary(_ordered(x, self.input_order), other, epilogue)
+        return super().forward_binary(ordered(x, self.input_order), other, epilogue)
 
     def write(self, out: Tensor, x: Tensor, epilogue: str, other: Tensor | None = None) -> None:
         """Computes into some outputs of a larger result, with those of `other`; both are
@@ -127,13 +137,14 @@ class PackedQuantized(PackedProduct):
 
     def _products(self, x: Tensor, epilogue: str) -> Iterator[tuple[slice, Tensor]]:
         """The products [..., outputs] of some outputs after the other."""
-        step = _outputs_at_once(self.in_features)
+        n_in = self._matrix.n_in
+        step = _outputs_at_once(n_in)
         for first in range(0, self.out_features, step):
             end = min(first + step, self.out_features)
-            weight, pointer = SCRATCH.matrix(end - first, self.in_features)
+            weight, pointer = SCRATCH.matrix(end - first, n_in)
             assert pointer is not None, "`can_dequantize` was not asked"
             part = self._matrix.outputs(first, end).pointer
-            matmul_ops.dequantize(part, pointer, end - first, self.in_features)
+            matmul_ops.dequantize(part, pointer, end - first, n_in)
             bias = None if self.bias is None else self.bias[first:end]
             yield slice(first, end), onednn_product(x, weight, bias, epilogue)
 
@@ -141,17 +152,17 @@ class PackedQuantized(PackedProduct):
 class JoinedPacked(PackedProduct):
     """A linear layer whose outputs are those of several, one after the other.
 
-    Weights of different layouts are no one matrix. Each layer computes into a slice of the result.
+    Weights of several arrangements are no one matrix. Each layer computes into a slice of the
+    result.
     """
 
-    input_order: Tensor | None
-
-    def __init__(self, parts: Sequence[PackedQuantized], input_order: Tensor | None) -> None:
-        """The parts take inputs that are ordered already."""
+    def __init__(self, parts: Sequence[PackedQuantized]) -> None:
         sizes = parts[0].in_features, sum(part.out_features for part in parts)
         super().__init__(sizes, None, None, 0)
         self.parts = nn.ModuleList(parts)
-        self.register_buffer("input_order", input_order)
+        for before, part in pairwise(parts):
+            if _are_equal(before.input_order, part.input_order):
+                part.input_order = before.input_order
 
     @property
     def has_kernel(self) -> bool:
@@ -159,29 +170,38 @@ class JoinedPacked(PackedProduct):
 
     @property
     def matrices(self) -> Sequence[PackedMatrix]:
-        own = [part for _, part in self._slices()]
-        return [PackedMatrix(part._matrix, self.input_order) for part in own]
+        return [matrix for part in self._parts for matrix in part.matrices]
 
     def _multiply(self, x: Tensor, epilogue: str) -> Tensor:
-        x = _ordered(x, self.input_order)
         out = empty((*x.shape[:-1], self.out_features), x.dtype)
-        for outputs, part in self._slices():
-            part.write(out[..., outputs], x, epilogue)
+        for outputs, part, inputs in self._slices(x):
+            part.write(out[..., outputs], inputs, epilogue)
         return out
 
     def _multiply_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:
-        x, other = _ordered(x, self.input_order), other.contiguous()
-        for outputs, part in self._slices():
+        other = other.contiguous()
+        for outputs, part, inputs in self._slices(x):
             own = other[..., outputs]
-            part.write(own, x, epilogue, own)
+            part.write(own, inputs, epilogue, own)
         return other
 
-    def _slices(self) -> Iterator[tuple[slice, PackedQuantized]]:
-        first = 0
-        for part in self.parts:
-            assert isinstance(part, PackedQuantized)
-            yield slice(first, first + part.out_features), part
+    def _slices(self, x: Tensor) -> Iterator[tuple[slice, PackedQuantized, Tensor]]:
+        """Each part with its outputs, and with inputs in its order."""
+        first, order, inputs = 0, None, x
+        for part in self._parts:
+            if part.input_order is not order:
+                order = part.input_order
+                inputs = ordered(x, order)
+            yield slice(first, first + part.out_features), part, inputs
             first += part.out_features
+
+    @property
+    def _parts(self) -> list[PackedQuantized]:
+        return [cast(PackedQuantized, part) for part in self.parts]
+
+
+def _are_equal(order: Tensor | None, other: Tensor | None) -> bool:
+    return order is not None and other is not None and torch.equal(order, other)
 
 
 def packed_linear(weight: StoredWeight, bias: Tensor | None) -> PackedProduct | None:
@@ -190,37 +210,16 @@ def packed_linear(weight: StoredWeight, bias: Tensor | None) -> PackedProduct | 
         return None
     if not has_matmul_kernels() or not weight.numel():
         return None
-    order, parts = weight.input_order, []
-    for first, end in _runs_of_one_layout(weight):
-        own = weight[first:end]
-        assert isinstance(own, StoredWeight)
+    parts: list[PackedQuantized] = []
+    first = 0
+    for own in weight.by_arrangement():
+        end = first + own.n_outputs
         part = PackedQuantized.of(own, None if bias is None else bias[first:end])
         if part is None:
             return None
         parts.append(part)
-    if len(parts) == 1:
-        return parts[0]
-    for part in parts:
-        part.input_order = None
-    return JoinedPacked(parts, order)
-
-
-def _runs_of_one_layout(weight: StoredWeight) -> list[tuple[int, int]]:
-    """The outputs from the first to the end of each run."""
-    runs: list[tuple[int, int]] = []
-    layout, at = None, 0
-    for run in weight.runs():
-        end = at + len(run.rows)
-        if run.matrix.layout == layout:
-            runs[-1] = (runs[-1][0], end)
-        else:
-            runs.append((at, end))
-        layout, at = run.matrix.layout, end
-    return runs
-
-
-def _ordered(x: Tensor, input_order: Tensor | None) -> Tensor:
-    return x if input_order is None else x.index_select(-1, input_order)
+        first = end
+    return parts[0] if len(parts) == 1 else JoinedPacked(parts)
 
 
 def _max_kernel_rows(packed: PackedWeight) -> int:

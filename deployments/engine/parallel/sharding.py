@@ -39,8 +39,10 @@ def load_shard(
     the type of the files. `on_weights_read` is called with the whole model, before adapters are
     merged. Raises as `load_model` and `check_shardable` do.
     """
-    check_shardable(model_files(path).config(), ranks.world_size)
-    dtype = dtype or default_dtype(ranks.device)
+    files = model_files(path)
+    check_shardable(files.config(), ranks.world_size)
+    is_quantized = quantization != "none" or files.is_quantized()
+    dtype = dtype or default_dtype(ranks.device, is_quantized=is_quantized)
     loaded = load_model(
         path,
         dtype=dtype,

@@ -52,6 +52,13 @@ class Factors:
     def zeros(self) -> "Factors":
         return Factors(torch.zeros_like(self.coarse), self.fine)
 
+    def at(self, index: Tensor) -> "Factors":
+        """The factors of groups by their numbers."""
+        if self.fine is None:
+            return Factors(self.coarse[:, index])
+        n = self.n_groups // self.coarse.shape[1]
+        return Factors(self.coarse[:, index // n], self.fine[:, index])
+
     def groups(self, first: int, end: int) -> "Factors":
         """The factors of some groups."""
         if self.fine is None:
@@ -121,6 +128,16 @@ class QuantizedRows:
             codes[:, first:end],
             scale.groups(*groups),
             None if least is None else least.groups(*groups),
+        )
+
+    def columns(self, index: Tensor, group: int) -> "QuantizedRows":
+        """Some columns by their numbers, of which each `group` side by side are of one group."""
+        groups = index[::group] // (self.codes.shape[1] // self.scale.n_groups)
+        return QuantizedRows(
+            self.codebook,
+            self.codes[:, index],
+            self.scale.at(groups),
+            None if self.least is None else self.least.at(groups),
         )
 
     def zeros(self) -> "QuantizedRows":

@@ -12,14 +12,16 @@ from torch import Tensor
 from deployments.engine.quantized.layout import Layout
 from deployments.engine.quantized.quantized_rows import QuantizedRows
 
+Arrangement = tuple[Layout, bytes | None]  # of its rows, and the order of its inputs
+
 
 class StoredMatrix(ABC):
-    """A matrix [rows, inputs]: each row has the weights of an output.
+    """A matrix [rows, columns]: each row has the weights of an output.
 
     storage: the name of its storage format, as people know it: "Q4_K", "fp8".
     n_bytes: that it takes in its file.
-    input_order: int64 [inputs], the number of the input that each column is to be multiplied with;
-        None: columns lie as inputs do.
+    input_order: int64 [columns], the number of the input that each column is to be multiplied with,
+        or `n_inputs` for a column of no input; None: columns lie as inputs do.
     """
 
     def __init__(
@@ -36,10 +38,20 @@ class StoredMatrix(ABC):
         self.n_bytes = n_bytes
         self.input_order = input_order
 
+    @property
+    def n_columns(self) -> int:
+        return self.n_inputs if self.input_order is None else len(self.input_order)
+
     @cached_property
     def layout(self) -> Layout:
         """The layout of all its rows."""
         return self.rows(torch.zeros(1, dtype=torch.int64)).layout
+
+    @cached_property
+    def arrangement(self) -> Arrangement:
+        """Rows of all matrices of one arrangement can be one matrix."""
+        order = self.input_order
+        return self.layout, None if order is None else order.numpy().tobytes()
 
     @abstractmethod
     def rows(self, index: Tensor) -> QuantizedRows:
@@ -49,5 +61,5 @@ class StoredMatrix(ABC):
         """
 
     def numbers(self, index: Tensor, dtype: torch.dtype) -> Tensor:
-        """Some rows, dequantized to a type: [n, inputs]."""
+        """Some rows, dequantized to a type: [n, columns]."""
         return self.rows(index).dequantize().to(dtype)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.quantized.input_share import bits_of_weight, input_shares
 from deployments.engine.quantized.layout import Layout
-from deployments.engine.quantized.place import ZEROS, Place, RowRun, read_run, runs_of
+from deployments.engine.quantized.place import ZEROS, Place, RowRun, numbered_on, read_run, runs_of
 from deployments.engine.quantized.quantized_rows import QuantizedRows, joined
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 
@@ -76,7 +76,7 @@ class StoredWeight(Tensor):
     def _find_whole(self) -> tuple[StoredMatrix, ...]:
         matrices, rows, first, end, is_transposed = self.place
         (matrix, *others), n_rows = matrices, rows.numel()
-        if others or is_transposed or self.input_order is not None:
+        if others or is_transposed or matrix.input_order is not None:
             return ()
         if (first, end, n_rows) != (0, matrix.n_inputs, matrix.n_rows):
             return ()
@@ -92,44 +92,57 @@ class StoredWeight(Tensor):
         return self.place.end - self.place.first
 
     @property
+    def n_columns(self) -> int:
+        """Columns of rows that are read: with an order of inputs there may be more than inputs."""
+        matrix = self.place.matrices[0]
+        return matrix.n_columns if self.n_inputs == matrix.n_inputs else self.n_inputs
+
+    @property
     def layouts(self) -> frozenset[Layout]:
         return frozenset(matrix.layout for matrix in self.place.matrices)
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether one of its matrices has its inputs in an order of its own."""
+        return any(matrix.input_order is not None for matrix in self.place.matrices)
+
+    @property
     def input_order(self) -> Tensor | None:
-        """The order in which all of its matrices have their inputs."""
+        """The order of inputs of all of its matrices, where they have one arrangement."""
         return self.place.matrices[0].input_order
 
     def runs(self) -> Iterator[RowRun]:
         """All its outputs in order, by the matrices that they are in."""
         yield from runs_of(self.place.matrices, self.place.rows.flatten())
 
-    def by_layout(self) -> list["StoredWeight"]:
-        """Its outputs [outputs, inputs] in order, in parts of one layout each."""
+    def by_arrangement(self) -> list["StoredWeight"]:
+        """Its outputs [outputs, inputs] in order, in parts of one arrangement each."""
         parts: list[StoredWeight] = []
         begin, at, before = 0, 0, None
         for run in self.runs():
-            layout = run.matrix.layout
-            if before not in (None, layout):
+            arrangement = run.matrix.arrangement
+            if before not in (None, arrangement):
                 parts.append(self._outputs(begin, at))
                 begin = at
-            before = layout
+            before = arrangement
             at += len(run.rows)
         return [*parts, self._outputs(begin, at)]
 
     def matrix(self, number: int) -> "StoredWeight":
         """One of several matrices [..., outputs, inputs]."""
-        place = self.place._replace(rows=self.place.rows[number])
-        return StoredWeight(place, self.dtype, self.device)
+        return self._of(self.place.rows[number])
 
     def of_outputs(self, first: int, end: int) -> "StoredWeight":
         """Some outputs of each of its matrices."""
-        place = self.place._replace(rows=self.place.rows[..., first:end])
-        return StoredWeight(place, self.dtype, self.device)
+        return self._of(self.place.rows[..., first:end])
 
     def _outputs(self, first: int, end: int) -> "StoredWeight":
-        place = self.place._replace(rows=self._rows[first:end], is_transposed=False)
-        return StoredWeight(place, self.dtype, self.device)
+        return self._of(self._rows[first:end], is_transposed=False)
+
+    def _of(self, rows: Tensor, **changes: Any) -> "StoredWeight":
+        """Other rows, with those of its matrices alone that these are in."""
+        matrices, (moved,) = numbered_on([(self.place.matrices, rows)])
+        return _moved(self, matrices=matrices, rows=moved, **changes)
 
     def over(self, matrices: Sequence[StoredMatrix]) -> "StoredWeight":
         """The same weight, of which all outputs are the rows of these matrices."""
@@ -153,12 +166,12 @@ class StoredWeight(Tensor):
         weights = torch.empty(self.n_outputs, n_inputs, device=self.device)
         at = 0
         for run in self.runs():
+            order = run.matrix.input_order
+            columns = slice(None) if order is None else torch.argsort(order)[:n_inputs]
             for rows in torch.split(run.rows, max(1, WEIGHTS_AT_ONCE // max(1, n_inputs))):
                 part = read_run(RowRun(run.matrix, rows), place).dequantize()
-                weights[at : at + len(rows)] = part
+                weights[at : at + len(rows)] = part[:, columns]
                 at += len(rows)
-        if (order := self.input_order) is not None:
-            weights = weights[:, torch.argsort(order)]
         shaped = weights.view(*place.rows.shape, n_inputs)
         return shaped.mT if place.is_transposed else shaped
 
@@ -226,12 +239,13 @@ def _slice(
     first, last, _ = slice(start, end).indices(weight.n_inputs)
     if step != 1:
         return None
-    if (first, last) != (0, weight.n_inputs) and weight.input_order is not None:
-        raise UnsupportedModelError(
-            "its inputs are stored in another order, so that ranks can't share them"
-        )
+    last = max(first, last)
+    if weight.is_ordered and (first, last) != (0, weight.n_inputs):
+        matrices = input_shares(weight.place.matrices, first, last)
+        is_smaller = bits_of_weight(matrices[0]) < 8 * weight.dtype.itemsize
+        return _moved(weight, matrices=matrices, first=0, end=last - first) if is_smaller else None
     before = weight.place.first
-    return _moved(weight, first=before + first, end=before + max(first, last))
+    return _moved(weight, first=before + first, end=before + last)
 
 
 def _split(func: Any, weight: StoredWeight, sizes: Any, dim: int = 0) -> list[Any] | None:
@@ -263,7 +277,7 @@ def _cat(func: Any, weights: Sequence[Any], dim: int = 0) -> StoredWeight | None
     own = _dim(first, dim)
     if any(_others(weight) != _others(first) for weight in weights) or own == first.dim() - 1:
         return None
-    matrices, indices = _numbered_on(weights)
+    matrices, indices = numbered_on([weight.place[:2] for weight in weights])
     return _moved(first, matrices=matrices, rows=func(indices, own))
 
 
@@ -272,34 +286,11 @@ def _stack(func: Any, weights: Sequence[Any], dim: int = 0) -> StoredWeight | No
 
 
 def _others(weight: StoredWeight) -> object:
-    place, order = weight.place, weight.input_order
+    place = weight.place
     return (
-        *(place.first, place.end, place.is_transposed, weight.dtype, weight.device),
-        None if order is None else tuple(order.tolist()),
+        *(place.first, place.end, weight.n_columns),
+        *(place.is_transposed, weight.dtype, weight.device),
     )
-
-
-def _numbered_on(
-    weights: Sequence[StoredWeight],
-) -> tuple[tuple[StoredMatrix, ...], list[Tensor]]:
-    """All their matrices, each once, and the indices of each weight among these."""
-    starts: dict[StoredMatrix, int] = {}
-    n_rows, indices = 0, []
-    for weight in weights:
-        moves: list[int] = []
-        ends: list[int] = []
-        for matrix in weight.place.matrices:
-            if matrix not in starts:
-                starts[matrix] = n_rows
-                n_rows += matrix.n_rows
-            before = ends[-1] if ends else 0
-            moves.append(starts[matrix] - before)
-            ends.append(before + matrix.n_rows)
-        rows = weight.place.rows.contiguous()
-        owner = torch.bucketize(rows, torch.tensor(ends), right=True)
-        moved = rows + torch.tensor(moves)[owner]
-        indices.append(moved.masked_fill_(rows == ZEROS, ZEROS))
-    return tuple(starts), indices
 
 
 def _pad(

@@ -24,8 +24,10 @@ from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.loading.loader import finish_quantized
 from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.loading.model_tasks import answer_as
+from deployments.engine.loading.quantization import quantize
 from deployments.engine.parallel.ranks import RanksLostError, shard_range
 from deployments.engine.parallel.sharding import check_shardable, load_shard
 from tests.adapters import lora_tensors, save_adapter
@@ -207,6 +209,19 @@ def test_adapters_are_merged_before_the_cut(
         outcomes = running.run(*requests())
     check_same(outcomes, run_unsharded(model))
     assert [outcome.token_ids for outcome in outcomes] != [outcome.token_ids for outcome in plain]
+
+
+@pytest.mark.parametrize("architecture", ["llama", *tries((), ("qwen3_moe",))])
+def test_weights_are_rounded_before_the_cut(
+    architecture: str, follower: Follower, tmp_path: Path
+) -> None:
+    path = save(tiny_model(architecture), tmp_path)
+    with two_rank_engine(follower, path, quantization="int8") as running:
+        outcomes = running.run(*requests())
+    model = tiny_model(architecture)
+    quantize(model, "int8")
+    finish_quantized(model, "cpu")
+    check_same(outcomes, run_unsharded(model))
 
 
 def test_each_rank_has_its_share_of_weights_and_pages(follower: Follower, llama: Path) -> None:

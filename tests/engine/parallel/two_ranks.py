@@ -11,6 +11,8 @@ import torch
 
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.loading.quantization import Quantization
 from deployments.engine.parallel.follower import follow
 from deployments.engine.parallel.ranks import Ranks, connect_store, open_store
 from deployments.engine.parallel.sharding import load_shard
@@ -28,7 +30,7 @@ class Follower:
     """A process that is rank 1 of one group after another."""
 
     process: BaseProcess
-    groups: Connection  # receives a model's path, its adapters and the port of a store
+    groups: Connection  # receives what `_follow` takes
 
     def kill(self) -> None:
         self.process.kill()
@@ -55,22 +57,35 @@ def _follow_all(groups: Connection) -> None:
             _follow(*groups.recv())
 
 
-def _follow(path: str, adapters: Sequence[tuple[str, float]], port: int) -> None:
+def _follow(
+    path: str, adapters: Sequence[tuple[str, float]], quantization: Quantization, port: int
+) -> None:
     ranks = Ranks(connect_store(HOST, port, WORLD_SIZE, JOIN_S), 1, WORLD_SIZE, CPU)
     try:
-        follow(load_shard(path, ranks, dtype=torch.float32, adapters=adapters).model, ranks)
+        follow(_share(path, ranks, adapters, quantization).model, ranks)
     except Exception as error:
         ranks.report_failure(error)
         raise
 
 
+def _share(
+    path: str, ranks: Ranks, adapters: Sequence[tuple[str, float]], quantization: Quantization
+) -> LoadedModel:
+    return load_shard(
+        path, ranks, dtype=torch.float32, adapters=adapters, quantization=quantization
+    )
+
+
 @contextmanager
 def join_group(
-    follower: Follower, path: Path | str, adapters: Sequence[tuple[str, float]] = ()
+    follower: Follower,
+    path: Path | str,
+    adapters: Sequence[tuple[str, float]] = (),
+    quantization: Quantization = "none",
 ) -> Iterator[Ranks]:
     """Rank 0 of a new group. The follower loads the model at `path`."""
     store = open_store(HOST, WORLD_SIZE, JOIN_S)
-    follower.groups.send((str(path), adapters, store.port))
+    follower.groups.send((str(path), adapters, quantization, store.port))
     ranks = Ranks(store, 0, WORLD_SIZE, CPU)
     try:
         yield ranks
@@ -84,10 +99,11 @@ def two_rank_engine(
     path: Path,
     limits: EngineLimits | None = None,
     adapters: Sequence[tuple[str, float]] = (),
+    quantization: Quantization = "none",
 ) -> Iterator[Engine]:
     """An engine over both ranks, which is shut down when the block is left."""
-    with join_group(follower, path, adapters) as ranks:
-        model = load_shard(str(path), ranks, dtype=torch.float32, adapters=adapters)
+    with join_group(follower, path, adapters, quantization) as ranks:
+        model = _share(str(path), ranks, adapters, quantization)
         gate = Gate(model.model)
         core = EngineCore(model, frozenset(), limits or roomy(), ranks=ranks)
         running = Engine(core, gate, model.model)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.quantized.input_share import GROUP, ordered
 from deployments.engine.quantized.stored_weight import StoredWeight
 from tests.engine.quantized.made import MadeMatrix, random_rows, random_weight
 
@@ -96,14 +96,61 @@ def test_its_numbers_can_not_be_changed() -> None:
         random_weight(MATRIX).add_(1)
 
 
-def test_inputs_in_another_order_stay_together() -> None:
-    order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
-    rows = random_rows(MATRIX)
-    weight = StoredWeight.of(MadeMatrix(rows, order), MATRIX, torch.float32)
-    x = torch.randn(64)
-    torch.testing.assert_close(weight.dequantize() @ x, rows.dequantize() @ x[order])
-    with pytest.raises(UnsupportedModelError, match="another order"):
-        weight.chunk(2, -1)
+def ordered_weight(
+    shape: tuple[int, int], seed: int = 0, group: int = 32, coarse_group: int = 0
+) -> StoredWeight:
+    order = torch.randperm(shape[1], generator=torch.Generator().manual_seed(seed))
+    rows = random_rows(shape, group=group, coarse_group=coarse_group, has_least=True, seed=seed)
+    return StoredWeight.of(MadeMatrix(rows, order), shape, torch.float32)
+
+
+def test_inputs_may_be_stored_in_another_order() -> None:
+    weight, x = ordered_weight(MATRIX), torch.randn(64)
+    columns = weight.read(0, 12).dequantize() @ ordered(x, weight.input_order)
+    torch.testing.assert_close(weight.dequantize() @ x, columns)
+
+
+@pytest.mark.parametrize("options", [{}, {"group": 64}, {"group": 16, "coarse_group": 32}])
+def test_inputs_that_are_stored_in_another_order_are_shared(options: dict[str, int]) -> None:
+    """A share has the factors of all its groups, whose columns stay together."""
+    weight = ordered_weight(MATRIX, **options)
+    numbers, x = weight.dequantize(), torch.randn(64)
+    for first, end in ((0, 32), (32, 64), (5, 29)):
+        share = weight[:, first:end]
+        assert isinstance(share, StoredWeight)
+        assert share.shape == (12, end - first)
+        assert torch.equal(share.dequantize(), numbers[:, first:end])
+        rows = share.read(2, 5)
+        assert rows.codes.shape[1] == share.n_columns
+        assert options.get("group") == 64 or share.n_columns % GROUP == 0
+        found = rows.dequantize() @ ordered(x[first:end], share.input_order)
+        torch.testing.assert_close(found, numbers[2:5, first:end] @ x[first:end])
+        again = share[3:9, 4:11]
+        assert torch.equal(again, numbers[3:9, first + 4 : first + 11])
+
+
+def test_a_share_that_would_take_more_than_its_numbers_is_dequantized() -> None:
+    """Few of many groups' columns are in it, and each group is filled up."""
+    share = ordered_weight((4, 512)).bfloat16()[:, :64]
+    assert not isinstance(share, StoredWeight)
+    assert isinstance(ordered_weight((4, 512)).bfloat16()[:, :256], StoredWeight)
+
+
+def test_experts_may_have_an_order_of_inputs_each() -> None:
+    weights = [ordered_weight(MATRIX, seed) for seed in range(3)]
+    weights.append(random_weight(MATRIX, has_least=True))
+    experts = torch.stack([*weights])
+    assert isinstance(experts, StoredWeight)
+    numbers = torch.stack([weight.dequantize() for weight in weights])
+    assert torch.equal(experts.dequantize(), numbers)
+    share = experts[:, 2:7, 21:50]
+    assert isinstance(share, StoredWeight)
+    assert torch.equal(share.dequantize(), numbers[:, 2:7, 21:50])
+    assert {matrix.n_columns for matrix in share.place.matrices} == {share.n_columns}
+    assert len(share.matrix(1).by_arrangement()) == 1
+    joined = torch.cat([weights[0], weights[1][:4], weights[1][6:], weights[3]])
+    assert isinstance(joined, StoredWeight)
+    assert [len(part) for part in joined.by_arrangement()] == [12, 10, 12]
 
 
 def test_it_counts_the_bytes_of_its_share() -> None:

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deployments.engine.forward.products.resident_matrix import ResidentMatrix
+from deployments.engine.quantized.input_share import ordered
 
 WEIGHTS_AT_ONCE = 1 << 22  # that are dequantized
 
@@ -14,7 +15,7 @@ class DequantizedLinear(nn.Module):
     to the type of its inputs."""
 
     bias: Tensor | None  # [out]
-    input_order: Tensor | None  # [in]
+    input_order: Tensor | None  # [columns]
 
     def __init__(self, matrix: ResidentMatrix, bias: Tensor | None) -> None:
         super().__init__()
@@ -25,9 +26,8 @@ class DequantizedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]"""
-        if self.input_order is not None:
-            x = x.index_select(-1, self.input_order)
-        step = max(1, WEIGHTS_AT_ONCE // self.in_features)
+        x = ordered(x, self.input_order)
+        step = max(1, WEIGHTS_AT_ONCE // self.matrix.n_columns)
         parts = [
             F.linear(x, self.matrix.span(at, at + step).dequantize().to(x.dtype))
             for at in range(0, self.out_features, step)

@@ -5,46 +5,23 @@ is summed in the order in which its router chose its experts.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-from deployments.engine.forward.linear import KernelLinear
 from deployments.engine.forward.products.expert_products import GroupedExperts, QuantizedExperts
-from deployments.engine.forward.products.resident_matrix import ResidentMatrix
-from deployments.engine.forward.quantized_linear import packed_linear
+from deployments.engine.forward.products.linear_products import linear_product
 from deployments.engine.quantized.stored_weight import StoredWeight
 
 IMPLEMENTATION = "manta_quantized"  # by which transformers knows it
 
 
-class DequantizedExperts(QuantizedExperts):
-    """An expert is dequantized for each of its products."""
+class SeparateExperts(QuantizedExperts):
+    """Each expert is a linear layer by itself, and may have an order of inputs of its own."""
 
-    def __init__(self, parts: Sequence[ResidentMatrix], n_experts: int) -> None:
-        """Each part [experts * outputs, inputs] has some outputs of all experts."""
-        super().__init__()
-        self.parts = nn.ModuleList(parts)
-        self._n_experts = n_experts
-
-    def multiply(self, x: Tensor, expert: int) -> Tensor:
-        parts = [self._multiply(cast(ResidentMatrix, part), x, expert) for part in self.parts]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-
-    def _multiply(self, part: ResidentMatrix, x: Tensor, expert: int) -> Tensor:
-        if part.input_order is not None:
-            x = x.index_select(-1, part.input_order)
-        n = part.n_rows // self._n_experts
-        return F.linear(x, part.span(expert * n, (expert + 1) * n).dequantize().to(x.dtype))
-
-
-class PackedExperts(QuantizedExperts):
-    """Experts whose weights our CPU kernels multiply."""
-
-    def __init__(self, experts: Sequence[KernelLinear]) -> None:
+    def __init__(self, experts: Sequence[nn.Module]) -> None:
         super().__init__()
         self.experts = nn.ModuleList(experts)
 
@@ -53,26 +30,19 @@ class PackedExperts(QuantizedExperts):
         return y
 
 
-def quantized_experts(
-    parts: Sequence[StoredWeight], n_experts: int, device: torch.device
-) -> QuantizedExperts:
-    """The products of experts on a device. Each part has some outputs of all experts."""
-    if device.type == "cuda":
+def quantized_experts(weight: StoredWeight, device: torch.device) -> QuantizedExperts:
+    """The products of experts on a device."""
+    # Products have outputs first, also where the parameter has them last, as gpt-oss' does.
+    place = weight.place._replace(is_transposed=False)
+    weight = StoredWeight(place, weight.dtype, weight.device)
+    if device.type == "cuda" and (parts := parts_of_experts(weight)) is not None:
         from deployments.engine.forward.products.slab_experts import SlabExperts
         from deployments.engine.forward.products.slab_matrix import SlabMatrix
 
         if all(SlabMatrix.can_hold(part) for part in parts):
-            return SlabExperts([SlabMatrix(part, device) for part in parts], n_experts)
-    if device.type == "cpu":
-        experts = [
-            packed_linear(cast(StoredWeight, torch.cat([part[nth] for part in parts])), None)
-            for nth in range(n_experts)
-        ]
-        packed = [expert for expert in experts if expert is not None]
-        if len(packed) == n_experts:
-            return PackedExperts(packed)
-    resident = [ResidentMatrix(part, device) for part in parts]
-    return DequantizedExperts(resident, n_experts)
+            return SlabExperts([SlabMatrix(part, device) for part in parts], len(weight))
+    experts = [weight.matrix(number) for number in range(len(weight))]
+    return SeparateExperts([linear_product(expert, None, device)[0] for expert in experts])
 
 
 def are_replaceable(module: nn.Module) -> bool:
@@ -86,16 +56,21 @@ def both_projections(experts: Any) -> frozenset[str]:
 
 
 def parts_of_experts(weight: StoredWeight) -> list[StoredWeight] | None:
-    """A parameter of experts in parts that have one layout, each with some outputs of all experts;
-    None: their outputs can't be parted so."""
+    """Experts [experts, outputs, inputs] in parts that have one layout, each with some outputs of
+    all experts, of one arrangement in each. None: their outputs can't be parted so."""
     at, parts = 0, []
-    # Products have outputs first, also where the parameter has them last, as gpt-oss' does.
-    place = weight.place._replace(is_transposed=False)
-    weight = StoredWeight(place, weight.dtype, weight.device)
-    for part in weight.matrix(0).by_layout():
+    for part in weight.matrix(0).by_arrangement():
         parts.append(weight.of_outputs(at, at + part.n_outputs))
         at += part.n_outputs
-    return parts if all(len(part.by_layout()) == 1 for part in parts) else None
+    return parts if all(_is_part(part) for part in parts) else None
+
+
+def _is_part(experts: StoredWeight) -> bool:
+    if len(experts.layouts) > 1:
+        return False
+    if not experts.is_ordered:
+        return True
+    return all(len(experts.matrix(number).by_arrangement()) == 1 for number in range(len(experts)))
 
 
 def experts_forward(

@@ -12,8 +12,8 @@ HALF_BYTE = 4  # bits
 
 
 class ResidentMatrix(nn.Module, StoredMatrix):
-    """All outputs of a stored weight whose matrices have one layout. Two codes of at most 4 bits
-    share a byte."""
+    """All outputs of a stored weight whose matrices have one arrangement. Two codes of at most 4
+    bits share a byte."""
 
     def __init__(self, weight: StoredWeight, device: torch.device) -> None:
         nn.Module.__init__(self)
@@ -23,10 +23,10 @@ class ResidentMatrix(nn.Module, StoredMatrix):
         )
         first = weight.read(0, 1)
         self._codebook = first.codebook
-        self._pairs = first.codebook.bits <= HALF_BYTE and n_inputs % 2 == 0
+        self._pairs = first.codebook.bits <= HALF_BYTE and self.n_columns % 2 == 0
         for name, row in self._packed(first).items():
             self.register_buffer(name, row.new_empty(n_outputs, row.shape[1], device=device))
-        step = max(1, WEIGHTS_AT_ONCE // n_inputs)
+        step = max(1, WEIGHTS_AT_ONCE // self.n_columns)
         for at in range(0, n_outputs, step):
             rows = weight.read(at, min(at + step, n_outputs))
             for name, part in self._packed(rows).items():

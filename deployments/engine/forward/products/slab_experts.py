@@ -11,6 +11,7 @@ from deployments.engine.forward.products.expert_products import GroupedExperts
 from deployments.engine.forward.products.slab_matrix import SlabMatrix
 from deployments.engine.kernels.gpu import expert_ops, quantized_ops
 from deployments.engine.kernels.gpu.expert_ops import ChosenExperts
+from deployments.engine.quantized.input_share import ordered
 
 
 class SlabExperts(GroupedExperts):
@@ -42,8 +43,7 @@ class SlabExperts(GroupedExperts):
 
     def _multiply(self, part: SlabMatrix, x: Tensor, expert: int) -> Tensor:
         n, slabs = part.n_rows // self._n_experts, part.slabs
-        if slabs.order is not None:
-            x = x.index_select(-1, slabs.order)
+        x = ordered(x, None if slabs.order is None else slabs.order[expert])
         return F.linear(x, quantized_ops.dequantize(slabs, x.dtype, first=expert * n, n=n))
 
     def _joined(self, parts: Iterable[Tensor]) -> Tensor:

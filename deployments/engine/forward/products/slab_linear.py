@@ -12,6 +12,7 @@ from deployments.engine.forward.products.slab_matrix import SlabMatrix
 from deployments.engine.forward.quantized_linear import to_float8
 from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.gpu import layer_ops, quantized_ops
+from deployments.engine.quantized.input_share import ordered
 
 SLICE_BYTES = 16 << 20  # of weights that are dequantized at once
 ROW_MULTIPLE = 64  # of a slice, so that the next one is aligned
@@ -73,9 +74,8 @@ class SlabLinear(GpuProduct):
             )
             out.copy_(product)
             return
-        if slabs.order is not None:
-            x = x.index_select(-1, slabs.order)
-        fitting = SLICE_BYTES // (x.dtype.itemsize * self.in_features)
+        x = ordered(x, slabs.order)
+        fitting = SLICE_BYTES // (x.dtype.itemsize * slabs.n_columns)
         step = max(ROW_MULTIPLE, fitting - fitting % ROW_MULTIPLE)
         for at in range(0, self.out_features, step):
             n = min(step, self.out_features - at)

@@ -76,7 +76,8 @@ def _factor(part: FactorType) -> Factor | None:
 
 
 class SlabMatrix(nn.Module, StoredMatrix):
-    """All outputs of a stored weight whose matrices have one layout."""
+    """All outputs of a stored weight whose matrices have one arrangement, or one layout and an
+    order of inputs for each expert. Only `SlabExperts` multiplies the latter."""
 
     low: Tensor
     coarse: Tensor
@@ -84,22 +85,21 @@ class SlabMatrix(nn.Module, StoredMatrix):
     @classmethod
     def can_hold(cls, weight: StoredWeight) -> bool:
         (layout,) = weight.layouts
-        coding = coding_of(layout, weight.n_inputs, weight.dtype)
+        coding = coding_of(layout, weight.n_columns, weight.dtype)
         return coding is not None and scaling_of(layout) is not None
 
     def __init__(self, weight: StoredWeight, device: torch.device) -> None:
         nn.Module.__init__(self)
-        n_outputs, n_inputs = weight.n_outputs, weight.n_inputs
-        StoredMatrix.__init__(
-            self, weight.storage_format, n_outputs, n_inputs, weight.nbytes, weight.input_order
-        )
+        n_outputs, n_columns = weight.n_outputs, weight.n_columns
+        sizes = n_outputs, weight.n_inputs, weight.nbytes
+        StoredMatrix.__init__(self, weight.storage_format, *sizes, weight.input_order)
         first = weight.read(0, 1)
         self._codebook, layout = first.codebook, first.layout
-        coding, scaling = coding_of(layout, n_inputs, weight.dtype), scaling_of(layout)
+        coding, scaling = coding_of(layout, n_columns, weight.dtype), scaling_of(layout)
         assert coding is not None
         assert scaling is not None
         self._coding, self._scaling = coding, scaling
-        step = max(1, WEIGHTS_AT_ONCE // n_inputs)
+        step = max(1, WEIGHTS_AT_ONCE // n_columns)
         for at in range(0, n_outputs, step):
             stored = weight.read(at, min(at + step, n_outputs))
             on_device = {name: part.to(device) for name, part in stored.tensors().items()}
@@ -111,14 +111,14 @@ class SlabMatrix(nn.Module, StoredMatrix):
                 self.get_buffer(name)[..., at : at + len(rows.codes), :] = part
         table = first.codebook.table.to(device) if coding.kind == "table" else None
         self.register_buffer("table", table)
-        order = self.input_order
+        order = _order_of(weight)
         self.register_buffer("order", None if order is None else order.to(device, torch.int32))
 
     @property
     def slabs(self) -> Slabs:
         """The arguments of the kernels, wherever the buffers are."""
         found = {name: self._buffers.get(name) for name in (*NAMES, "table", "order")}
-        return Slabs(self.n_rows, self.n_inputs, self._coding, self._scaling, **found)  # type: ignore[arg-type]
+        return Slabs(self.n_rows, self.n_columns, self._coding, self._scaling, **found)  # type: ignore[arg-type]
 
     @property
     def natural_codes(self) -> Tensor | None:
@@ -151,7 +151,7 @@ class SlabMatrix(nn.Module, StoredMatrix):
         least = numbers.get("least")
         return QuantizedRows(
             self._codebook,
-            low[:, : self.n_inputs],
+            low[:, : self.n_columns],
             Factors(numbers["coarse"], numbers.get("fine")),
             None if least is None else Factors(least, numbers.get("fine_least")),
         )
@@ -162,7 +162,7 @@ class SlabMatrix(nn.Module, StoredMatrix):
     def _numbers(self, words: Tensor, factor: Factor) -> Tensor:
         """The factors [rows, groups] in words [slabs or groups, rows, words]."""
         kind = getattr(torch, factor.kind)
-        n_groups = self.n_inputs // factor.size if factor.size else 1
+        n_groups = self.n_columns // factor.size if factor.size else 1
         return words.transpose(0, 1).contiguous().view(kind).flatten(1)[:, :n_groups]
 
     def _packed(self, rows: QuantizedRows) -> Iterator[tuple[str, Tensor]]:
@@ -183,6 +183,15 @@ class SlabMatrix(nn.Module, StoredMatrix):
         ):
             if numbers is not None:
                 yield name, _words(numbers, getattr(self._scaling, name))
+
+
+def _order_of(weight: StoredWeight) -> Tensor | None:
+    """[columns], or [experts, columns] of experts."""
+    if weight.dim() == 2 or not weight.is_ordered:
+        return weight.input_order
+    natural = torch.arange(weight.n_inputs)
+    orders = [weight.matrix(number).input_order for number in range(len(weight))]
+    return torch.stack([natural if order is None else order for order in orders])
 
 
 def _words(numbers: Tensor, factor: Factor) -> Tensor:

@@ -81,9 +81,8 @@ class PackedWeight(NamedTuple):
 class PackedMatrix(StoredMatrix):
     """Packed weights that rows are read out of: embeddings share those of the output layer."""
 
-    def __init__(self, packed: PackedWeight, input_order: Tensor | None = None) -> None:
-        n_bytes = packed.weights.nbytes
-        super().__init__("packed", packed.n_out, packed.n_in, n_bytes, input_order)
+    def __init__(self, packed: PackedWeight, n_inputs: int, input_order: Tensor | None) -> None:
+        super().__init__("packed", packed.n_out, n_inputs, packed.weights.nbytes, input_order)
         self._packed = packed
 
     def rows(self, index: Tensor) -> QuantizedRows:

@@ -70,13 +70,13 @@ def _add_dot(numbers, x, total, KIND: tl.constexpr, DOT: tl.constexpr):
 
 
 @triton.jit
-def load_codes(low, high, slab, row, n_rows, n_inputs, CODING: tl.constexpr):
+def load_codes(low, high, slab, row, n_rows, n_columns, CODING: tl.constexpr):
     """The words of a slab of rows: of its first four runs, of the others, and of the high bits."""
     pair = tl.arange(0, PAIRS)
     skipped = tl.full((), n_rows, tl.int64) * slab
     if CODING.is_natural:
         word = tl.arange(0, NATURAL_WORDS)
-        at = row.to(tl.int64)[:, None] * (n_inputs // 8) + slab * NATURAL_WORDS + word[None, :]
+        at = row.to(tl.int64)[:, None] * (n_columns // 8) + slab * NATURAL_WORDS + word[None, :]
     else:
         at = skipped * CODING.low_words + row[:, None] * CODING.low_words + pair[None, :]
     words = tl.load(low + at)
@@ -93,11 +93,11 @@ def load_codes(low, high, slab, row, n_rows, n_inputs, CODING: tl.constexpr):
 @triton.jit
 def _add_slab(
     total, x, token, is_token, low, high, table, coarse, fine, least, fine_least, order, slab, row,
-    rows, n_rows, n_inputs, CODING: tl.constexpr, SCALING: tl.constexpr,
+    rows, n_rows, n_inputs, n_columns, CODING: tl.constexpr, SCALING: tl.constexpr,
     HAS_ORDER: tl.constexpr, IS_WHOLE: tl.constexpr, KIND: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """Adds the product of a slab's inputs to [outputs, tokens]."""
-    words, later_words, high_words = load_codes(low, high, slab, row, n_rows, n_inputs, CODING)
+    words, later_words, high_words = load_codes(low, high, slab, row, n_rows, n_columns, CODING)
     sums = tl.zeros_like(total)
     of_ones = sums
     slab_sums = sums
@@ -112,10 +112,10 @@ def _add_slab(
     for run in tl.static_range(0, runs, wide):
         i = inputs_of(slab, run, wide, CODING)
         mask = is_token[None, :]
-        if not IS_WHOLE:
-            mask = mask & (i < n_inputs)[:, None]
         if HAS_ORDER:
-            i = tl.load(order + i, mask=i < n_inputs, other=0)
+            i = tl.load(order + i, mask=i < n_columns, other=n_inputs)
+        if HAS_ORDER or not IS_WHOLE:
+            mask = mask & (i < n_inputs)[:, None]
         inputs = tl.load(x + token[None, :] * n_inputs + i[:, None], mask=mask, other=0.0)
         if run > 3:
             words = later_words
@@ -173,19 +173,20 @@ def _finish(
 @triton.jit(do_not_specialize=["n_tokens", "n_splits", "split_slabs", "of_a_token"])
 def product_kernel(
     x, order, low, high, table, coarse, fine, least, fine_least, bias, residual, out, parts,
-    arrivals, chosen, begins, experts, n_tokens, n_rows, n_outputs, n_inputs, out_stride, n_splits,
-    split_slabs, of_a_token, CODING: tl.constexpr, SCALING: tl.constexpr, OUTPUTS: tl.constexpr,
-    TOKENS: tl.constexpr, GATED: tl.constexpr, GROUPED: tl.constexpr, MERGED: tl.constexpr,
-    HAS_ORDER: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
-    IS_WHOLE: tl.constexpr, KIND: tl.constexpr, DOT: tl.constexpr,
+    arrivals, chosen, begins, experts, n_tokens, n_rows, n_outputs, n_inputs, n_columns, out_stride,
+    n_splits, split_slabs, of_a_token, CODING: tl.constexpr, SCALING: tl.constexpr,
+    OUTPUTS: tl.constexpr, TOKENS: tl.constexpr, GATED: tl.constexpr, GROUPED: tl.constexpr,
+    MERGED: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_BIAS: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr, IS_WHOLE: tl.constexpr, KIND: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """One program for OUTPUTS outputs, a split of the inputs and TOKENS tokens.
 
     MERGED: the last one of the splits adds up what all have left in `parts`, in their order,
     whichever was last. GATED: the number of an activation; half of the outputs are gates of the
     others, and the kernel stores the activation of the gates times these. GROUPED: each block of
-    tokens has a matrix of its own, of `experts`, or none if that is below 0; its tokens are those
-    `chosen` from its begin to its end, of which each token of x has `of_a_token`.
+    tokens has a matrix of its own, with its order of inputs, of `experts`, or none if that is
+    below 0; its tokens are those `chosen` from its begin to its end, of which each token of x has
+    `of_a_token`.
     """
     block, split, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     half, token = tl.arange(0, OUTPUTS // 2), tl.arange(0, TOKENS)
@@ -200,6 +201,8 @@ def product_kernel(
         target = tl.load(chosen + token, mask=is_token, other=0)
         source = target // of_a_token
         first_row = expert * n_outputs
+        if HAS_ORDER:
+            order += expert * n_columns
     if GATED:
         width = n_outputs // 2
         columns = (block * (OUTPUTS // 2) + half, block * (OUTPUTS // 2) + half)
@@ -221,12 +224,12 @@ def product_kernel(
         row = first_row + tl.minimum(block * OUTPUTS + index, width - 1)
     total = tl.zeros((OUTPUTS, TOKENS), dtype=tl.float32)
     first = split * split_slabs
-    end = tl.minimum(first + split_slabs, tl.cdiv(n_inputs, SLAB))
+    end = tl.minimum(first + split_slabs, tl.cdiv(n_columns, SLAB))
     for slab in range(first, end):
         total = _add_slab(
             total, x, source, is_token, low, high, table, coarse, fine, least, fine_least, order,
-            slab, row, rows, n_rows, n_inputs, CODING, SCALING, HAS_ORDER,
-            IS_WHOLE, KIND, DOT,
+            slab, row, rows, n_rows, n_inputs, n_columns, CODING, SCALING, HAS_ORDER, IS_WHOLE,
+            KIND, DOT,
         )  # fmt: skip
     if SCALING.group == 0:
         scale = _factor(coarse, 0, rows, n_rows, 0, SCALING.coarse)
@@ -270,9 +273,9 @@ def product_kernel(
 
 @triton.jit
 def dequantize_kernel(
-    index, low, high, table, coarse, fine, least, fine_least, out, n_found, first, n_rows, n_inputs,
-    CODING: tl.constexpr, SCALING: tl.constexpr, ROWS: tl.constexpr, HAS_INDEX: tl.constexpr,
-    KIND: tl.constexpr,
+    index, low, high, table, coarse, fine, least, fine_least, out, n_found, first, n_rows,
+    n_columns, CODING: tl.constexpr, SCALING: tl.constexpr, ROWS: tl.constexpr,
+    HAS_INDEX: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
     """One program for a slab of ROWS rows: those from `first` on, or those of an index."""
     found, slab = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1)
@@ -280,7 +283,7 @@ def dequantize_kernel(
     row = first + tl.minimum(found, n_found - 1)
     if HAS_INDEX:
         row = tl.load(index + row).to(tl.int32)
-    words, later_words, high_words = load_codes(low, high, slab, row, n_rows, n_inputs, CODING)
+    words, later_words, high_words = load_codes(low, high, slab, row, n_rows, n_columns, CODING)
     runs: tl.constexpr = CODING.runs
     for run in tl.static_range(runs):
         if run > 3:
@@ -296,6 +299,6 @@ def dequantize_kernel(
                 lowest *= row_factor(fine_least, slab, row, n_rows, run, SCALING.fine_least)
             numbers += lowest[:, None]
         i = inputs_of(slab, run, 1, CODING)
-        mask = is_there[:, None] & (i < n_inputs)[None, :]
-        at = found.to(tl.int64)[:, None] * n_inputs + i[None, :]
+        mask = is_there[:, None] & (i < n_columns)[None, :]
+        at = found.to(tl.int64)[:, None] * n_columns + i[None, :]
         tl.store(out + at, numbers.to(out.dtype.element_ty), mask=mask)

@@ -32,11 +32,12 @@ class Slabs:
     low, high: planes of codes [slabs, rows, words]; natural codes are [rows, words].
     table: what codes stand for, float32.
     coarse, fine, least, fine_least: words of factors [slabs or groups, rows, words].
-    order: int32 [inputs], the input that each column is multiplied with.
+    order: int32 [columns], the input that each column is multiplied with, or a number behind the
+        last input: none. Experts have one each, [experts, columns].
     """
 
     n_rows: int
-    n_inputs: int
+    n_columns: int
     coding: Coding
     scaling: Scaling
     low: Tensor
@@ -62,9 +63,9 @@ def multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def split_slabs(n_blocks: int, n_inputs: int, n_multiprocessors: int) -> int:
-    """How many slabs of inputs one program takes. No number of tokens changes it."""
-    n_slabs = triton.cdiv(n_inputs, SLAB)
+def split_slabs(n_blocks: int, n_columns: int, n_multiprocessors: int) -> int:
+    """How many slabs one program takes. No number of tokens changes it."""
+    n_slabs = triton.cdiv(n_columns, SLAB)
     wanted = triton.cdiv(PROGRAMS_OF_A_MULTIPROCESSOR * n_multiprocessors, n_blocks)
     n_splits = max(1, min(wanted, n_slabs // MIN_SPLIT_SLABS))
     return int(triton.cdiv(n_slabs, n_splits))
@@ -131,11 +132,11 @@ def _launch(
 ) -> None:
     """No product is split without `arrivals`."""
     x = x.contiguous()
-    n_slabs, blocks = triton.cdiv(slabs.n_inputs, SLAB), n_blocks(n_outputs)
+    n_slabs, blocks = triton.cdiv(slabs.n_columns, SLAB), n_blocks(n_outputs)
     share = n_slabs
     if arrivals is not None:
         programs = blocks * (1 if chosen is None else chosen.of_a_token)
-        share = split_slabs(programs, slabs.n_inputs, multiprocessors(x.device))
+        share = split_slabs(programs, slabs.n_columns, multiprocessors(x.device))
     n_splits = triton.cdiv(n_slabs, share)
     is_merged = gate is not None or n_splits > 1
     n_parts = 1 if chosen is None else len(chosen.experts)
@@ -148,13 +149,13 @@ def _launch(
     kind = tl.float16 if x.dtype == torch.float16 else tl.bfloat16
     product_kernel[(blocks, n_splits, n_parts)](
         x, order, *slabs.codes, _or(bias, x), _or(residual, x), out, parts, counts, *grouped,
-        len(x), slabs.n_rows, n_outputs, slabs.n_inputs, out.stride(0), n_splits, share,
-        1 if chosen is None else len(chosen.places) // max(1, len(x)),
+        len(x), slabs.n_rows, n_outputs, x.shape[1], slabs.n_columns, out.stride(0), n_splits,
+        share, 1 if chosen is None else len(chosen.places) // max(1, len(x)),
         CODING=slabs.coding, SCALING=slabs.scaling, OUTPUTS=OUTPUTS, TOKENS=tokens,
         GATED=int(gate or 0), GROUPED=chosen is not None, MERGED=is_merged,
         HAS_ORDER=slabs.order is not None, HAS_BIAS=bias is not None,
         HAS_RESIDUAL=residual is not None,
-        IS_WHOLE=slabs.n_inputs % SLAB == 0, KIND=kind, DOT=_dot(x.dtype),
+        IS_WHOLE=slabs.n_columns % SLAB == 0, KIND=kind, DOT=_dot(x.dtype),
         num_warps=WARPS, num_stages=STAGES, enable_fp_fusion=True,
     )  # fmt: skip
 
@@ -171,14 +172,14 @@ def _dot(dtype: torch.dtype) -> tl.dtype:
 def dequantize(
     slabs: Slabs, dtype: torch.dtype, *, index: Tensor | None = None, first: int = 0, n: int = 0
 ) -> Tensor:
-    """[rows, in] of a type: `n` rows from the first on, or those of an index. No bit differs from
-    what the weights are in float32, rounded to that type."""
+    """[rows, columns] of a type: `n` rows from the first on, or those of an index. No bit differs
+    from what the weights are in float32, rounded to that type."""
     found = n if index is None else len(index)
-    out = torch.empty(found, slabs.n_inputs, dtype=dtype, device=slabs.low.device)
+    out = torch.empty(found, slabs.n_columns, dtype=dtype, device=slabs.low.device)
     if found:
-        grid = triton.cdiv(found, ROWS), triton.cdiv(slabs.n_inputs, SLAB)
+        grid = triton.cdiv(found, ROWS), triton.cdiv(slabs.n_columns, SLAB)
         dequantize_kernel[grid](
-            _or(index, out), *slabs.codes, out, found, first, slabs.n_rows, slabs.n_inputs,
+            _or(index, out), *slabs.codes, out, found, first, slabs.n_rows, slabs.n_columns,
             CODING=slabs.coding, SCALING=slabs.scaling, ROWS=ROWS, HAS_INDEX=index is not None,
             KIND=tl.bfloat16, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip

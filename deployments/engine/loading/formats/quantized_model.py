@@ -6,7 +6,6 @@ model, and no weight is read.
 """
 
 import copy
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,8 +22,6 @@ from deployments.engine.loading.formats.checkpoint import (
 )
 from deployments.engine.loading.formats.methods import PLACES, quantization_options
 from deployments.engine.quantized.stored_weight import StoredWeight
-
-log = logging.getLogger(__name__)
 
 EXPERTS_DIMS = 3  # of weights of experts: [experts, outputs, inputs]
 
@@ -66,7 +63,6 @@ def load_quantized(
         model.adjust_generation_fn(
             None, None, None, path, **PLAIN_DOWNLOAD, trust_remote_code=False
         )
-    _warn_of_dequantized(model, checkpoint)
     return model
 
 
@@ -94,25 +90,6 @@ PLAIN_DOWNLOAD: dict[str, Any] = {
     "revision": "main",
     "subfolder": "",
 }
-
-
-def _warn_of_dequantized(model: nn.Module, checkpoint: QuantizedCheckpoint) -> None:
-    """Experts that have their inputs in several orders can't become one tensor of codes."""
-    is_ordered = any(
-        isinstance(weight, StoredWeight) and weight.input_order is not None
-        for weight in checkpoint.tensors.values()
-    )
-    plain = [
-        name
-        for name, weight in model.named_parameters()
-        if weight.dim() == EXPERTS_DIMS and not isinstance(weight.data, StoredWeight)
-    ]
-    if is_ordered and plain:
-        log.warning(
-            "dequantized are %d weights of experts, as their inputs are stored in several orders "
-            "(desc_act): a copy without that takes less memory",
-            len(plain),
-        )
 
 
 def _dequantize_read_directly(model: nn.Module) -> None:

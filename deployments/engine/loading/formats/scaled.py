@@ -6,7 +6,7 @@ each block of outputs and inputs, the last of which may be cut off. Experts may 
 before these. Scales are of any type; bytes are exponents.
 
 Scales of inputs (`input_scale`) say how inputs are to be rounded before products of 8 bits. They
-change no weight: our products round no input, so that they are not read.
+change no weight, and are not read: a product that rounds inputs finds the scale of each token.
 """
 
 from collections.abc import Callable, Mapping, Sequence

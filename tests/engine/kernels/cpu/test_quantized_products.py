@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from deployments.engine.forward.products.experts import SeparateExperts, quantized_experts
 from deployments.engine.forward.quantized_linear import (
     JoinedPacked,
     PackedQuantized,
@@ -203,16 +204,23 @@ def stored(name: str, n_out: int, order: Tensor | None = None) -> StoredWeight:
 
 
 @pytest.mark.parametrize("n_rows", [1, 60])
-@pytest.mark.parametrize("names", [["Q4_K"], ["Q4_K", "Q6_K"]])
-def test_a_stored_weight_as_a_layer(n_rows: int, names: list[str]) -> None:
-    """Its inputs come in another order. Layouts that differ are joined."""
-    order = torch.randperm(512)
-    weight = moved(torch.cat([stored(name, 40, order) for name in names]))
+@pytest.mark.parametrize("n_inputs", [512, 200])
+@pytest.mark.parametrize(
+    ("names", "n_orders"), [(["Q4_K"], 1), (["Q4_K", "Q6_K"], 1), (["Q4_K", "Q4_K"], 2)]
+)
+def test_a_stored_weight_as_a_layer(
+    n_rows: int, n_inputs: int, names: list[str], n_orders: int
+) -> None:
+    """Its inputs come in other orders, and are all or a share. Several arrangements are joined."""
+    orders = [torch.randperm(512) for _ in range(n_orders)] * 2
+    parts = [stored(name, 40, order) for name, order in zip(names, orders, strict=False)]
+    weight = moved(torch.cat([*parts])[:, :n_inputs])
     bias = some(len(weight))
     linear = packed_linear(weight, bias)
     assert isinstance(linear, PackedQuantized if len(names) == 1 else JoinedPacked)
     assert linear.has_kernel
-    x, other = some(n_rows, 512), some(n_rows, len(weight))
+    assert linear.in_features == n_inputs
+    x, other = some(n_rows, n_inputs), some(n_rows, len(weight))
     y = x.float() @ weight.dequantize().T + bias.float()
     for found, expected in (
         (linear(x), y),
@@ -222,6 +230,16 @@ def test_a_stored_weight_as_a_layer(n_rows: int, names: list[str]) -> None:
     ):
         most = expected.abs().max().item()
         torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=most * 5e-3)
+
+
+def test_experts_with_an_order_of_inputs_each() -> None:
+    weights = [stored("Q4_K", 40, torch.randperm(512)) for _ in range(3)]
+    experts = moved(torch.stack([*weights])[..., 100:300])
+    product, x = quantized_experts(experts, torch.device("cpu")), some(3, 200)
+    assert isinstance(product, SeparateExperts)
+    assert all(isinstance(expert, PackedQuantized) for expert in product.experts)
+    for number in range(3):
+        near(product.multiply(x, number), x.float() @ experts.dequantize()[number].T)
 
 
 def test_the_weights_of_a_layer_are_a_matrix_again() -> None:

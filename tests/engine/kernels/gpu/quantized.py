@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from transformers import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 
+from deployments.engine.forward.products.dequantized_linear import DequantizedLinear
+from deployments.engine.forward.products.resident_matrix import ResidentMatrix
 from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.quantized.layout import E2M1, E4M3, INT8, IQ4, Codebook, integers
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
@@ -19,7 +21,10 @@ TWICE_E2M1 = Codebook("twice e2m1", tuple(2 * value for value in E2M1.values))
 
 @dataclass(frozen=True)
 class Quantized:
-    """A matrix's layout and size, and the type of inputs."""
+    """A matrix's layout and size, and the type of inputs.
+
+    n_stored: inputs of the matrix, of which these are the first; 0: it has no others.
+    """
 
     codebook: Codebook
     group: int = 32
@@ -30,6 +35,7 @@ class Quantized:
     dtype: str = "bfloat16"
     n_outputs: int = 24
     n_inputs: int = 128
+    n_stored: int = 0
     has_order: bool = False
 
 
@@ -51,6 +57,7 @@ LAYOUTS = {
     "fp8 by blocks": Quantized(E4M3, 128, factors="float32", n_inputs=256),
     "fp8 by halves of a slab": Quantized(E4M3, 64, factors="bfloat16"),
     "GPTQ": Quantized(integers(4, -8), 128, has_order=True, n_inputs=256),
+    "GPTQ, a share": Quantized(integers(4, -8), 128, has_order=True, n_inputs=96, n_stored=256),
     "AWQ": Quantized(integers(4), 128, has_least=True, factors="float32", n_inputs=256),
     "W8A16": Quantized(integers(8, -128), 64, factors="bfloat16"),
     "8 bits from 0 on": Quantized(integers(8), 32),
@@ -72,7 +79,7 @@ LAYOUTS = {
 
 def rows_of(case: Quantized) -> QuantizedRows:
     rows = random_rows(
-        (case.n_outputs, case.n_inputs),
+        (case.n_outputs, case.n_stored or case.n_inputs),
         case.codebook,
         case.group,
         coarse_group=case.coarse_group,
@@ -86,9 +93,12 @@ def rows_of(case: Quantized) -> QuantizedRows:
 
 
 def weight_of(case: Quantized, rows: QuantizedRows) -> StoredWeight:
-    order = torch.randperm(case.n_inputs) if case.has_order else None
-    shape = case.n_outputs, case.n_inputs
-    return StoredWeight.of(MadeMatrix(rows, order), shape, getattr(torch, case.dtype))
+    shape = rows.codes.shape
+    order = torch.randperm(shape[1]) if case.has_order else None
+    weight = StoredWeight.of(MadeMatrix(rows, order), shape, getattr(torch, case.dtype))
+    share = weight[:, : case.n_inputs]
+    assert isinstance(share, StoredWeight)
+    return share
 
 
 def inputs_of(case: Quantized, tokens: int, device: str = "cpu") -> Tensor:
@@ -121,7 +131,7 @@ def read(case: Quantized, device: str = "cpu") -> list[str]:
     case = replace(case, has_order=False)  # no embedding has one
     matrix = SlabMatrix(weight_of(case, rows), torch.device(device))
     index = torch.tensor([7, 0, case.n_outputs - 1, 7])
-    expected = rows.dequantize()
+    expected = rows.dequantize()[:, : case.n_inputs]
     of_index = matrix.numbers(index.to(device), torch.float32)
     whole = quantized_ops.dequantize(matrix.slabs, torch.float32, n=case.n_outputs)
     ids = index.view(2, 2).to(device)
@@ -165,33 +175,55 @@ def with_all_else(dtype: str, tokens: int, device: str = "cpu") -> dict[str, flo
 
 def experts_answered(tokens: int, dtype: str, device: str = "cpu") -> tuple[float, list[int]]:
     """The error of quantized experts, of which one token has none; and which of some tokens have
-    other bits with fewer tokens."""
-    from deployments.engine.forward.products.experts import DequantizedExperts, experts_forward
-    from deployments.engine.forward.products.resident_matrix import ResidentMatrix
+    other bits with fewer tokens. Half of the experts' weights have orders of inputs."""
+    from deployments.engine.forward.products.experts import (
+        SeparateExperts,
+        experts_forward,
+        parts_of_experts,
+    )
     from deployments.engine.forward.products.slab_experts import SlabExperts
     from deployments.engine.forward.products.slab_matrix import SlabMatrix
 
     torch.manual_seed(0)
     kind: torch.dtype = getattr(torch, dtype)
-    config = Qwen3MoeConfig(num_experts=4, hidden_size=256, moe_intermediate_size=32)
-    layouts = {"gate_up_proj": LAYOUTS["Q4_K"], "down_proj": LAYOUTS["Q8_0"]}
-    shapes = {"gate_up_proj": (4, 64, 256), "down_proj": (4, 256, 32)}
-    answers = []
-    places = [(DequantizedExperts, ResidentMatrix), (SlabExperts, SlabMatrix)]
-    hidden = torch.randn(tokens, 256).to(kind).to(device)
+    config = Qwen3MoeConfig(num_experts=4, hidden_size=64, moe_intermediate_size=32)
+    cases = {
+        "gate_up_proj": replace(LAYOUTS["Q4_1"], dtype=dtype, n_outputs=64, n_inputs=64),
+        "down_proj": replace(
+            LAYOUTS["GPTQ, a share"], dtype=dtype, n_outputs=64, n_inputs=32, group=32
+        ),
+    }
+    answers, on_device = [], torch.device(device)
+    hidden = torch.randn(tokens, 64).to(kind).to(device)
     index = torch.rand(tokens, 4).topk(2).indices.to(device)
     index[0, 1], shares = 4, torch.rand(tokens, 2).to(kind).to(device)
-    for experts_type, matrix_type in places:
+    weights = {name: experts_of(case, 4) for name, case in cases.items()}
+    for is_grouped in (False, True):
         experts = Qwen3MoeExperts(config)
-        for name, (n, n_outputs, n_inputs) in shapes.items():
-            case = replace(layouts[name], dtype=dtype, n_outputs=n * n_outputs, n_inputs=n_inputs)
-            matrix = matrix_type(weight_of(case, rows_of(case)), torch.device(device))
+        for name, weight in weights.items():
             del experts._parameters[name]
-            experts.add_module(name, experts_type([matrix], 4))
+            if is_grouped:
+                parts = parts_of_experts(weight) or []
+                slabs = [SlabMatrix(part, on_device) for part in parts]
+                experts.add_module(name, SlabExperts(slabs, 4))
+            else:
+                matrices = [ResidentMatrix(weight.matrix(n), on_device) for n in range(4)]
+                linears = [DequantizedLinear(matrix, None) for matrix in matrices]
+                experts.add_module(name, SeparateExperts(linears))
         answers.append(experts_forward(experts, hidden, index, shares))
         fewer = [(n, experts_forward(experts, hidden[:n], index[:n], shares[:n])) for n in (1, 3)]
     differing = [n for n, part in fewer if not torch.equal(part, answers[-1][:n])]
     return error(answers[1], answers[0]), differing
+
+
+def experts_of(case: Quantized, n: int) -> StoredWeight:
+    """Experts [n, outputs, inputs], whose rows differ."""
+    rows = rows_of(replace(case, n_outputs=n * case.n_outputs))
+    whole = replace(case, n_inputs=rows.codes.shape[1])
+    at = [slice(k * case.n_outputs, (k + 1) * case.n_outputs) for k in range(n)]
+    experts = torch.stack([weight_of(whole, rows.take(own)) for own in at])[..., : case.n_inputs]
+    assert isinstance(experts, StoredWeight)
+    return experts
 
 
 def wrong_blocks(tokens: int, k: int, n_experts: int, device: str = "cpu") -> list[str]:

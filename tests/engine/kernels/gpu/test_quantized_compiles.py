@@ -12,8 +12,8 @@ from tests.engine.kernels.gpu.test_triton_compiles import compiled
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
 INTEGERS = {torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64"}
 COUNTS = (
-    *("n_tokens", "n_rows", "n_outputs", "n_inputs", "out_stride", "n_splits", "split_slabs"),
-    "of_a_token",
+    *("n_tokens", "n_rows", "n_outputs", "n_inputs", "n_columns", "out_stride", "n_splits"),
+    *("split_slabs", "of_a_token"),
 )
 
 
@@ -40,7 +40,7 @@ def ptx_of(
         "GATED": int(is_gated),
         "GROUPED": is_grouped,
         "MERGED": True,
-        "HAS_ORDER": False,
+        "HAS_ORDER": slabs.order is not None,
         "HAS_BIAS": False,
         "HAS_RESIDUAL": not is_gated and not is_grouped,
         "IS_WHOLE": True,
@@ -61,8 +61,9 @@ def test_all_sizes_are_made_of_the_same_instructions(name: str, tokens: int) -> 
     assert ".local" not in ptx
 
 
-def test_the_product_of_experts_compiles() -> None:
-    case = LAYOUTS["MXFP4"]
+@pytest.mark.parametrize("name", ["MXFP4", "GPTQ, a share"])
+def test_the_product_of_experts_compiles(name: str) -> None:
+    case = LAYOUTS[name]
     ptx = ptx_of(weight_of(case, rows_of(case)), 8, is_grouped=True)
     assert "mma.sync.aligned.m16n8k16" in ptx
     assert "cp.async" in ptx

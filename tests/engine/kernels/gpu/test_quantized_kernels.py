@@ -39,7 +39,7 @@ def test_a_token_has_the_same_product_alone_and_among_others(
     assert differing == []
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q8_0 of float32", "fp8 by blocks", "GPTQ"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q8_0 of float32", "fp8 by blocks", "GPTQ, a share"])
 def test_many_tokens_are_multiplied_with_dequantized_weights(
     interpreted: Interpreter, name: str
 ) -> None:

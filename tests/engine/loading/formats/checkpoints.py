@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import LlamaConfig, PretrainedConfig, Qwen3MoeConfig
+from transformers import GptOssConfig, LlamaConfig, PretrainedConfig, Qwen3MoeConfig
 
 from tests.engine.loading.formats.writers import Writer
 from tests.models import SIZES, from_config
@@ -20,12 +20,26 @@ def llama() -> PretrainedConfig:
     return LlamaConfig(**WIDE)
 
 
+def biased_llama() -> PretrainedConfig:
+    return LlamaConfig(**WIDE, attention_bias=True, mlp_bias=True)
+
+
 def qwen3_moe() -> PretrainedConfig:
     return Qwen3MoeConfig(
         **{**WIDE, "num_hidden_layers": 1},
         num_experts=4,
         num_experts_per_tok=2,
         moe_intermediate_size=64,
+    )
+
+
+def gpt_oss() -> PretrainedConfig:
+    return GptOssConfig(
+        **{**WIDE, "num_hidden_layers": 1},
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=16,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
     )
 
 
@@ -39,8 +53,10 @@ def save_quantized(
     random = torch.Generator().manual_seed(seed)
     dequantized, stored = {}, {}
     for name, tensor in load_file(plain / "model.safetensors").items():
+        if name.endswith("_proj.bias"):
+            tensor = torch.randn(tensor.shape, generator=random)
         dequantized[name], module = tensor, name.removesuffix(".weight")
-        if not name.endswith("_proj.weight"):
+        if not name.endswith(writer.ends):
             stored[name] = tensor
             continue
         made = writer.write(random, *tensor.shape)

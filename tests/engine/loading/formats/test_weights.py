@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from deployments.engine.loading.formats.methods import formats_of
 from deployments.engine.loading.formats.parts import WeightParts
@@ -24,8 +25,8 @@ from tests.engine.loading.formats.writers import (
 )
 
 
-def written(writer: Writer, n_out: int, n_in: int, seed: int = 0) -> Written:
-    return writer.write(torch.Generator().manual_seed(seed), n_out, n_in)
+def written(writer: Writer, *shape: int, seed: int = 0) -> Written:
+    return writer.write(torch.Generator().manual_seed(seed), *shape)
 
 
 def read(writer: Writer, made: Written) -> StoredWeight:
@@ -37,12 +38,17 @@ def read(writer: Writer, made: Written) -> StoredWeight:
             break
     kept = {end: tensor for end, tensor in tensors.items() if end in form.ends}
     matrix, outer, is_transposed = form.read(WeightParts("x" + name, kept), writer.options)
-    assert not is_transposed
-    return StoredWeight.of(matrix, (*outer, matrix.n_inputs), torch.float32)
+    weight = StoredWeight.of(matrix, (*outer, matrix.n_inputs), torch.float32)
+    return moved(weight.mT) if is_transposed else weight
+
+
+def moved(weight: Tensor) -> StoredWeight:
+    assert isinstance(weight, StoredWeight)
+    return weight
 
 
 def check(writer: Writer, n_out: int, n_in: int, seed: int = 0) -> None:
-    made = written(writer, n_out, n_in, seed)
+    made = written(writer, n_out, n_in, seed=seed)
     weight = read(writer, made)
     assert weight.shape == made.weight.shape
     assert torch.equal(weight.dequantize(), made.weight)

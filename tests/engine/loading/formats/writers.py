@@ -31,10 +31,15 @@ class Written:
 
 @dataclass(frozen=True)
 class Writer:
-    """A storage format with its options in a config."""
+    """A storage format with its options in a config.
 
-    write: Callable[[torch.Generator, int, int], Written]
+    write: by a generator and the parameter's shape.
+    ends: of the names of parameters that are written so.
+    """
+
+    write: Callable[..., Written]
     options: Mapping[str, Any] = field(default_factory=dict)
+    ends: tuple[str, ...] = ("_proj.weight",)
 
 
 def packed(codes: Tensor, bits: int) -> Tensor:
@@ -50,7 +55,7 @@ def awq_packed(codes: Tensor) -> Tensor:
     words = codes.view(*codes.shape[:-1], -1, 8).to(torch.int64)
     joined = sum(words[..., output] << 4 * place for place, output in enumerate(AWQ_FIELDS))
     assert isinstance(joined, Tensor)
-    return (joined - (joined >> 31 << 32)).to(torch.int32)
+    return (joined - (joined >> 31 << 32)).to(torch.int32).contiguous()
 
 
 def draw(random: torch.Generator, high: int, *shape: int) -> Tensor:
@@ -274,6 +279,19 @@ def nvfp4(*, modelopt: bool = False) -> Writer:
     return Writer(write, compressed("nvfp4-pack-quantized", num_bits=4, type="float"))
 
 
+def gpt_oss() -> Writer:
+    """Experts [experts, inputs, outputs]."""
+
+    def write(random: torch.Generator, n: int, n_in: int, n_out: int) -> Written:
+        made = mxfp4().write(random, n * n_out, n_in)
+        blocks = made.tensors[".weight_packed"].view(n, n_out, n_in // 32, 16)
+        scale = made.tensors[".weight_scale"].view(n, n_out, n_in // 32)
+        weight = made.weight.view(n, n_out, n_in).mT
+        return Written({"_blocks": blocks, "_scales": scale}, weight)
+
+    return Writer(write, {"quant_method": "mxfp4"}, (".gate_up_proj", ".down_proj"))
+
+
 def nf4(*, nested: bool = False) -> Writer:
     table = torch.linspace(-1, 1, 16).float()
 
@@ -355,6 +373,7 @@ WRITERS: Mapping[str, Writer] = {
     "gptq_v2, asymmetric": gptq(symmetric=False, v2=True),
     "gptq with desc_act": gptq(desc_act=True),
     "gptq with desc_act, asymmetric": gptq(desc_act=True, symmetric=False),
+    "gptq, an order each": gptq(desc_act=True, by_seed=True),
     "gptq, 8 bits": gptq(8, symmetric=False),
     "gptq, 3 bits": gptq(3),
     "gptq, 2 bits": gptq(2, symmetric=False),
@@ -366,3 +385,4 @@ WRITERS: Mapping[str, Writer] = {
     "nf4, nested": nf4(nested=True),
     "bitsandbytes int8": bnb_int8(),
 }
+EXPERT_WRITERS: Mapping[str, Writer] = {"mxfp4 of gpt-oss": gpt_oss()}
