@@ -31,13 +31,15 @@ def stored_weights(module: nn.Module) -> list[nn.Parameter]:
 
 
 class _ProductProgress:
-    """Tells which part of the bytes of all quantized weights has become products."""
+    """Tells which part of the bytes of all quantized weights has become products, whose files are
+    let go."""
 
     def __init__(self, model: nn.Module, report: Callable[[float], None] | None) -> None:
         self._left = self._total = sum(weight.nbytes for weight in stored_weights(model))
         self._report = report
 
-    def made(self, weight: Tensor) -> None:
+    def made(self, weight: StoredWeight) -> None:
+        weight.let_go()  # else files would be in memory beside what is made of them
         self._left -= weight.nbytes
         if self._report is not None:
             self._report(1 - self._left / self._total)
@@ -66,7 +68,7 @@ def make_products(
         stored = cast(StoredWeight, child.weight.data)
         product, matrices[id(child.weight)] = _linear(stored, child.bias, device)
         module.register_module(name, product)
-        progress.made(child.weight)
+        progress.made(stored)
     for module in [*model.modules()]:
         for name, weight in [*module.named_parameters(recurse=False)]:
             if isinstance(weight.data, StoredWeight):
@@ -76,7 +78,7 @@ def make_products(
                     # A part of the model, so that it moves with it.
                     module.add_module(f"matrices_of_{name}", nn.ModuleList(resident))
                     matrices[id(weight)] = [*resident]
-                    progress.made(weight)
+                    progress.made(stored)
                 on_device = stored.over(matrices[id(weight)]).to(device)
                 module.register_parameter(name, nn.Parameter(on_device, requires_grad=False))
 
