@@ -20,10 +20,11 @@ from transformers.utils import logging as bars
 from deployments.contract.model_card import ModelCard
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.draft_check import check_same_tokenizer
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.loader import load_model, load_tokenizer
+from deployments.engine.loading.loader import load_model, load_tokenizer, model_files
 from deployments.engine.loading.media.speech import speech_rules
 from deployments.engine.model_card import (
     default_sampling,
@@ -32,7 +33,7 @@ from deployments.engine.model_card import (
     make_card,
 )
 from deployments.engine.parallel.ranks import Ranks
-from deployments.model.hub_download import with_local_files
+from deployments.model.hub_download import bring_weights, lacks_weights, with_local_files
 from deployments.model.load_progress import ReportProgress
 from deployments.model.metrics import GpuMemory
 from deployments.model.rank_actors import start_ranks
@@ -86,7 +87,7 @@ class ModelSource:
         )
 
     def _start(self) -> EngineCore:
-        settings = self._settings = with_local_files(self._settings)
+        settings = self._settings = with_local_files(self._settings, self._report)
         if os.path.exists(settings.path):
             kind = "folder" if os.path.isdir(settings.path) else "file"
             self._gone = f"the {kind} {settings.path} is gone"
@@ -161,9 +162,18 @@ class ModelSource:
     def _weights(self, ranks: Ranks | None) -> LoadedModel:
         if self._kept:
             return self._kept[0].to(self._device)
+        self._bring_weights()
         self._report("weights", 0.0)
         with weights_progress(self._report):
             return load_weights(self._settings, ranks, self._take_fingerprint, self._report_placed)
+
+    def _bring_weights(self) -> None:
+        """Downloads what transformers would download as it loads, unless it can't be served."""
+        models = (self._settings.path, self._settings.draft_model)
+        for model in filter(None, models):
+            if lacks_weights(model):
+                check_supported(model_files(model).config())
+                bring_weights(model, self._report)
 
     def _take_fingerprint(self, model: PreTrainedModel) -> None:
         settings = self._settings

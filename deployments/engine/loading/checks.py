@@ -8,11 +8,15 @@ import json
 import os
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig
 
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.formats.methods import formats_of, quantization_options
+from deployments.engine.loading.formats.safetensors_file import (
+    POINTER,
+    is_pointer,
+    read_safetensors,
+)
 from deployments.engine.loading.weight_files import weight_files
 
 # Layers without attention keep a state, or nothing at all.
@@ -26,8 +30,6 @@ LAYER_TYPES_BY_ROWS = SUPPORTED_LAYER_TYPES | {
 SPEECH_TYPES = frozenset({"whisper"})  # whose decoders the engine runs beside their encoders
 STATELESS_LAYER_TYPES = frozenset({"mlp", "moe"})
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
-GIT_LFS_HEADER = b"version https://git-lfs"
-POINTER = "is a pointer of git-lfs and not the file: fetch it with `git lfs pull`"
 
 
 def check_supported(config: PretrainedConfig) -> None:
@@ -71,7 +73,7 @@ def check_tokenizer_files(path: str) -> None:
     if not files:
         raise UnsupportedModelError(f"{path} has no tokenizer: there is no tokenizer.json in it")
     for file in files:
-        if _is_pointer(file):
+        if is_pointer(file):
             raise UnsupportedModelError(f"{file} {POINTER}")
 
 
@@ -98,21 +100,5 @@ def check_weight_files(path: str) -> None:
     if not os.path.isdir(path):
         return
     for file in weight_files(Path(path)):
-        if file.suffix != ".safetensors":
-            continue
-        try:
-            with safe_open(file, "pt"):
-                pass
-        except FileNotFoundError as error:
-            raise UnsupportedModelError(f"{file} is missing") from error
-        except SafetensorError as error:
-            raise UnsupportedModelError(f"{file} {_why_unreadable(file, error)}") from error
-
-
-def _why_unreadable(file: Path, error: SafetensorError) -> str:
-    return POINTER if _is_pointer(file) else f"is broken or not whole: {error}"
-
-
-def _is_pointer(file: Path) -> bool:
-    with file.open("rb") as start:
-        return start.read(len(GIT_LFS_HEADER)) == GIT_LFS_HEADER
+        if file.suffix == ".safetensors":
+            read_safetensors(file)

@@ -1,6 +1,8 @@
 """Finds the files that transformers reads a model's weights from. Free of torch, for routers."""
 
 import json
+import re
+from collections.abc import Collection
 from pathlib import Path
 
 SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")  # each may be sharded, with an index
@@ -20,6 +22,19 @@ def weight_files(folder: Path) -> list[Path]:
             return sorted({folder / shard for shard in _shard_names(index)})
     matches = (sorted(folder.glob(pattern)) for pattern in PATTERNS)
     return next((files for files in matches if files), [])
+
+
+def weights_among(names: Collection[str]) -> list[str]:
+    """The files of a repository that transformers reads weights from, and their index; empty if
+    they have other names than usual."""
+    for name in SINGLE_FILES:
+        if name in names:
+            return [name]
+        if (index := f"{name}.index.json") in names:
+            stem, suffix = name.rsplit(".", 1)
+            shard = re.compile(rf"{stem}-\d+-of-\d+\.{suffix}")
+            return [index, *sorted(filter(shard.fullmatch, names))]
+    return []
 
 
 def has_weights(folder: Path) -> bool:

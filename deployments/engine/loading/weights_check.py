@@ -7,7 +7,7 @@ so names are converted, experts merged and weights tied as they will be."""
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,13 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import convert_and_load_state_dict_in_model
-from transformers.modeling_utils import (
-    LoadStateDictConfig,
-    load_state_dict,
-)
+from transformers.modeling_utils import LoadStateDictConfig
 from transformers.utils import logging as bars
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.loading.formats.checkpoint import QuantizedCheckpoint, checkpoint_files
 from deployments.engine.loading.formats.quantized_model import plain_config
+from deployments.engine.loading.formats.safetensors_file import read_safetensors
 
 log = logging.getLogger(__name__)
 
@@ -66,22 +64,35 @@ def check_weights(
 
     quantized: its tensors, where they are quantized.
     """
-    with unsupported_on_error(f"{config.model_type} can't be loaded"):
-        found = _found(path, config) if quantized is None else _without_numbers(quantized.tensors)
+    reason = f"{config.model_type} can't be loaded"
+    with unsupported_on_error(reason):
+        files = checkpoint_files(path, config) if quantized is None else quantized.files
+        found = _found(files) if quantized is None else _without_numbers(quantized.tensors)
+    with _named(files), unsupported_on_error(reason):
         model = _made(config, dtype, auto, len(found))
         _check_positions(model)
         _check_buffers(model, sum(tensor.nbytes for tensor in found.values()))
         info = _compared(model, found, dtype)
-    if quantized is not None:
-        info.unexpected_keys -= quantized.zero_biases
-    check_loaded(info, is_bare=auto is AutoModel)
-    _check_left_out(model, info.unexpected_keys)
+        if quantized is not None:
+            info.unexpected_keys -= quantized.zero_biases
+        check_loaded(info, is_bare=auto is AutoModel)
+        _check_left_out(model, info.unexpected_keys)
 
 
-def _found(path: str, config: PretrainedConfig) -> dict[str, Tensor]:
+@contextmanager
+def _named(files: Sequence[str]) -> Iterator[None]:
+    """Within, errors name the file, or the folder of several ones."""
+    try:
+        yield
+    except UnsupportedModelError as error:
+        place = files[0] if len(files) == 1 else Path(files[0]).parent
+        raise UnsupportedModelError(f"{place}: {error}") from error
+
+
+def _found(files: Sequence[str]) -> dict[str, Tensor]:
     """Tensors of the files' shapes and types, of whose numbers none is read."""
     found: dict[str, Tensor] = {}
-    for file in checkpoint_files(path, config):
+    for file in files:
         found |= _header(Path(file))
     return found
 
@@ -95,8 +106,7 @@ def _without_numbers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _header(file: Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
-        header: dict[str, Tensor] = load_state_dict(file, map_location="meta")
-        return header
+        return {tensor.name: tensor.without_numbers() for tensor in read_safetensors(file)}
     try:
         mapped = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
     except RuntimeError:  # of the older format, which can't be mapped

@@ -60,6 +60,10 @@ class StoredMatrix(ABC):
         Raises OSError where the file can't be read.
         """
 
+    def let_go(self) -> None:  # noqa: B027
+        """Gives the memory back that its file's bytes take since they were read. They can be read
+        again."""
+
     def numbers(self, index: Tensor, dtype: torch.dtype) -> Tensor:
         """Some rows, dequantized to a type: [n, columns]."""
         return self.rows(index).dequantize().to(dtype)

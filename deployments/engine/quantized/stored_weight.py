@@ -160,6 +160,11 @@ class StoredWeight(Tensor):
     def _rows(self) -> Tensor:
         return self.place.rows.flatten()
 
+    def let_go(self) -> None:
+        """Gives the memory back that files take whose bytes were read for it."""
+        for matrix in self.place.matrices:
+            matrix.let_go()
+
     def dequantize(self) -> Tensor:
         """float32 of its shape, on its device."""
         place, n_inputs = self.place, self.n_inputs

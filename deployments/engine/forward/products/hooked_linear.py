@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from deployments.engine.forward.families import Module
+from deployments.engine.forward.module import Module
 
 
 class HookedLinear(nn.Module):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from deployments.engine.forward.products.experts import (
@@ -25,13 +25,15 @@ def stored_weights(module: nn.Module) -> list[nn.Parameter]:
 
 
 class _ProductProgress:
-    """Tells which part of the bytes of all quantized weights has become products."""
+    """Tells which part of the bytes of all quantized weights has become products, whose files are
+    let go."""
 
     def __init__(self, model: nn.Module, report: Callable[[float], None] | None) -> None:
         self._left = self._total = sum(weight.nbytes for weight in stored_weights(model))
         self._report = report
 
-    def made(self, weight: Tensor) -> None:
+    def made(self, weight: StoredWeight) -> None:
+        weight.let_go()  # else files would be in memory beside what is made of them
         self._left -= weight.nbytes
         if self._report is not None:
             self._report(1 - self._left / self._total)
@@ -60,7 +62,7 @@ def make_products(
         stored = cast(StoredWeight, child.weight.data)
         product, matrices[id(child.weight)] = linear_product(stored, child.bias, device)
         module.register_module(name, with_hooks(product, child))
-        progress.made(child.weight)
+        progress.made(stored)
     for module in [*model.modules()]:
         for name, weight in [*module.named_parameters(recurse=False)]:
             if isinstance(weight.data, StoredWeight):
@@ -70,7 +72,7 @@ def make_products(
                     # A part of the model, so that it moves with it.
                     module.add_module(f"matrices_of_{name}", nn.ModuleList(resident))
                     matrices[id(weight)] = [*resident]
-                    progress.made(weight)
+                    progress.made(stored)
                 on_device = stored.over(matrices[id(weight)]).to(device)
                 module.register_parameter(name, nn.Parameter(on_device, requires_grad=False))
 

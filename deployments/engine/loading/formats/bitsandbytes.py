@@ -19,19 +19,18 @@ from torch import Tensor
 
 from deployments.engine.loading.formats.groups import even_groups
 from deployments.engine.loading.formats.packing import taken
-from deployments.engine.loading.formats.parts import StoredParts, WeightParts
+from deployments.engine.loading.formats.parts import PartsMatrix, StoredParts, WeightParts
 from deployments.engine.loading.formats.scaled import ScaledMatrix
 from deployments.engine.loading.formats.scales import Scales
 from deployments.engine.quantized.layout import Codebook
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
-from deployments.engine.quantized.stored_matrix import StoredMatrix
 
 STATES = (".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4")
 ENDS = ("", ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", *STATES)
 INT8_ENDS = (".weight", ".SCB", ".weight_format")
 
 
-class TableMatrix(StoredMatrix):
+class TableMatrix(PartsMatrix):
     """A matrix of codes of 4 bits. state: the JSON of the file."""
 
     def __init__(self, parts: WeightParts, state: Mapping[str, Any]) -> None:
@@ -41,27 +40,28 @@ class TableMatrix(StoredMatrix):
         if packed.numel() * 2 != n_rows * n_inputs or n_inputs % 2:
             raise parts.refusal("", f"it should be [{n_rows}, {n_inputs}] with two in a byte")
         name = str(state["quant_type"])
-        super().__init__(name, n_rows, n_inputs, parts.n_bytes)
+        super().__init__(name, parts, (n_rows, n_inputs))
         self._codebook = Codebook(name, tuple(parts[".quant_map"].float().tolist()))
         self._packed = packed.view(n_rows, n_inputs // 2)
-        group = gcd(block, n_inputs)  # a block may end within a row
-        firsts = torch.arange(0, n_rows * n_inputs, group)
-        self._scale = _scales(parts, state)[firsts // block].view(n_rows, -1)
+        self._state = state
+        self._firsts = torch.arange(0, n_inputs, gcd(block, n_inputs))  # of groups
 
     def rows(self, index: Tensor) -> QuantizedRows:
         packed = taken(self._packed, index)
         codes = torch.stack([packed >> 4, packed & 15], -1).flatten(-2)
-        return QuantizedRows(self._codebook, codes, Factors(taken(self._scale, index)))
+        first = index[:, None] * self.n_inputs + self._firsts  # a block may end within a row
+        scale = _scales(self.parts, self._state, first // int(self._state["blocksize"]))
+        return QuantizedRows(self._codebook, codes, Factors(scale))
 
 
-def _scales(parts: WeightParts, state: Mapping[str, Any]) -> Tensor:
-    """float32 [blocks]"""
-    scales = parts[".absmax"]
+def _scales(parts: WeightParts, state: Mapping[str, Any], block: Tensor) -> Tensor:
+    """float32 of the numbers of blocks"""
+    scales = parts[".absmax"][block]
     if scales.dtype == torch.float32:
         return scales
-    outer = parts[".nested_absmax"].repeat_interleave(int(state["nested_blocksize"]))
+    outer = parts[".nested_absmax"][block // int(state["nested_blocksize"])]
     values = parts[".nested_quant_map"].float()[scales.int()]
-    return values * outer[: len(scales)] + float(state["nested_offset"])
+    return values * outer + float(state["nested_offset"])
 
 
 def read_table(parts: WeightParts, options: Mapping[str, Any]) -> StoredParts:

@@ -8,19 +8,20 @@ values, which only say how to round these for a cache of 8 bits (see `has_kv_sca
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 from transformers import PretrainedConfig
 from transformers.modeling_utils import _get_resolved_checkpoint_files
 
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.loading.formats.mapped_file import FileSpan
 from deployments.engine.loading.formats.methods import INSTEAD, formats_of, method_of
 from deployments.engine.loading.formats.parts import WeightParts
+from deployments.engine.loading.formats.safetensors_file import FileTensor, read_safetensors
 from deployments.engine.loading.formats.table import Format, Options
 from deployments.engine.quantized.stored_weight import StoredWeight
 
@@ -39,10 +40,18 @@ class QuantizedCheckpoint:
     tensors: by their names in the files, and StoredWeights by those of the weights that they are.
     zero_biases: the names of biases of quantized modules that are 0. GPTQ's tools write one for
         each module, also where the model has none.
+    plain: where the tensors lie that are not quantized.
     """
 
+    files: Sequence[str]
     tensors: Mapping[str, Tensor]
     zero_biases: frozenset[str]
+    plain: Sequence[FileSpan]
+
+    def let_go(self) -> None:
+        """Gives the memory back that plain tensors take which were read to make others of them."""
+        for span in self.plain:
+            span.let_go()
 
 
 def checkpoint_files(path: str, config: PretrainedConfig) -> list[str]:
@@ -61,46 +70,51 @@ def read_checkpoint(
     says.
     """
     formats = formats_of(options)
-    tensors = {name: tensor for name, tensor in _mapped(files) if not NO_WEIGHT.search(name)}
+    found = {each.name: each for each in _tensors(files) if not NO_WEIGHT.search(each.name)}
     stored: dict[str, Tensor] = {}
     for form in formats:
-        for parts in _taken_out(tensors, form):
+        for parts in _taken_out(found, form):
             stored[parts.name + form.target] = _parameter(parts, form, options, dtype)
     if not stored:
         raise UnsupportedModelError(
             f"its config says that its weights are quantized ({method_of(options)}), and none in "
             f"its files is: {INSTEAD}, or take quantization_config out of its config.json"
         )
-    _check_plain(tensors)
+    _check_plain(found.values())
+    tensors = {name: tensor.mapped() for name, tensor in found.items()}
     biases = (name.removesuffix("weight") + "bias" for name in stored if name.endswith(".weight"))
     idle = {name for name in biases if name in tensors and not bool(tensors[name].any())}
-    return QuantizedCheckpoint(tensors | stored, frozenset(idle))
+    plain = [tensor.span for tensor in found.values()]
+    return QuantizedCheckpoint(files, tensors | stored, frozenset(idle), plain)
 
 
 def has_kv_scales(files: Sequence[str]) -> bool:
     """Whether keys and values are to be divided by anything but 1 for a cache of 8 bits."""
-    scales = (tensor for name, tensor in _mapped(files) if KV_SCALE.search(name))
+    scales = (each.mapped() for each in _tensors(files) if KV_SCALE.search(each.name))
     return any(bool((scale.float() != 1).any()) for scale in scales)
 
 
-def _mapped(files: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+def _tensors(files: Sequence[str]) -> Iterator[FileTensor]:
     for file in files:
         if Path(file).suffix != ".safetensors":
             raise UnsupportedModelError(
                 f"{file} has quantized weights, which are read from safetensors: {INSTEAD}"
             )
-        with safe_open(file, "pt") as opened:
-            for name in opened.keys():  # noqa: SIM118
-                yield name, opened.get_tensor(name)
+        yield from read_safetensors(Path(file))
 
 
-def _taken_out(tensors: dict[str, Tensor], form: Format) -> Iterator[WeightParts]:
+def _taken_out(tensors: dict[str, FileTensor], form: Format) -> Iterator[WeightParts]:
     """The tensors of each weight of a format, which no longer are among all."""
     for mark in [name for name in tensors if name.endswith(form.mark)]:
         name = mark.removesuffix(form.mark)
         if mark in tensors and name + form.codes in tensors:
             ends = [end for end in form.ends if name + end in tensors]
-            yield WeightParts(name, {end: tensors.pop(name + end) for end in ends})
+            own = {end: tensors.pop(name + end) for end in ends}
+            yield WeightParts(
+                name,
+                {end: tensor.mapped() for end, tensor in own.items()},
+                {end: tensor.span for end, tensor in own.items()},
+            )
 
 
 def _parameter(parts: WeightParts, form: Format, options: Options, dtype: torch.dtype) -> Tensor:
@@ -109,12 +123,12 @@ def _parameter(parts: WeightParts, form: Format, options: Options, dtype: torch.
     return weight.mT if is_transposed else weight
 
 
-def _check_plain(tensors: Mapping[str, Tensor]) -> None:
+def _check_plain(tensors: Iterable[FileTensor]) -> None:
     """Raises UnsupportedModelError for codes that nothing says the numbers of."""
-    for name, tensor in tensors.items():
-        is_matrix = tensor.dim() > 1 and name.endswith((".weight", "_proj"))
-        if tensor.dtype not in PLAIN_DTYPES and (is_matrix or tensor.element_size() == 1):
+    for name, dtype, shape, span in tensors:
+        is_matrix = len(shape) > 1 and name.endswith((".weight", "_proj"))
+        if dtype not in PLAIN_DTYPES and (is_matrix or dtype.itemsize == 1):
             raise UnsupportedModelError(
-                f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and its files lack what "
-                f"its codes stand for: {INSTEAD}"
+                f"{span.file.path}: {name} is {str(dtype).removeprefix('torch.')}, and its files "
+                f"lack what its codes stand for: {INSTEAD}"
             )

@@ -17,17 +17,16 @@ import torch
 from torch import Tensor
 
 from deployments.engine.loading.formats.packing import as_bytes, fields, taken
-from deployments.engine.loading.formats.parts import StoredParts, WeightParts
+from deployments.engine.loading.formats.parts import PartsMatrix, StoredParts, WeightParts
 from deployments.engine.loading.formats.scales import as_factor, as_scale
 from deployments.engine.quantized.layout import E2M1
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
-from deployments.engine.quantized.stored_matrix import StoredMatrix
 
 ENDS = ("_packed", "_scale", "_global_scale")  # of NVFP4 of compressed-tensors
 Options = Mapping[str, Any]
 
 
-class FP4Matrix(StoredMatrix):
+class FP4Matrix(PartsMatrix):
     """packed: uint8 [..., outputs, inputs / 2]. scale: [..., outputs, groups].
 
     whole: float32 [experts], the factors of all weights of an expert; None: there are none.
@@ -43,7 +42,7 @@ class FP4Matrix(StoredMatrix):
     ) -> None:
         self._packed = packed.flatten(0, -2)
         n_rows, n_bytes = self._packed.shape
-        super().__init__(storage, n_rows, 2 * n_bytes, parts.n_bytes)
+        super().__init__(storage, parts, (n_rows, 2 * n_bytes))
         self._scale = scale.flatten(0, -2)
         self._whole = whole
 

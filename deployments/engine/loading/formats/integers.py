@@ -13,22 +13,20 @@ import torch
 from torch import Tensor
 
 from deployments.engine.loading.formats.groups import Groups
-from deployments.engine.loading.formats.parts import WeightParts
+from deployments.engine.loading.formats.parts import PartsMatrix, WeightParts
 from deployments.engine.quantized.layout import integers
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
-from deployments.engine.quantized.stored_matrix import StoredMatrix
 
 BITS = (2, 3, 4, 8)  # of codes that are read
 
 
-class IntegerMatrix(StoredMatrix):
+class IntegerMatrix(PartsMatrix):
     """A matrix of whole numbers of `bits` bits."""
 
     def __init__(
         self, storage: str, parts: WeightParts, shape: tuple[int, int], bits: int, groups: Groups
     ) -> None:
-        super().__init__(storage, *shape, parts.n_bytes, groups.order)
-        self.parts = parts
+        super().__init__(storage, parts, shape, groups.order)
         self.bits = bits
         self.groups = groups
 

@@ -58,6 +58,7 @@ def load_quantized(
 ) -> PreTrainedModel:
     """The model that `auto` makes of a config, with the weights of a checkpoint."""
     model = model_of_weights(plain_config(config), checkpoint.tensors, dtype, auto)
+    checkpoint.let_go()
     model.name_or_path = model.config.name_or_path = path
     if model.can_generate() and hasattr(model, "adjust_generation_fn"):
         model.adjust_generation_fn(

@@ -18,11 +18,10 @@ from torch import Tensor
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.formats.packed_integers import weight_groups
 from deployments.engine.loading.formats.packing import as_bytes, taken
-from deployments.engine.loading.formats.parts import StoredParts, WeightParts
+from deployments.engine.loading.formats.parts import PartsMatrix, StoredParts, WeightParts
 from deployments.engine.loading.formats.scales import Block, Scales, find_scales
 from deployments.engine.quantized.layout import E4M3, INT8, Codebook
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
-from deployments.engine.quantized.stored_matrix import StoredMatrix
 
 Options = Mapping[str, Any]
 USUAL_BLOCK = (128, 128)  # where the config says none, as modelopt's
@@ -33,7 +32,7 @@ CODEBOOKS: Mapping[torch.dtype, tuple[str, Codebook]] = {
 }
 
 
-class ScaledMatrix(StoredMatrix):
+class ScaledMatrix(PartsMatrix):
     """Codes of a byte, [..., outputs, inputs]. zeros: what is taken from each, by output."""
 
     def __init__(
@@ -41,8 +40,7 @@ class ScaledMatrix(StoredMatrix):
     ) -> None:
         storage, self._codebook = CODEBOOKS[codes.dtype]
         self._codes = as_bytes(codes).flatten(0, -2)
-        n_rows, n_inputs = self._codes.shape
-        super().__init__(storage, n_rows, n_inputs, parts.n_bytes)
+        super().__init__(storage, parts, (len(self._codes), self._codes.shape[1]))
         self._scales = scales
         self._zeros = zeros
 

@@ -18,9 +18,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from deployments.engine.loading.formats.mapped_file import MappedFile
 from deployments.engine.loading.gguf.block_types import BLOCK_TYPES
 from deployments.engine.loading.gguf.errors import GGUFError
-from deployments.engine.loading.gguf.tensors import GGUFTensor, MappedFile
+from deployments.engine.loading.gguf.tensors import GGUFTensor
 
 Value: TypeAlias = "bool | int | float | str | NDArray[np.generic] | list[str] | list[Value]"
 

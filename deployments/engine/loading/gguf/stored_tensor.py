@@ -57,9 +57,11 @@ class GGUFMatrix(StoredMatrix):
         if len(index) != end - first or not torch.equal(index, torch.arange(first, end)):
             return unpack(self._tensor, self._tensor.rows()[index.numpy()])
         found = unpack(self._tensor, self._tensor.rows(first, end))
-        # Else all of the file would be in memory beside what is made of it.
-        self._tensor.let_go(first, end)
+        self._tensor.span(first, end).let_go()  # at once: a matrix may be larger than a layer
         return found
+
+    def let_go(self) -> None:
+        self._tensor.span().let_go()
 
 
 def dequantize(tensor: GGUFTensor, start: int | None = None, stop: int | None = None) -> Tensor:

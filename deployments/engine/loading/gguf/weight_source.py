@@ -71,10 +71,12 @@ class WeightSource:
 
         Raises GGUFError for a type that is not read here, or OSError.
         """
-        if self._is_as_in_file:
-            return self._plain().to(dtype)
-        if not self.stays_quantized:
-            return torch.from_numpy(self.float32()).to(dtype)
+        if self._is_as_in_file or not self.stays_quantized:
+            plain = self._plain() if self._is_as_in_file else torch.from_numpy(self.float32())
+            weight = plain.to(dtype)
+            for tensor in self.tensors:  # which was copied, or not read yet
+                tensor.span().let_go()
+            return weight
         order = None if self.inputs is None else torch.from_numpy(np.argsort(self.inputs))
         matrices = tuple(GGUFMatrix(tensor, order) for tensor in self.tensors)
         index = torch.arange(sum(matrix.n_rows for matrix in matrices))

@@ -86,8 +86,9 @@ def test_tensors_that_are_not_as_their_format_says(
     path, _ = save_quantized(tmp_path, llama(), writer)
     file = Path(path) / "model.safetensors"
     save_file(change(load_file(file)), file, metadata={"format": "pt"})
-    with pytest.raises(UnsupportedModelError, match=reason):
+    with pytest.raises(UnsupportedModelError, match=reason) as error:
         load_model(path, dtype=torch.float32)
+    assert str(error.value).startswith(f"{file}: ")
 
 
 def test_a_config_that_contradicts_the_weights(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from deployments.engine.loading.formats.mapped_file import MappedFile
 from deployments.engine.loading.gguf.block_types import BLOCK_TYPES, OTHER_NAMES
 from deployments.engine.loading.gguf.stored_tensor import dequantize
-from deployments.engine.loading.gguf.tensors import GGUFTensor, MappedFile
+from deployments.engine.loading.gguf.tensors import GGUFTensor
 from tests.effort import tries
 
 # Where a block has its scales in float16. Its other bytes may have any value.

@@ -10,13 +10,14 @@ from gguf import ExpertGatingFuncType, GGMLQuantizationType, GGUFWriter
 from torch import Tensor
 from transformers import DeepseekV2Config, DeepseekV3Config
 
+from deployments.engine.loading.formats.mapped_file import MappedFile
 from deployments.engine.loading.gguf.architectures.table import ARCHITECTURES
 from deployments.engine.loading.gguf.errors import GGUFError
 from deployments.engine.loading.gguf.facts import GGUFFacts
 from deployments.engine.loading.gguf.header import Value
 from deployments.engine.loading.gguf.model_plan import read_plan
 from deployments.engine.loading.gguf.reader import GGUF, read_gguf
-from deployments.engine.loading.gguf.tensors import GGUFTensor, MappedFile
+from deployments.engine.loading.gguf.tensors import GGUFTensor
 from tests.engine.loading.gguf import converted
 from tests.engine.loading.gguf.converted import Named, set_key, write
 from tests.engine.loading.gguf.round_trip import NARROW, Case, check_round_trip, original
