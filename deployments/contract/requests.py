@@ -43,7 +43,7 @@ class SamplingParams:
 
     temperature 0 is greedy; top_k 0 keeps all; logprobs is the number of alternatives to report
     beside the drawn token, None for no logprobs at all. The draw at position p depends on
-    (seed, p), the tokens before it and Mirostat's state alone.
+    (seed, p), the tokens before it and Mirostat's state alone: each token id has its own noise.
 
     dynatemp_range: the temperature moves this far both ways, with the entropy of the distribution.
     penalty_last_n: None lets the repetition penalty see prompt and output and the other two the

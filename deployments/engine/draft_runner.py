@@ -94,8 +94,8 @@ class DraftRunner:
         self, tasks: Sequence[Task], logits: Tensor, n_drafted: int, *, needs_probs: bool
     ) -> Guess:
         """The token of each task behind its first `n_drafted` drafted ones, sampled from logits
-        [tasks, vocab] by the random number that the model's token will be sampled by: so it is
-        right as often as the two models agree, at any temperature."""
+        [tasks, vocab] by the noise that the model's token will be sampled by: so it is right
+        nearly as often as the two models agree, at any temperature."""
         n_missing = self._model_vocab_size - logits.shape[1]
         logits = logits[:, : self._model_vocab_size].float()
         if n_missing > 0:

@@ -8,12 +8,16 @@ SAMPLE_STREAM = 0
 XTC_STREAM = 0x7C6A1F0B5D3E9248
 
 
-def uniform(
-    seeds: NDArray[np.uint64], positions: NDArray[np.int64], stream: int = SAMPLE_STREAM
-) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1), one for each pair of seed [n] and position [n]. [n]"""
-    mixed = mix(mix(seeds ^ np.uint64(stream)) + positions.astype(np.uint64))
-    result: NDArray[np.float64] = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+def stream_keys(
+    seeds: NDArray[np.uint64], positions: NDArray[np.int64], stream: int
+) -> NDArray[np.uint64]:
+    """64 random bits for each pair of seed [n] and position [n]. [n]"""
+    return mix(mix(seeds ^ np.uint64(stream)) + positions.astype(np.uint64))
+
+
+def uniform(keys: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """A uniform number in [0, 1) of each key [n]. [n]"""
+    result: NDArray[np.float64] = (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return result
 
 

@@ -24,7 +24,7 @@ from tests.models import alike, forgetful
 END = 0  # the model's end token
 SHARED = random_ids(22, seed=1)
 STEERED = SamplingParams(
-    temperature=2, seed=7, mirostat=MirostatParams(version=2, tau=3), logprobs=2
+    temperature=2, seed=8, mirostat=MirostatParams(version=2, tau=3), logprobs=2
 )
 REMEMBERING = SamplingParams(
     temperature=2.5,

@@ -8,6 +8,7 @@ import torch
 from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.forward.cuda_graphs import CudaGraphCapture
 from tests.engine.forward.paged_models import captured_and_eager_logits, max_logit_error
+from tests.engine.kernels.gpu.draws import wrong_draws, wrong_sums
 from tests.engine.kernels.gpu.layers import gated, made_float8, normed, turned_and_stored
 from tests.engine.kernels.gpu.nuclei import wrong_rows
 from tests.engine.kernels.gpu.paged import (
@@ -152,6 +153,15 @@ def test_a_gate_is_applied(tokens: int, width: int, dtype: str) -> None:
 @pytest.mark.parametrize("step", [0.0, 0.25, 8.0])
 def test_the_fewest_of_the_likeliest_tokens_stay(vocab: int, step: float) -> None:
     assert wrong_rows(vocab, 2.0, step, "cuda") == []
+
+
+@pytest.mark.parametrize("vocab", [1000, 151_936])
+def test_the_greatest_sum_is_drawn(vocab: int) -> None:
+    assert wrong_draws(vocab, "cuda") == 0
+
+
+def test_noise_is_the_same_to_the_bit() -> None:
+    assert wrong_sums(100_000, "cuda") == 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.contract.requests import SamplingParams
-from deployments.engine.rng import SAMPLE_STREAM, uniform
+from deployments.engine.rng import stream_keys
 from deployments.engine.tasks.task import Task
 from deployments.engine.transfer import to_device
 
@@ -161,12 +161,12 @@ class SamplingRows:
             found = self._cache.groups[predicate] = ParamGroup(rows, self.params, self.device)
         return found
 
-    def uniform(self, group: ParamGroup, stream: int = SAMPLE_STREAM) -> NDArray[np.float64]:
-        """A random number in [0, 1) for the next position of each row of a group. [rows]"""
+    def keys(self, group: ParamGroup, stream: int) -> NDArray[np.uint64]:
+        """64 random bits for the next position of each row of a group. [rows]"""
         positions = np.array([self.tasks[row].n_tokens for row in group.rows], dtype=np.int64)
         if self.n_ahead is not None:
             positions += self.n_ahead[group.rows]
-        return uniform(group.seeds, positions, stream)
+        return stream_keys(group.seeds, positions, stream)
 
     def n_tokens_before(self, row: int) -> int:
         """How many tokens of its task stand before the one to sample."""

@@ -1,4 +1,4 @@
-"""Samples one token a row from logits. Chance is a function of (seed, position) alone.
+"""Samples one token a row from logits. Chance is a function of (seed, position, token id) alone.
 
 Each strategy touches only the rows that ask for it, so a batch costs what its rows ask for.
 """
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deployments.contract.events import TokenLogprob
-from deployments.contract.requests import GenerationRequest, SamplingParams
+from deployments.contract.requests import GenerationRequest
 from deployments.engine.sampling.bans import BadWordsStrategy, LogitBiasStrategy, MinTokensStrategy
 from deployments.engine.sampling.constraints import ThinkingStrategy, TranscriptStrategy
+from deployments.engine.sampling.draw import draw
 from deployments.engine.sampling.logprobs import PendingLogprobs, draw_logprobs, model_logprobs
 from deployments.engine.sampling.mirostat import MirostatStrategy, PendingSurprises
 from deployments.engine.sampling.penalties import DryStrategy, PenaltyStrategy
@@ -32,9 +33,8 @@ from deployments.engine.sampling.truncation import (
 )
 from deployments.engine.tasks.mailbox import NullMailbox
 from deployments.engine.tasks.task import Task, make_task
-from deployments.engine.transfer import Readback, to_device
+from deployments.engine.transfer import Readback
 
-BLOCK_TOKENS = 128  # tokens whose probabilities are summed in float32
 # By llama-server's names, in our order.
 SAMPLERS: Mapping[str, BaseSamplingStrategy] = {
     "penalties": PenaltyStrategy(),
@@ -151,7 +151,7 @@ class SamplingPipeline(BaseSamplingStrategy):
         own = model_logprobs(logits, rows)
         is_finite = logits.amax(1).isfinite() if _may_ban(rows) else None  # a ban could hide it
         self.apply(logits, rows)
-        token_ids, is_any_left = _sample(logits, rows)
+        token_ids, is_any_left = draw(logits, rows)
         facts = torch.stack(
             [token_ids, is_any_left if is_finite is None else is_finite, is_any_left]
         )
@@ -163,12 +163,12 @@ class SamplingPipeline(BaseSamplingStrategy):
         return PendingSamples(rows, surprises, (own, drawn), token_ids, readback)
 
     def guess(self, logits: Tensor, tasks: Sequence[Task], n_ahead: NDArray[np.int64]) -> Tensor:
-        """The tokens [tasks] that `launch` would sample from these logits, by the same random
-        numbers, where constraints don't mask them."""
+        """The tokens [tasks] that `launch` would sample from these logits, by the same noise, where
+        constraints don't mask them."""
         rows = SamplingRows(tasks, logits.device, self._previous, n_ahead, is_guess=True)
         self._previous = rows.without_tasks()
         self.apply(logits, rows)
-        return _sample(logits, rows)[0]
+        return draw(logits, rows)[0]
 
 
 # Fields whose strategies leave every finite logit finite.
@@ -212,55 +212,3 @@ def sample(logits: Tensor, requests: Sequence[GenerationRequest]) -> list[Sample
 def _task_for(request: GenerationRequest) -> Task:
     n_tokens = len(request.prompt_ids) + len(request.produced_ids)
     return make_task(request.request_id, request, NullMailbox(), frozenset(), n_tokens + 1)
-
-
-def _sample(logits: Tensor, rows: SamplingRows) -> tuple[Tensor, Tensor]:
-    """Token ids [rows]: the most likely one of greedy rows, elsewhere a random one. And whether a
-    row has a token that is not banned. [rows]"""
-    largest, token_ids = _argmax(logits)
-    group = rows.group(_is_random)
-    if group:
-        u = to_device(rows.uniform(group), logits.device)
-        group.put(token_ids, inverse_transform(group.take(logits), u))
-    return token_ids, largest.isfinite()
-
-
-def _is_random(params: SamplingParams) -> bool:
-    return params.temperature > 0
-
-
-def _argmax(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest logit of each row, and its token. [rows], [rows]"""
-    if logits.is_cuda:
-        return logits.max(1)
-    # These two calls take a third of the time of `max`.
-    return logits.amax(1), torch.from_numpy(logits.numpy().argmax(1))
-
-
-def inverse_transform(logits: Tensor, u: Tensor) -> Tensor:
-    """The token of each row at which the sum of the probabilities, in the order of ids, passes u.
-
-    logits [rows, vocab] float32; u [rows] float64 in [0, 1). Returns [rows] int64.
-    Sums go block by block: in float32 a large vocabulary's cumulative sum loses its unlikely
-    tokens, and float64 for every token would be slow.
-    """
-    rows, vocab = logits.shape
-    padded = -(-vocab // BLOCK_TOKENS) * BLOCK_TOKENS
-    weights = logits.new_zeros(rows, padded)
-    used = weights[:, :vocab]
-    torch.sub(logits, logits.amax(1, keepdim=True), out=used)
-    used.exp_()
-    blocks = weights.view(rows, -1, BLOCK_TOKENS)
-    cumulative = blocks.sum(2).double().cumsum(1)  # [rows, blocks]
-    goal = _below(u[:, None] * cumulative[:, -1:], cumulative)
-    block = torch.searchsorted(cumulative, goal, right=True).clamp_(max=cumulative.shape[1] - 1)
-    before = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
-    within = blocks[torch.arange(rows, device=u.device), block[:, 0]].double().cumsum(1)
-    offset = torch.searchsorted(within, _below(goal - before, within), right=True)
-    return (block * BLOCK_TOKENS + offset)[:, 0].clamp_(max=vocab - 1)
-
-
-def _below(goal: Tensor, cumulative: Tensor) -> Tensor:
-    """A goal that the sums pass however they were rounded: a banned token is never sampled."""
-    total = cumulative[:, -1:]
-    return torch.minimum(goal, torch.nextafter(total, torch.zeros_like(total)))

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from deployments.contract.requests import SamplingParams
-from deployments.engine.rng import XTC_STREAM
+from deployments.engine.rng import XTC_STREAM, uniform
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.strategy import BANNED, BaseSamplingStrategy, has_truncation
 
@@ -162,7 +162,7 @@ class XtcStrategy(BaseSamplingStrategy):
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         group = rows.group(_has_xtc, "xtc_probability")
-        draws = rows.uniform(group, XTC_STREAM).tolist() if group else []
+        draws = uniform(rows.keys(group, XTC_STREAM)).tolist() if group else []
         for row, draw in zip(group.rows, draws, strict=True):
             if draw < rows.params[row].xtc_probability:
                 _exclude_top_choices(logits[row], rows.params[row])

@@ -66,7 +66,7 @@ def triggered(one: GenerationRequest, triggers: GrammarTriggers = TRIGGERS) -> G
 @cache
 def free(sampling: str) -> Workload:
     prompts = [random_ids(5 + i, seed=i) for i in range(12)]
-    samplings = [replace(SAMPLINGS[sampling], seed=100 + i) for i in range(12)]
+    samplings = [replace(SAMPLINGS[sampling], seed=200 + i) for i in range(12)]
     return Workload(
         requests=[
             request("r", prompt, own, max_tokens=60)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.contract.requests import DryParams, MirostatParams, SamplingParams, ThinkingBudget
-from deployments.engine.rng import SAMPLE_STREAM, XTC_STREAM, uniform
+from deployments.engine.rng import SAMPLE_STREAM, XTC_STREAM, stream_keys, uniform
 from deployments.engine.sampling.mirostat import MirostatStrategy
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.sampling.sampler import SAMPLERS, OrderedStrategy, default_pipeline
@@ -281,7 +281,10 @@ def test_xtc_is_a_function_of_seed_and_position() -> None:
 
 def test_the_chance_of_xtc_says_nothing_of_the_draw() -> None:
     seeds, positions = np.arange(20_000, dtype=np.uint64), np.arange(20_000)
-    draw, xtc = (uniform(seeds, positions, stream) - 0.5 for stream in (SAMPLE_STREAM, XTC_STREAM))
+    draw, xtc = (
+        uniform(stream_keys(seeds, positions, stream)) - 0.5
+        for stream in (SAMPLE_STREAM, XTC_STREAM)
+    )
     assert abs((draw * xtc).mean()) * 12 < 0.03
 
 

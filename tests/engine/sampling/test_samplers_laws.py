@@ -95,14 +95,14 @@ SAMPLINGS = {
     "typical": SamplingParams(temperature=3, typical_p=0.7, seed=1),
     "top_n_sigma": SamplingParams(temperature=3, top_n_sigma=1.2, seed=2),
     "dynatemp": SamplingParams(temperature=2, dynatemp_range=1.5, dynatemp_exponent=2, seed=3),
-    "xtc": SamplingParams(temperature=3, xtc_probability=0.5, xtc_threshold=0.05, seed=4),
+    "xtc": SamplingParams(temperature=3, xtc_probability=0.5, xtc_threshold=0.02, seed=4),
     "dry": SamplingParams(
         temperature=0, dry=DryParams(multiplier=9, allowed_length=0, breakers=(5,)), logprobs=0
     ),
     "mirostat 1": SamplingParams(temperature=3, mirostat=MirostatParams(version=1, tau=3), seed=5),
     "mirostat 2": SamplingParams(temperature=3, mirostat=MirostatParams(version=2, tau=3), seed=6),
     "window": SamplingParams(
-        temperature=2, repetition_penalty=1.4, frequency_penalty=0.5, penalty_last_n=7, seed=7
+        temperature=2, repetition_penalty=1.4, frequency_penalty=3, penalty_last_n=7, seed=7
     ),
     "bad words": SamplingParams(
         temperature=4, bad_words=tuple((token_id,) for token_id in range(0, VOCAB, 2)), seed=8

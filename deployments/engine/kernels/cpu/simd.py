@@ -97,6 +97,8 @@ def pointer_to(to: Code) -> Code:
 
 as_float32 = _cast(types.float32, types.uint32, ir.FloatType)
 as_bits = _cast(types.uint32, types.float32, lambda: ir.IntType(32))
+as_float64 = _cast(types.float64, types.uint64, ir.DoubleType)
+as_bits64 = _cast(types.uint64, types.float64, lambda: WORD)
 at_u8, at_i8 = pointer_to(types.uint8), pointer_to(types.int8)
 at_u16, at_i32 = pointer_to(types.uint16), pointer_to(types.int32)
 at_u32, at_u64 = pointer_to(types.uint32), pointer_to(types.uint64)

@@ -213,3 +213,24 @@ def test_top_p_keeps_its_sums_in_registers(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setitem(POINTERS, name, kind)
     ptx = compiled(top_p_kernels, "top_p_kernel", 16, {"BLOCK": BLOCK})
     assert ".local" not in ptx
+
+
+def test_the_draw_rounds_each_operation_by_itself() -> None:
+    from deployments.engine.kernels.gpu import draw_kernels
+    from deployments.engine.kernels.gpu.draw_ops import BLOCK
+
+    own = {
+        "logits": "*fp32",
+        "row_stride": "i32",
+        "vocab": "i32",
+        "largest": "*fp32",
+        "likeliest": "*i64",
+        "rows": "*i64",
+        "keys": "*i64",
+        "sums": "*fp64",
+        "token_ids": "*i64",
+    }
+    ptx = compiled(draw_kernels, "draw_kernel", 8, {"BLOCK": BLOCK}, fused=False, **own)
+    assert "div.rn.f64" in ptx
+    assert "fma.rn.f64" not in ptx, "a CPU would have other noise in the last bit"
+    assert ".local" not in ptx

@@ -1,0 +1,52 @@
+"""Draws a token of each row: the one whose logit and Gumbel noise are the most together.
+
+So each token is drawn with the probability that its logit stands for. Its noise is a function of
+(seed, position, token id) alone. Two distributions that are nearly the same hence nearly always
+give the same token, whichever it is: drafts of a model are right as often as they can be.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deployments.contract.requests import SamplingParams
+from deployments.engine.kernels.cpu import draw_ops
+from deployments.engine.rng import SAMPLE_STREAM
+from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.transfer import to_device
+
+
+def draw(logits: Tensor, rows: SamplingRows) -> tuple[Tensor, Tensor]:
+    """Token ids [rows]: the most likely one of greedy rows, elsewhere a random one. And whether a
+    row has a token that is not banned. [rows]"""
+    group = rows.group(_is_random)
+    largest, token_ids = _likeliest(logits, is_needed=len(group) < len(logits))
+    if group:
+        keys = to_device(rows.keys(group, SAMPLE_STREAM).view(np.int64), logits.device)
+        _draw_(token_ids, logits, largest, group.index, keys)
+    return token_ids, largest.isfinite()
+
+
+def _is_random(params: SamplingParams) -> bool:
+    return params.temperature > 0
+
+
+def _likeliest(logits: Tensor, *, is_needed: bool) -> tuple[Tensor, Tensor]:
+    """The largest logit of each row, and its token: on a CPU only where it `is_needed`. [rows],
+    [rows]"""
+    if logits.is_cuda:
+        return logits.max(1)
+    # These two calls take a third of the time of `max`.
+    largest = logits.amax(1)
+    if not is_needed:
+        return largest, torch.zeros(len(logits), dtype=torch.int64)
+    return largest, torch.from_numpy(logits.numpy().argmax(1))
+
+
+def _draw_(token_ids: Tensor, logits: Tensor, largest: Tensor, rows: Tensor, keys: Tensor) -> None:
+    if logits.is_cuda:
+        from deployments.engine.kernels.gpu import draw_ops as gpu_ops
+
+        gpu_ops.draw_(token_ids, logits, largest, rows, keys)
+    else:
+        draw_ops.draw_(token_ids, logits, largest, rows, keys)
