@@ -5,6 +5,7 @@ projections. A stored weight follows what they do with rows and inputs, and read
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import mean
 from typing import Any
 
 import torch
@@ -247,7 +248,7 @@ def _slice(
     last = max(first, last)
     if weight.is_ordered and (first, last) != (0, weight.n_inputs):
         matrices = input_shares(weight.place.matrices, first, last)
-        is_smaller = bits_of_weight(matrices[0]) < 8 * weight.dtype.itemsize
+        is_smaller = mean(map(bits_of_weight, matrices)) < 8 * weight.dtype.itemsize
         return _moved(weight, matrices=matrices, first=0, end=last - first) if is_smaller else None
     before = weight.place.first
     return _moved(weight, first=before + first, end=before + last)

@@ -204,7 +204,7 @@ def stored(name: str, n_out: int, order: Tensor | None = None) -> StoredWeight:
 
 
 @pytest.mark.parametrize("n_rows", [1, 60])
-@pytest.mark.parametrize("n_inputs", [512, 200])
+@pytest.mark.parametrize("n_inputs", [512, 300])
 @pytest.mark.parametrize(
     ("names", "n_orders"), [(["Q4_K"], 1), (["Q4_K", "Q6_K"], 1), (["Q4_K", "Q4_K"], 2)]
 )

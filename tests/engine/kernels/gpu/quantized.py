@@ -153,9 +153,9 @@ def with_all_else(dtype: str, tokens: int, device: str = "cpu") -> dict[str, flo
     from deployments.engine.forward.products.slab_linear import SlabLinear
     from deployments.engine.forward.products.slab_matrix import SlabMatrix
 
-    case = Quantized(integers(4, -8), dtype=dtype, n_outputs=88, n_inputs=512)
+    case = Quantized(integers(4, -8), dtype=dtype, n_outputs=40, n_inputs=512)
     weight, x = weight_of(case, rows_of(case)), inputs_of(case, tokens, device)
-    bias, other = torch.randn(88).to(x.dtype).to(device), torch.randn(tokens, 88).to(x.dtype)
+    bias, other = torch.randn(40).to(x.dtype).to(device), torch.randn(tokens, 40).to(x.dtype)
     matrix = SlabMatrix(weight, torch.device(device))
     joined = JoinedLinear([SlabLinear(matrix, None), SlabLinear(matrix, bias)])
     plain = x.float() @ weight.dequantize().to(device).T
@@ -190,7 +190,12 @@ def experts_answered(tokens: int, dtype: str, device: str = "cpu") -> tuple[floa
     cases = {
         "gate_up_proj": replace(LAYOUTS["Q4_1"], dtype=dtype, n_outputs=64, n_inputs=64),
         "down_proj": replace(
-            LAYOUTS["GPTQ, a share"], dtype=dtype, n_outputs=64, n_inputs=32, group=32
+            LAYOUTS["GPTQ, a share"],
+            dtype=dtype,
+            n_outputs=64,
+            n_inputs=32,
+            n_stored=64,
+            group=32,
         ),
     }
     answers, on_device = [], torch.device(device)
