@@ -33,8 +33,8 @@ ROUNDS = tries(1, 6)
 MAX_ROUNDS = 4
 MOST_TOKENS = 2000  # of some 5,900, at which a replica is killed
 SEED = 41
-# Of jobs whose every draw is 1e-5 or more from where it would be another token: a step of another
-# size rounds by 1e-6, and streams that go on elsewhere are in such steps.
+# Seeds with which each drawn token is ahead of the next one by 8e-4 or more, as logits: a step of
+# another size rounds by 1e-6, and streams that go on elsewhere are in such steps.
 SEEDS = (12, 513, 14, 15, 16, 17, 18, 619, 220, 21, 222, 123)
 
 

@@ -49,7 +49,7 @@ def test_every_sampler_makes_a_difference_and_repeats_with_its_seed(server: Serv
         {"xtc_probability": 1.0, "xtc_threshold": 0.001},
         {"dry_multiplier": 9.0, "dry_allowed_length": 1, **repeating},
         {"mirostat": 1},
-        {"mirostat": 2, "mirostat_tau": 3.0},
+        {"mirostat": 2, "mirostat_tau": 2.0},
         {"repeat_penalty": 1.3, "repeat_last_n": 16},
         {"samplers": ["top_k", "temperature"], "top_k": 5},
     ]

@@ -20,6 +20,7 @@ from deployments.engine.kernels.cpu.simd import (
     as_float32,
     as_float64,
     at_f32,
+    at_f64,
     at_i64,
     at_u64,
     next_task,
@@ -102,14 +103,18 @@ def _has_candidate(block: Code, largest: Code, best: Code, key: Code) -> Code:
 
 
 @njit(error_model="numpy")
-def _draw(logits: Code, largest: Code, key: Code) -> Code:
-    """The token of a row whose logit and noise are the most together, the first of those that tie;
-    0 where `largest` is not finite."""
-    token_id, best = 0, LEAST_NOISE
+def _draw(logits: Code, largest: Code, key: Code, begin: Code, end: Code) -> Code:
+    """The token between two whose logit and noise are the most together, the first of those that
+    tie, and their sum. Any token, and a sum that is less than those of others, where all are so far
+    below `largest` that they can't win, or it is not finite.
+
+    largest: of the row's logits [vocab].
+    """
+    token_id, best = begin, LEAST_NOISE
     if not -inf < largest < inf:
-        return token_id
-    for start in range(0, len(logits), BLOCK):
-        block, first = logits[start : start + BLOCK], key + np.uint64(start)
+        return token_id, best
+    for start in range(begin, end, BLOCK):
+        block, first = logits[start : min(start + BLOCK, end)], key + np.uint64(start)
         if len(block) == BLOCK and not _has_candidate(block, largest, best, first):
             continue
         for i in range(len(block)):
@@ -118,7 +123,7 @@ def _draw(logits: Code, largest: Code, key: Code) -> Code:
                 total = np.float64(below) + gumbel_noise(bits)
                 if total > best:
                     token_id, best = start + i, total
-    return token_id
+    return token_id, best
 
 
 class DrawArguments(NamedTuple):
@@ -129,7 +134,9 @@ class DrawArguments(NamedTuple):
     rows: int  # int64 [n], numbers of those that draw
     keys: int  # uint64 [n]
     n: int
-    token_ids: int  # int64 [batch]
+    n_parts: int  # of a row, each of whole blocks
+    sums: int  # float64 [n, parts], the greatest one of each part
+    token_ids: int  # int64 [n, parts], its token
 
 
 _draw_arguments = reader_of(DrawArguments)
@@ -137,18 +144,23 @@ _draw_arguments = reader_of(DrawArguments)
 
 @cache
 def draw_kernel() -> Kernel:
-    """Draws a token for each of some rows."""
+    """Draws a token for each part of some rows."""
 
     def body(block: Code) -> None:
         args = _draw_arguments(block)
-        rows, keys = carray(at_i64(args.rows), (args.n,)), carray(at_u64(args.keys), (args.n,))
+        n, n_parts, vocab = args.n, args.n_parts, args.vocab
+        rows, keys = carray(at_i64(args.rows), (n,)), carray(at_u64(args.keys), (n,))
+        sums = carray(at_f64(args.sums), (n * n_parts,))
+        token_ids = carray(at_i64(args.token_ids), (n * n_parts,))
+        size = -(-vocab // (n_parts * BLOCK)) * BLOCK
         while True:
-            i = next_task(block)
-            if i >= args.n:
+            task = next_task(block)
+            if task >= n * n_parts:
                 break
-            row = rows[i]
-            logits = carray(at_f32(args.logits + 4 * row * args.row_stride), (args.vocab,))
+            row, key, begin = rows[task // n_parts], keys[task // n_parts], task % n_parts * size
+            logits = carray(at_f32(args.logits + 4 * row * args.row_stride), (vocab,))
             largest = carray(at_f32(args.largest + 4 * row), (1,))[0]
-            carray(at_i64(args.token_ids + 8 * row), (1,))[0] = _draw(logits, largest, keys[i])
+            end = min(begin + size, vocab)
+            token_ids[task], sums[task] = _draw(logits, largest, key, begin, end)
 
     return Kernel(body, DrawArguments)

@@ -1,10 +1,13 @@
 """Launches the kernel of the draw."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from deployments.engine.kernels.cpu.dispatch import contiguous_rows
 from deployments.engine.kernels.cpu.draw_kernels import draw_kernel
+
+MIN_PART = 1 << 14  # tokens: for fewer it does not pay to wake another thread
 
 
 def draw_(
@@ -17,15 +20,21 @@ def draw_(
     """Replaces the token ids of these rows by the tokens whose logit and noise are the most
     together. A row whose largest logit is not finite gets any id."""
     assert logits.dtype is torch.float32
-    logits, n = contiguous_rows(logits), len(rows)
+    logits, largest = contiguous_rows(logits), largest.contiguous()
+    n, vocab = len(rows), logits.shape[1]
+    n_parts = max(min(torch.get_num_threads() // n, vocab // MIN_PART), 1)
+    sums, found = np.empty((n, n_parts)), np.empty((n, n_parts), dtype=np.int64)
     draw_kernel().call(
-        n * logits.shape[1] if n > 1 else 0,
+        n * vocab if n * n_parts > 1 else 0,
         logits=logits.data_ptr(),
         row_stride=logits.stride(0),
-        vocab=logits.shape[1],
-        largest=largest.contiguous().data_ptr(),
+        vocab=vocab,
+        largest=largest.data_ptr(),
         rows=rows.data_ptr(),
         keys=keys.data_ptr(),
         n=n,
-        token_ids=token_ids.data_ptr(),
+        n_parts=n_parts,
+        sums=sums.ctypes.data,
+        token_ids=found.ctypes.data,
     )
+    token_ids.numpy()[rows.numpy()] = found[np.arange(n), sums.argmax(1)]

@@ -103,6 +103,7 @@ at_u8, at_i8 = pointer_to(types.uint8), pointer_to(types.int8)
 at_u16, at_i32 = pointer_to(types.uint16), pointer_to(types.int32)
 at_u32, at_u64 = pointer_to(types.uint32), pointer_to(types.uint64)
 at_i64, at_f32 = pointer_to(types.int64), pointer_to(types.float32)
+at_f64 = pointer_to(types.float64)
 
 
 class Emitter:

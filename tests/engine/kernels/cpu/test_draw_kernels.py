@@ -7,7 +7,7 @@ from torch import Tensor
 
 from deployments.engine.kernels.cpu.draw_kernels import GREATEST_NOISE, LEAST_NOISE
 from deployments.engine.kernels.cpu.draw_kernels import gumbel_noise as compiled_noise
-from deployments.engine.kernels.cpu.draw_ops import draw_
+from deployments.engine.kernels.cpu.draw_ops import MIN_PART, draw_
 from deployments.engine.rng import mix
 from tests.engine.kernels.noise import batches, drawn, gumbel_noise, random_keys, unmixed
 
@@ -52,6 +52,14 @@ def test_a_token_as_far_below_as_noise_can_reach_is_drawn_where_it_is_the_greate
         logits = torch.full((1, 1000), -torch.inf)
         logits[0, 3], logits[0, token_id] = 0, other - greatest + margin
         assert drawn_by_kernel(logits, keys) == [expected]
+
+
+def test_however_many_threads_share_a_row_the_same_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    for logits, keys in batches(3 * MIN_PART + 5):
+        assert drawn_by_kernel(logits[:1], keys[:1]) == drawn(logits[:1], keys[:1])
 
 
 def test_rows_that_are_not_asked_for_stay_and_wrong_ones_get_a_token() -> None:
