@@ -14,6 +14,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from deployments.engine.loading.draft_heads.head_config import read_head_config
+from deployments.engine.loading.draft_heads.head_files import LoadedHead, made_head
+from tests.models import tiny_model
+
 Tensors = dict[str, Tensor]
 HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, DIM, VOCAB = 32, 48, 4, 2, 16, 128
 EPSILON, THETA = 1e-5, 5_000.0
@@ -60,7 +64,8 @@ def head_tensors(options: Mapping[str, Any], *also: str, seed: int = 0) -> Tenso
 
     n_taps = len(options.get("eagle_aux_hidden_state_layer_ids") or (0, 0, 0))
     target_size = options.get("target_hidden_size") or HIDDEN
-    n = options.get("draft_vocab_size", VOCAB)
+    n_tokens = options.get("vocab_size", VOCAB)
+    n = options.get("draft_vocab_size", n_tokens)
     rows = {"q": HEADS * DIM, "k": KV_HEADS * DIM, "v": KV_HEADS * DIM}
     attention, layer = "layers.0.self_attn.", "layers.0."
     found = {
@@ -84,7 +89,7 @@ def head_tensors(options: Mapping[str, Any], *also: str, seed: int = 0) -> Tenso
     if options.get("fc_norm"):
         found |= {f"fc_norm.{i}.weight": norm(target_size) for i in range(n_taps)}
     if "embed_tokens" in also:
-        found["embed_tokens.weight"] = random(VOCAB, HIDDEN)
+        found["embed_tokens.weight"] = random(n_tokens, HIDDEN)
     if "biases" in also:
         found |= {f"{attention}{name}_proj.bias": random(n) for name, n in rows.items()}
     if "head_norms" in also:
@@ -103,6 +108,48 @@ def save_head(folder: Path, config: Mapping[str, Any], tensors: Tensors) -> str:
         tensors = {name.replace("layers.0.", "midlayer."): t for name, t in tensors.items()}
     save_file({name: t.contiguous() for name, t in tensors.items()}, folder / "model.safetensors")
     return str(folder)
+
+
+def random_head(tensors: Tensors | None = None, **options: Any) -> LoadedHead:
+    """A head with its own embeddings, which is hardly ever right."""
+    config = as_llama(**options)
+    return made_head(read_head_config(config), tensors or head_tensors(config, "embed_tokens"))
+
+
+def bigram(architecture: str = "llama") -> PreTrainedModel:
+    """A model that goes by the last token alone."""
+    model = tiny_model(architecture)
+    for name, weight in model.named_parameters():
+        if "o_proj" in name or "down_proj" in name:
+            weight.data.zero_()
+    return model
+
+
+def knowing_head(model: PreTrainedModel, offset: int = 0) -> LoadedHead:
+    """A head that says what a bigram says; or tokens that are `offset` larger, and so wrong.
+
+    A token attends to itself alone: keys and queries are all the same, and large. States are of no
+    weight.
+    """
+    config = as_llama(norm_before_residual=True)
+    tensors = head_tensors(config, "embed_tokens", "biases")
+    attention, layer = "layers.0.self_attn.", "layers.0."
+    none = "fc", f"{layer}mlp.down_proj", f"{layer}hidden_norm"
+    for name in (*none, *(f"{attention}{part}_proj" for part in "qkv")):
+        tensors[f"{name}.weight"].zero_()
+    for part in "qkv":
+        tensors[f"{attention}{part}_proj.bias"].fill_(40.0 if part in "qk" else 0.0)
+    # A value is the normed embedding, of which each head of queries has the half of its keys.
+    tensors[f"{attention}v_proj.weight"][:, :HIDDEN] = torch.eye(HIDDEN)
+    half = torch.eye(HIDDEN).view(HIDDEN, KV_HEADS, DIM)
+    repeated = torch.stack([half[:, 0], half[:, 0], half[:, 1], half[:, 1]], 1)
+    tensors[f"{attention}o_proj.weight"] = repeated.reshape(HIDDEN, HEADS * DIM) / 2
+    tensors[f"{layer}input_layernorm.weight"].fill_(1.0)
+    tensors["norm.weight"] = model.model.norm.weight.detach().clone()
+    tensors["embed_tokens.weight"] = model.get_input_embeddings().weight.detach().clone()
+    head = model.get_output_embeddings().weight.detach()
+    tensors["lm_head.weight"] = head.roll(offset, 0).clone()
+    return made_head(read_head_config(config), tensors)
 
 
 class PlainHead:

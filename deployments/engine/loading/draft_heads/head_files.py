@@ -5,7 +5,7 @@ AngelSlim) or with `layers.0` (speculators). Each tensor is used, known to be of
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -70,29 +70,40 @@ def load_head(path: str, dtype: torch.dtype, device: torch.device | str) -> Load
         raise UnsupportedModelError(f"{path} is no draft head")
     config = read_head_config(fields)
     with unsupported_on_error("the weights of the draft head can't be read"):
-        tensors = _tensors(checkpoint_files(path, PretrainedConfig()))
-    offsets = tensors.pop(OFFSETS, None)
-    config = _as_found(config, tensors)
+        files = checkpoint_files(path, PretrainedConfig())
+        tensors = dict[str, Tensor]()
+        for file in files:
+            tensors |= load_state_dict(Path(file), map_location="cpu")
+    return made_head(config, tensors, dtype, device)
+
+
+def made_head(
+    config: EagleConfig,
+    tensors: Mapping[str, Tensor],
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> LoadedHead:
+    """A head of tensors by their names in files, which say what its config leaves open. Raises
+    UnsupportedModelError for tensors that are not as it says."""
+    named = {_name(name): tensor for name, tensor in tensors.items() if not NO_USE.search(name)}
+    offsets = named.pop(OFFSETS, None)
+    config = _as_found(config, named)
     with torch.device("meta"):
         head = EagleHead(config)
-    _check(tensors, _expected(head))
+    _check(named, _expected(head))
     head.rotary_emb = rotary_of(config)
-    placed = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
+    placed = {name: tensor.to(device, dtype) for name, tensor in named.items()}
     head.load_state_dict(_joined(placed), assign=True)
     head.target_ids = _target_ids(offsets, config)
     return LoadedHead(head.to(device).eval())
 
 
-def _tensors(files: Sequence[str]) -> dict[str, Tensor]:
-    """The tensors that are of use, by their names in speculators."""
-    found: dict[str, Tensor] = {}
-    for file in files:
-        for name, tensor in load_state_dict(Path(file), map_location="cpu").items():
-            for before, after in PREFIXES.items():
-                name = after + name.removeprefix(before) if name.startswith(before) else name
-            if not NO_USE.search(name):
-                found[name] = tensor
-    return found
+def _name(name: str) -> str:
+    """The name of a tensor in speculators."""
+    for before, after in PREFIXES.items():
+        if name.startswith(before):
+            name = after + name.removeprefix(before)
+    return name
 
 
 def _as_found(config: EagleConfig, tensors: Mapping[str, Tensor]) -> EagleConfig:
