@@ -89,6 +89,8 @@ def test_a_head_that_knows_is_right_at_any_temperature() -> None:
         stats = running.core.stats()
     assert stats.accepted_tokens == stats.drafted_tokens == outcome.accepted_tokens
     assert stats.steps == 1 + 60 / 6
+    assert stats.drafts == 10
+    assert stats.accepted_by_position == [10] * 5
 
 
 def test_a_head_that_is_always_wrong_changes_nothing_but_time() -> None:
