@@ -62,25 +62,28 @@ def head_tensors(options: Mapping[str, Any], *also: str, seed: int = 0) -> Tenso
     def norm(n: int) -> Tensor:
         return torch.rand(n, generator=generator) + 0.5
 
+    sizes = options.get("transformer_layer_config", options)
+    hidden, intermediate = sizes["hidden_size"], sizes["intermediate_size"]
+    heads, kv_heads = sizes["num_attention_heads"], sizes["num_key_value_heads"]
+    dim, n_tokens = sizes["head_dim"], sizes["vocab_size"]
     n_taps = len(options.get("eagle_aux_hidden_state_layer_ids") or (0, 0, 0))
-    target_size = options.get("target_hidden_size") or HIDDEN
-    n_tokens = options.get("vocab_size", VOCAB)
+    target_size = options.get("target_hidden_size") or hidden
     n = options.get("draft_vocab_size", n_tokens)
-    rows = {"q": HEADS * DIM, "k": KV_HEADS * DIM, "v": KV_HEADS * DIM}
+    rows = {"q": heads * dim, "k": kv_heads * dim, "v": kv_heads * dim}
     attention, layer = "layers.0.self_attn.", "layers.0."
     found = {
-        "fc.weight": random(HIDDEN, n_taps * target_size),
-        "norm.weight": norm(HIDDEN),
-        "lm_head.weight": 4 * random(n, HIDDEN),
-        **{f"{attention}{name}_proj.weight": random(n, 2 * HIDDEN) for name, n in rows.items()},
-        f"{attention}o_proj.weight": random(HIDDEN, HEADS * DIM),
+        "fc.weight": random(hidden, n_taps * target_size),
+        "norm.weight": norm(hidden),
+        "lm_head.weight": 4 * random(n, hidden),
+        **{f"{attention}{name}_proj.weight": random(n, 2 * hidden) for name, n in rows.items()},
+        f"{attention}o_proj.weight": random(hidden, heads * dim),
         **{
-            f"{layer}mlp.{name}_proj.weight": random(INTERMEDIATE, HIDDEN)
+            f"{layer}mlp.{name}_proj.weight": random(intermediate, hidden)
             for name in ("gate", "up")
         },
-        f"{layer}mlp.down_proj.weight": random(HIDDEN, INTERMEDIATE),
+        f"{layer}mlp.down_proj.weight": random(hidden, intermediate),
         **{
-            f"{layer}{name}.weight": norm(HIDDEN)
+            f"{layer}{name}.weight": norm(hidden)
             for name in ("input_layernorm", "hidden_norm", "post_attention_layernorm")
         },
     }
@@ -89,15 +92,15 @@ def head_tensors(options: Mapping[str, Any], *also: str, seed: int = 0) -> Tenso
     if options.get("fc_norm"):
         found |= {f"fc_norm.{i}.weight": norm(target_size) for i in range(n_taps)}
     if "embed_tokens" in also:
-        found["embed_tokens.weight"] = random(n_tokens, HIDDEN)
+        found["embed_tokens.weight"] = random(n_tokens, hidden)
     if "biases" in also:
         found |= {f"{attention}{name}_proj.bias": random(n) for name, n in rows.items()}
     if "head_norms" in also:
-        found |= {f"{attention}{name}_norm.weight": norm(DIM) for name in "qk"}
-    if n < VOCAB:
-        ids = torch.randperm(VOCAB, generator=generator)[:n].sort().values
+        found |= {f"{attention}{name}_norm.weight": norm(dim) for name in "qk"}
+    if n < n_tokens:
+        ids = torch.randperm(n_tokens, generator=generator)[:n].sort().values
         found["d2t"] = ids - torch.arange(n)
-        found["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, value=True)
+        found["t2d"] = torch.zeros(n_tokens, dtype=torch.bool).index_fill(0, ids, value=True)
     return found
 
 
@@ -125,13 +128,21 @@ def bigram(architecture: str = "llama") -> PreTrainedModel:
     return model
 
 
-def knowing_head(model: PreTrainedModel, offset: int = 0) -> LoadedHead:
-    """A head that says what a bigram says; or tokens that are `offset` larger, and so wrong.
+def knowing_head(model: PreTrainedModel) -> LoadedHead:
+    """A head that says what a bigram says.
 
-    A token attends to itself alone: keys and queries are all the same, and large. States are of no
-    weight.
+    A token attends to itself alone: keys and queries are all the same, and large. A value is the
+    normed embedding. States are of no weight.
     """
-    config = as_llama(norm_before_residual=True)
+    hidden, embedded = model.config.hidden_size, model.get_input_embeddings().weight.detach()
+    n = hidden // DIM
+    config = as_llama(
+        hidden_size=hidden,
+        vocab_size=len(embedded),
+        norm_before_residual=True,
+        num_attention_heads=n,
+        num_key_value_heads=n,
+    )
     tensors = head_tensors(config, "embed_tokens", "biases")
     attention, layer = "layers.0.self_attn.", "layers.0."
     none = "fc", f"{layer}mlp.down_proj", f"{layer}hidden_norm"
@@ -139,17 +150,13 @@ def knowing_head(model: PreTrainedModel, offset: int = 0) -> LoadedHead:
         tensors[f"{name}.weight"].zero_()
     for part in "qkv":
         tensors[f"{attention}{part}_proj.bias"].fill_(40.0 if part in "qk" else 0.0)
-    # A value is the normed embedding, of which each head of queries has the half of its keys.
-    tensors[f"{attention}v_proj.weight"][:, :HIDDEN] = torch.eye(HIDDEN)
-    half = torch.eye(HIDDEN).view(HIDDEN, KV_HEADS, DIM)
-    repeated = torch.stack([half[:, 0], half[:, 0], half[:, 1], half[:, 1]], 1)
-    tensors[f"{attention}o_proj.weight"] = repeated.reshape(HIDDEN, HEADS * DIM) / 2
+    tensors[f"{attention}v_proj.weight"][:, :hidden] = torch.eye(hidden)
+    tensors[f"{attention}o_proj.weight"] = torch.eye(hidden)
     tensors[f"{layer}input_layernorm.weight"].fill_(1.0)
     tensors["norm.weight"] = model.model.norm.weight.detach().clone()
-    tensors["embed_tokens.weight"] = model.get_input_embeddings().weight.detach().clone()
-    head = model.get_output_embeddings().weight.detach()
-    tensors["lm_head.weight"] = head.roll(offset, 0).clone()
-    return made_head(read_head_config(config), tensors)
+    tensors["embed_tokens.weight"] = embedded.clone()
+    tensors["lm_head.weight"] = model.get_output_embeddings().weight.detach().clone()
+    return made_head(read_head_config(config), tensors, model.dtype)
 
 
 class PlainHead:

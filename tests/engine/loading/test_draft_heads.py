@@ -156,7 +156,8 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[Tensors], Tensors]]] = {
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_is_not_supported_is_refused_by_name(reason: str, tmp_path: Path) -> None:
     config, change = REFUSED[reason]
-    path = save_head(tmp_path, config, change(head_tensors(config)))
+    tensors = head_tensors(as_llama(draft_vocab_size=config.get("draft_vocab_size", VOCAB)))
+    path = save_head(tmp_path, config, change(tensors))
     with pytest.raises(UnsupportedModelError, match=reason):
         load_head(path, torch.float32, "cpu")
 
