@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-import torch
-
-from deployments.engine.cache_sizing import MIB, cache_shape, max_position
-from deployments.engine.draft_runner import DraftRunner
+from deployments.engine.build_drafts import DraftParts, launches_ahead
+from deployments.engine.cache_sizing import MIB, cache_shape
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.cuda_graphs import ALONE
@@ -13,10 +11,10 @@ from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import make_forward
 from deployments.engine.forward.fused.fusing import fuse
 from deployments.engine.forward.linear import pack_linears
-from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
+from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.loading.checks import check_supported
-from deployments.engine.loading.draft_check import DraftModel
+from deployments.engine.loading.draft_check import CheckedDraft
 from deployments.engine.loading.encoder_check import find_encoder_way
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
@@ -38,9 +36,6 @@ from deployments.engine.runner import Runner
 from deployments.engine.sampling.constraints import ConstraintStrategy
 from deployments.engine.sampling.sampler import default_pipeline
 from deployments.engine.scheduler.admission import Admission
-from deployments.engine.scheduler.draft_policy import DraftPolicy
-from deployments.engine.scheduler.drafter import NO_DRAFTER, Drafter, NgramDrafter
-from deployments.engine.scheduler.model_drafter import READ_PART, ModelDrafter
 from deployments.engine.scheduler.scheduler import InferenceScheduler
 from kv.cache import KVCache
 
@@ -63,10 +58,10 @@ def build_cache(
     execution: Execution,
     limits: EngineLimits,
     ranks: Ranks | None,
-    draft: DraftModel | None = None,
+    draft: CheckedDraft | None = None,
 ) -> KVCache:
     """The cache of a model, whose attention reads it from now on. Other ranks make theirs too. The
-    layers of a draft model are behind those of the model.
+    layers of what drafts are behind those of the model.
 
     Raises ValueError for limits that can't be kept, UnsupportedModelError for a model that can't be
     served.
@@ -76,11 +71,10 @@ def build_cache(
     else:
         shape = shape_together(loaded, execution, limits, ranks)
     if execution.encoder is None:
-        paged = [(loaded.model, execution)]
-        paged += [] if draft is None else [(draft.loaded.model, draft.execution)]
-        for model, way in paged:
-            replace_attention(model, way, shape.max_tokens)
-            fuse(model)
+        replace_attention(loaded.model, execution, shape.max_tokens)
+        fuse(loaded.model)
+        if draft is not None:
+            draft.prepare(shape.max_tokens)
         if loaded.speech is not None:
             pack_linears(loaded.speech)
     return KVCache(shape, dtype=loaded.dtype, device=loaded.device)
@@ -94,36 +88,31 @@ def build_scheduler(
     limits: EngineLimits,
     threads: int,
     ranks: Ranks | None,
-    draft: DraftModel | None = None,
+    drafts: DraftParts,
     adapters: AdapterSlots | None = None,
     needs: Sequence[Need] = (),
 ) -> InferenceScheduler:
-    """A running scheduler, whose steps are computed by `threads` CPU threads.
+    """A running scheduler, whose steps are computed by `threads` CPU threads. Other layers than the
+    model's, which are the first ones of the cache, are those of `drafts`.
 
     Raises UnsupportedModelError when the engine can't run the model.
     """
-    n_layers = len(cache.storage.layout) - (0 if draft is None else len(draft.layout))
-    storage = cache.storage.part(0, n_layers)
+    storage = cache.storage.part(0, len(execution.layout))
     peers = ALONE if ranks is None else ranks
     parts = loaded.model, execution, storage, cache.shape.n_state_slots, peers, adapters
-    forward = make_forward(*parts)
+    forward = drafts.around(make_forward(*parts))
     if ranks is not None:
         forward = SharedForward(forward, storage, ranks)
     pipeline, outputs = default_pipeline(ConstraintStrategy()), loaded.outputs_by(execution)
     runner = Runner(forward, cache, pipeline, threads, outputs, needs)
-    is_async = _is_async(limits, loaded.device)
-    if draft is not None:
-        drafter = _model_drafter(loaded, draft, cache, limits, is_async)
-    else:
-        drafter = _drafter(limits, loaded)
     return InferenceScheduler(
         runner,
         cache,
         admission,
         needs,
-        drafter=drafter,
+        drafter=drafts.drafter,
         target_itl_s=limits.target_itl_ms and limits.target_itl_ms / 1e3,
-        is_async=is_async,
+        is_async=launches_ahead(limits, loaded.device),
     )
 
 
@@ -170,51 +159,3 @@ def adapter_slots(
             f"max_loras: {kind} is computed row by row, and takes no adapter"
         )
     return AdapterSlots(loaded.model, limits.max_loras, limits.max_lora_rank, loaded.own_name)
-
-
-def _drafter(limits: EngineLimits, loaded: LoadedModel) -> Drafter:
-    if loaded.is_encoder or not limits.draft_tokens:
-        return NO_DRAFTER
-    return NgramDrafter(limits.draft_tokens, _max_drafted_step(loaded.device))
-
-
-def _model_drafter(
-    loaded: LoadedModel,
-    draft: DraftModel,
-    cache: KVCache,
-    limits: EngineLimits,
-    is_async: bool,
-) -> Drafter:
-    storage, max_tokens = cache.storage, cache.shape.max_tokens
-    begin = len(storage.layout) - len(draft.layout)
-    model, execution = draft.loaded.model, draft.execution
-    runner = DraftRunner(
-        make_forward(model, execution, storage.part(begin, len(storage.layout))),
-        cache,
-        default_pipeline(),
-        vocab_size=draft.loaded.vocab_size,
-        model_vocab_size=loaded.vocab_size,
-        max_tokens=min(max_tokens, max_position(model, execution) or max_tokens),
-    )
-    return ModelDrafter(
-        runner,
-        cache,
-        DraftPolicy(is_forced=limits.draft_min > 0),
-        is_async=is_async,
-        max_per_task=limits.draft_tokens,
-        min_per_task=limits.draft_min,
-        min_prob=limits.draft_p_min,
-        max_step_tokens=_max_drafted_step(loaded.device),
-        max_read_tokens=max(limits.max_batch_tokens, READ_PART * limits.max_running),
-        groups=sorted({*storage.group_of[begin:]}),
-    )
-
-
-def _max_drafted_step(device: torch.device) -> int:
-    return MAX_DRAFTED_STEP_GPU if device.type == "cuda" else MAX_DRAFTED_STEP_CPU
-
-
-def _is_async(limits: EngineLimits, device: torch.device) -> bool:
-    if limits.async_scheduling is not None:
-        return limits.async_scheduling
-    return device.type == "cuda"  # elsewhere the host computes the step itself

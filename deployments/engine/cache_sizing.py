@@ -25,7 +25,7 @@ from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import state_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.configs.context import longest_context
-from deployments.engine.loading.draft_check import DraftModel
+from deployments.engine.loading.draft_check import CheckedDraft, DraftHead, DraftModel
 from deployments.engine.loading.encoder_check import longest_prompt
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
@@ -82,9 +82,9 @@ def cache_shape(
     execution: Execution,
     limits: EngineLimits,
     world_size: int = 1,
-    draft: DraftModel | None = None,
+    draft: CheckedDraft | None = None,
 ) -> CacheShape:
-    """The shape of the cache of each of `world_size` ranks. The layers of a draft model are behind
+    """The shape of the cache of each of `world_size` ranks. The layers of what drafts are behind
     those of the model.
 
     The limits' memory is for one rank, too. On a GPU the model may be fused and its attention
@@ -147,7 +147,7 @@ def _sized(
     limits: EngineLimits,
     world_size: int,
     shape: CacheShape,
-    draft: DraftModel | None,
+    draft: CheckedDraft | None,
 ) -> CacheShape:
     """Returns the shape with as many pages as fit into memory, but no more than the longest running
     tasks can use."""
@@ -225,12 +225,14 @@ def _measure_steps(
     execution: Execution,
     limits: EngineLimits,
     shape: CacheShape,
-    draft: DraftModel | None,
+    draft: CheckedDraft | None,
 ) -> DeviceMemory:
-    """Measures a model and its draft model, which compute one after the other. Both have graphs."""
+    """Measures a model and its draft model, which compute one after the other. Both have graphs. A
+    draft head reads the model's step behind it."""
     n_layers = len(execution.layout)
-    own = _measure_step(loaded, execution, limits, shape, 0)
-    if draft is None:
+    head = draft if isinstance(draft, DraftHead) else None
+    own = _measure_step(loaded, execution, limits, shape, 0, head)
+    if not isinstance(draft, DraftModel):
         return own
     drafts = _measure_step(draft.loaded, draft.execution, limits, shape, n_layers)
     return replace(own, peak=max(own.peak, drafts.peak), graphs=own.graphs + drafts.graphs)
@@ -238,7 +240,12 @@ def _measure_steps(
 
 @torch.inference_mode()
 def _measure_step(
-    loaded: LoadedModel, execution: Execution, limits: EngineLimits, shape: CacheShape, begin: int
+    loaded: LoadedModel,
+    execution: Execution,
+    limits: EngineLimits,
+    shape: CacheShape,
+    begin: int,
+    head: DraftHead | None = None,
 ) -> DeviceMemory:
     """Runs a step of the largest batch, and sorts its logits as sampling may; then encodes the
     largest image. The model's layers are those from `begin` on."""
@@ -250,6 +257,8 @@ def _measure_step(
     forward = make_forward(model, execution, pages.part(begin, begin + len(execution.layout)))
     torch.cuda.reset_peak_memory_stats(model.device)
     before = torch.cuda.memory_allocated(model.device)
+    if head is not None:  # with the states that it carries
+        forward = head.parts(loaded, pages, limits).around(forward)
     with torch.cuda.device(model.device):
         forward.logits(step).float().sort(-1, descending=True).values.softmax(-1)
         if loaded.speech is not None:

@@ -18,10 +18,11 @@ from deployments.engine.build import (
     list_needs,
     usable_encoder,
 )
+from deployments.engine.build_drafts import build_drafts
 from deployments.engine.forward.cross_attention import max_sound_bytes
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.combination_check import check_combination
-from deployments.engine.loading.draft_check import check_draft
+from deployments.engine.loading.draft_check import Drafting, check_draft
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.media.encoders import Bidirectional
 from deployments.engine.outputs.validation import find_invalid_output, pooled_of
@@ -47,12 +48,12 @@ class EngineCore:
         limits: EngineLimits,
         tokenizer_json: Callable[[], str] | None = None,
         ranks: Ranks | None = None,
-        draft: LoadedModel | None = None,
+        draft: Drafting | None = None,
     ) -> None:
         """`tokenizer_json` is called on any thread when the first request with a grammar comes;
         without it these are refused. With `ranks` `loaded` is rank 0's share, all others follow,
-        and they are stopped with the engine. `draft` is a small model of the same tokenizer, which
-        drafts.
+        and they are stopped with the engine. `draft` is a small model of the same tokenizer or a
+        head of this model, which drafts.
 
         Raises ValueError for limits that can't be kept, UnsupportedModelError when the engine can't
         run the model.
@@ -66,7 +67,9 @@ class EngineCore:
             # Tokenizers may name ends that the model has no logits for.
             ends = frozenset(id for id in eos_token_ids if id < loaded.vocab_size)
             tokens = tokenizer_json, ends
-            self._needs = list_needs(loaded, adapters, limits, ranks, self.cache, *tokens)
+            needs = list_needs(loaded, adapters, limits, ranks, self.cache, *tokens)
+            drafts = build_drafts(loaded, self.execution, checked, self.cache, limits)
+            self._needs = [*needs, *drafts.needs]
             self._admission = Admission(limits.max_waiting)
             self._scheduler = build_scheduler(
                 loaded,
@@ -76,7 +79,7 @@ class EngineCore:
                 limits,
                 threads,
                 ranks,
-                checked,
+                drafts,
                 adapters,
                 self._needs,
             )

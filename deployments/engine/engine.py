@@ -20,7 +20,7 @@ from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.generate_result import GenerateResult
 from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits
-from deployments.engine.loading.draft_check import load_draft
+from deployments.engine.loading.draft_check import check_draft_files, load_draft
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model, load_tokenizer
@@ -73,7 +73,8 @@ class InferenceEngine:
     ) -> None:
         """`model` is a path or a hub id, from which model and tokenizer are loaded; or a loaded
         model, which belongs to the engine from then on, and `tokenizer` is its own. `draft` is the
-        path or hub id of a small model with the same tokenizer, which drafts.
+        path or hub id of a small model with the same tokenizer or of an EAGLE-3 head of this model,
+        which drafts.
 
         Raises ValueError for limits that can't be kept or a missing tokenizer,
         UnsupportedModelError for a model that can't be served, OSError where there is none.
@@ -86,6 +87,8 @@ class InferenceEngine:
             loaded = split_speech(given)
         if tokenizer is None:
             raise ValueError("a model given as an object needs its tokenizer")
+        if draft is not None:
+            check_draft_files(draft, tokenizer)
         ends = end_token_ids(loaded.model, tokenizer)
         if limits is None:
             limits = ON_GPU if loaded.device.type == "cuda" else ON_CPU
@@ -95,7 +98,7 @@ class InferenceEngine:
             ends,
             limits,
             lambda: self.card.tokenizer_json,
-            draft=None if draft is None else load_draft(draft, loaded, tokenizer),
+            draft=None if draft is None else load_draft(draft, loaded),
         )
         sampling = default_sampling(generation_config(loaded.model))
         self.card: ModelCard = make_card(

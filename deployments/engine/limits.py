@@ -7,7 +7,7 @@ CPU_KV_GIB = 1.0
 CHECKPOINT_STEP = 4096  # tokens
 # Tokens of a step with drafts. Up to this number one more token costs little.
 MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU = 16, 128
-MODEL_DRAFT_TOKENS = 8  # `draft_tokens` with a draft model, unless it is set
+MODEL_DRAFT_TOKENS = 8  # `draft_tokens` with a draft model or head, unless it is set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +33,11 @@ class EngineLimits:
     draft_tokens: guessed for a sequence in a step, from where its last words stood before and from
         what its grammar leaves to say, and checked at once (speculative decoding): fewer steps for
         what repeats itself; 0: none.
-        A step has at most 16 tokens with drafts, on a GPU 128. With a draft model, at most so many
-        are drafted as pay.
-    draft_min: a shorter draft of a draft model is not used. From 1 on it drafts whether or not that
-        pays.
-    draft_p_min: a draft ends before a token that the draft model finds less probable.
+        A step has at most 16 tokens with drafts, on a GPU 128. With a draft model or head, at most
+        so many are drafted as pay.
+    draft_min: a shorter draft of a draft model or head is not used. From 1 on it drafts whether or
+        not that pays.
+    draft_p_min: a draft ends before a token that the draft model or head finds less probable.
     async_scheduling: a step is launched before the host knows what the last one drew; else on a
         GPU. Where the host has to know it to sample, as for a grammar, sampling waits and the model
         does not.

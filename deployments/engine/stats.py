@@ -1,9 +1,11 @@
 """The numbers that an engine says of itself: counters since its start, and gauges of now."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from deployments.engine.tasks.task import Task
+
+BY_POSITION = "accepted_by_position"
 
 
 @dataclass(slots=True)
@@ -11,8 +13,10 @@ class EngineStats:
     """max_running: sequences that may run at once, of which memory may allow fewer than the limits
     do. pending_tokens: of prompts, not computed yet. context_tokens: known ones, prompt and output.
     retried_rows: rows of failed steps that were computed again. drafted_tokens: those that steps
-    took for the next ones; accepted_tokens: of them those that were. prompt_throughput,
-    generation_throughput: tokens a second of the last minute's steps that had such tokens.
+    took for the next ones, in so many drafts; accepted_tokens: of them those that were, and
+    accepted_by_position: the same of the first ones of their drafts, of the second ones, and so on.
+    prompt_throughput, generation_throughput: tokens a second of the last minute's steps that had
+    such tokens.
     media_encoded: images and sounds, each as often as a tower saw it; media_cache_hits: those whose
     vectors a sequence found.
     checkpoints: states kept for prefixes, and checkpoint_bytes of them; saved and restored: since
@@ -32,8 +36,10 @@ class EngineStats:
     steps: int = 0
     failed_steps: int = 0
     retried_rows: int = 0
+    drafts: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    accepted_by_position: list[int] = field(default_factory=list)
     pages_used: int = 0
     pages_total: int = 0
     pending_tokens: int = 0
@@ -47,8 +53,16 @@ class EngineStats:
     prompt_throughput: float = 0.0
     generation_throughput: float = 0.0
 
+    def accept(self, position: int) -> None:
+        """The drafted token at a position of its draft was the next one."""
+        self.accepted_tokens += 1
+        counts = self.accepted_by_position
+        counts += [0] * (position + 1 - len(counts))
+        counts[position] += 1
+
     def as_dict(self) -> dict[str, float]:
-        return asdict(self)
+        """The single numbers."""
+        return {name: value for name, value in asdict(self).items() if name != BY_POSITION}
 
 
 def count_tokens(tasks: Iterable[Task]) -> tuple[int, int]:

@@ -1,6 +1,8 @@
 """The metrics of a replica as families."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from deployments.telemetry.metric_families import MetricFamily
@@ -48,9 +50,13 @@ COUNTERS = {
     "steps": ("manta_engine_steps", "Forward passes."),
     "failed_steps": ("manta_engine_failed_steps", "Forward passes that raised."),
     "retried_rows": ("manta_engine_retried_rows", "Rows of those that were computed again."),
+    "drafts": ("manta_engine_drafts", "Drafts that steps have checked, each of one sequence."),
     "drafted_tokens": ("manta_engine_drafted_tokens", "Tokens guessed ahead of steps."),
     "accepted_tokens": ("manta_engine_accepted_tokens", "Of them those that were right."),
 }
+
+
+ACCEPTED_BY_POSITION = "manta_engine_accepted_tokens_per_position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,16 @@ class GpuMemory:
     total: int
 
 
+def with_past(stats: "EngineStats", past: "EngineStats") -> "EngineStats":
+    """The gauges of `stats`, and counters of both."""
+    by_position = zip_longest(stats.accepted_by_position, past.accepted_by_position, fillvalue=0)
+    return replace(
+        stats,
+        **{name: getattr(stats, name) + getattr(past, name) for name in COUNTERS},
+        accepted_by_position=[sum(counts) for counts in by_position],
+    )
+
+
 def engine_families(stats: "EngineStats") -> list[MetricFamily]:
     values = stats.as_dict()
     gauges = [_gauge(name, text, values[key]) for key, (name, text) in GAUGES.items()]
@@ -68,7 +84,19 @@ def engine_families(stats: "EngineStats") -> list[MetricFamily]:
         MetricFamily(name, text, "counter", ((f"{name}_total", {}, values[key]),))
         for key, (name, text) in COUNTERS.items()
     ]
-    return gauges + counters
+    return gauges + counters + _by_position(stats.accepted_by_position)
+
+
+def _by_position(counts: Sequence[int]) -> list[MetricFamily]:
+    """None before something was drafted and right."""
+    if not counts:
+        return []
+    samples = tuple(
+        (f"{ACCEPTED_BY_POSITION}_total", {"position": str(position)}, float(n))
+        for position, n in enumerate(counts)
+    )
+    text = "Guessed tokens that were right, by their position in their drafts, from 0."
+    return [MetricFamily(ACCEPTED_BY_POSITION, text, "counter", samples)]
 
 
 def replica_families(sleeping: bool, gpu: GpuMemory | None) -> list[MetricFamily]:

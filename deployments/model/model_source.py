@@ -21,10 +21,11 @@ from deployments.contract.model_card import ModelCard
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.checks import check_supported
-from deployments.engine.loading.draft_check import check_same_tokenizer
+from deployments.engine.loading.draft_check import Drafting, check_draft_files, load_draft
+from deployments.engine.loading.draft_heads.head_config import head_fields
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.loader import load_model, load_tokenizer, model_files
+from deployments.engine.loading.loader import load_tokenizer, model_files
 from deployments.engine.loading.media.speech import speech_rules
 from deployments.engine.model_card import (
     default_sampling,
@@ -62,7 +63,8 @@ class ModelSource:
         self._device = device_of(settings)
         weights = settings.sleep_weights or ("host" if can_keep_on_host(settings) else "drop")
         self._keeps_weights = settings.sleep_idle_s is not None and weights == "host"
-        self._kept: list[LoadedModel] = []  # the model, and its draft model
+        self._kept: LoadedModel | None = None
+        self._kept_draft: Drafting | None = None
         self._fingerprint = ""  # of the weights that were loaded last
         self._large: list[ref[object]] = []  # objects that have to be freed with the engine
         self._began = 0.0  # the last start
@@ -74,8 +76,9 @@ class ModelSource:
         return core
 
     def release(self) -> None:
-        for loaded in self._kept:
-            loaded.to("cpu")
+        for kept in (self._kept, self._kept_draft):
+            if kept is not None:
+                kept.to("cpu")
         release_memory(self._large)
 
     def gpu_memory(self) -> GpuMemory | None:
@@ -93,7 +96,7 @@ class ModelSource:
             self._gone = f"the {kind} {settings.path} is gone"
         tokenizer = load_tokenizer(settings.path)  # first, because a broken one shows soon
         if settings.draft_model is not None:
-            check_same_tokenizer(load_tokenizer(settings.draft_model), tokenizer)
+            check_draft_files(settings.draft_model, tokenizer)
         with self._model() as (loaded, ranks):
             core = self._engine(loaded, ranks, end_token_ids(loaded.model, tokenizer))
         sampling = settings.sampling.over(default_sampling(generation_config(loaded.model)))
@@ -116,7 +119,7 @@ class ModelSource:
         """Raises ValueError when the files are no longer those that the card describes, OSError
         when they are gone.
         """
-        if not self._kept and self._gone and not os.path.exists(self._settings.path):
+        if self._kept is None and self._gone and not os.path.exists(self._settings.path):
             # The hub would be asked for it, for half a minute where there is none.
             raise FileNotFoundError(self._gone)
         before = self._fingerprint
@@ -134,19 +137,20 @@ class ModelSource:
             loaded, end_token_ids, limits, lambda: self.card.tokenizer_json, ranks, draft
         )
         log_engine(self._settings.name, loaded, core, time.perf_counter() - self._began)
-        models = [loaded] if draft is None else [loaded, draft]
-        self._kept = models if self._keeps_weights else []
         self._large = [ref(core.cache.storage)]
-        if not self._keeps_weights:
-            self._large += [ref(part) for each in models for part in each.parts()]
+        if self._keeps_weights:
+            self._kept, self._kept_draft = loaded, draft
+        else:
+            parts = [*loaded.parts(), *(() if draft is None else draft.parts())]
+            self._large += [ref(part) for part in parts]
         return core
 
-    def _draft(self, loaded: LoadedModel) -> LoadedModel | None:
+    def _draft(self, loaded: LoadedModel) -> Drafting | None:
         if self._settings.draft_model is None:
             return None
-        if self._kept:
-            return self._kept[1].to(self._device)
-        return load_model(self._settings.draft_model, dtype=loaded.dtype, device=self._device)
+        if self._kept_draft is not None:
+            return self._kept_draft.to(self._device)
+        return load_draft(self._settings.draft_model, loaded)
 
     @contextmanager
     def _model(self) -> Iterator[tuple[LoadedModel, Ranks | None]]:
@@ -160,8 +164,8 @@ class ModelSource:
             raise
 
     def _weights(self, ranks: Ranks | None) -> LoadedModel:
-        if self._kept:
-            return self._kept[0].to(self._device)
+        if self._kept is not None:
+            return self._kept.to(self._device)
         self._bring_weights()
         self._report("weights", 0.0)
         with weights_progress(self._report):
@@ -172,7 +176,8 @@ class ModelSource:
         models = (self._settings.path, self._settings.draft_model)
         for model in filter(None, models):
             if lacks_weights(model):
-                check_supported(model_files(model).config())
+                if head_fields(model) is None:
+                    check_supported(model_files(model).config())
                 bring_weights(model, self._report)
 
     def _take_fingerprint(self, model: PreTrainedModel) -> None:

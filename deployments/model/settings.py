@@ -78,7 +78,8 @@ class ModelSettings:
         other's requests, which must not be continued on other weights.
     quantization: of its linear layers and experts, after adapters were merged. Its groups are said
         in `deployments.engine.quantized.rounding`.
-    draft_model: of a small model with the same tokenizer, which drafts, what `path` is.
+    draft_model: of a small model with the same tokenizer or of an EAGLE-3 head, which drafts, what
+        `path` is.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
     parse_special_in_messages: whether messages may spell its control tokens.
     unseen_media: what becomes of media that it can't read; None: what users send is refused, and
@@ -155,11 +156,11 @@ def check_settings(settings: ModelSettings) -> None:
     if settings.limits.max_loras and not alone:
         raise ValueError("max_loras: ranks that share a model take no adapters of requests")
     if settings.draft_model is not None and not alone:
-        raise ValueError("model-draft: ranks can't share a draft model; say one of the two")
+        raise ValueError("model-draft: ranks can't share what drafts; say one of the two")
     if settings.draft_model is not None and not settings.limits.draft_tokens:
         raise ValueError("model-draft drafts nothing with draft-max = 0")
     if settings.draft_model is None and (settings.limits.draft_min or settings.limits.draft_p_min):
-        raise ValueError("draft-min and draft-p-min are of a draft model: say model-draft")
+        raise ValueError("draft-min and draft-p-min are of a draft model or head: say model-draft")
     if settings.limits.draft_min > settings.limits.draft_tokens:
         raise ValueError("draft-min is over draft-max")
     _check_room(settings.limits)

@@ -15,7 +15,7 @@ from typing import Protocol
 from deployments.contract.errors import ErrorKind, Refused
 from deployments.engine.core import EngineCore
 from deployments.engine.stats import EngineStats
-from deployments.model.metrics import COUNTERS
+from deployments.model.metrics import with_past
 from deployments.serving.detached_tasks import create_detached_task
 
 log = logging.getLogger("ray.serve")
@@ -116,7 +116,7 @@ class Sleeper:
         """
         if self._core is None:
             return replace(self._past_stats, waiting_requests=self._users)
-        return _sum(self._core.stats(), self._past_stats)
+        return with_past(self._core.stats(), self._past_stats)
 
     def check_health(self) -> None:
         """Raises RuntimeError when the engine can't go on or will not wake."""
@@ -218,11 +218,6 @@ def _shut_down(cores: list[EngineCore]) -> EngineStats:
     return core.stats()
 
 
-def _sum(stats: EngineStats, past: EngineStats) -> EngineStats:
-    """The gauges of `stats`, and counters of both."""
-    return replace(stats, **{name: getattr(stats, name) + getattr(past, name) for name in COUNTERS})
-
-
 def _ended(stats: EngineStats, past: EngineStats) -> EngineStats:
     """The counters alone, of both."""
-    return _sum(EngineStats(), _sum(stats, past))
+    return with_past(EngineStats(), with_past(stats, past))

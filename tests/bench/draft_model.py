@@ -1,10 +1,11 @@
-"""Times an engine with a draft model beside the same one without, in turns.
+"""Times an engine with a draft model or a draft head beside the same one without, in turns.
 
     python -m tests.bench.draft_model demo [--rows 1 8 32] [--rounds 5] [--temperature 0]
-    python -m tests.bench.draft_model easy [--rows 1 4 8 32]
+    python -m tests.bench.draft_model easy|head [--rows 1 4 8 32]
 
 `demo`: the demo model and its draft, on held-out cases. `easy`: a model of 135 M weights that
-counts, and a small one that counts as well, so that every draft is right. "by measure" is as it is
+counts, and a small one that counts as well, so that every draft is right. `head`: the same with a
+draft head, and so far that no n-gram comes again. "by measure" is as it is
 served, "always" drafts so many tokens whether or not that pays. With one thread the seconds are the
 processor's, so that other work on the machine hardly counts.
 """
@@ -22,14 +23,17 @@ from rich.table import Table
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import ON_CPU
+from deployments.engine.loading.draft_check import Drafting
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model, load_tokenizer
 from serve_app.demo.model_files import DRAFT, MODEL
 from serve_app.demo.training.corpus import cases
 from serve_app.demo.training.corpus.skills import EVALUATED
 from tests.bench.drafts import PERIOD, counting
+from tests.heads import knowing_head
 
 N_NEW = 100
+FAR = 4096  # tokens, of which a text says fewer
 SMALL = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -70,9 +74,12 @@ def requests(
     ]
 
 
-def models(name: str) -> tuple[LoadedModel, LoadedModel]:
+def models(name: str) -> tuple[LoadedModel, Drafting]:
     if name == "demo":
         return load_model(str(MODEL)), load_model(str(DRAFT))
+    if name == "head":
+        model = counting(FAR)
+        return LoadedModel(model), knowing_head(model)
     return LoadedModel(counting()), LoadedModel(counting(**SMALL))
 
 
@@ -138,7 +145,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("model", choices=["demo", "easy"])
+    parser.add_argument("model", choices=["demo", "easy", "head"])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--draft-tokens", type=int, default=8)
     parser.add_argument("--always", type=int, default=3)

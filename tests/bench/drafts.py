@@ -27,7 +27,7 @@ N_NEW = 128
 PERIOD = 64
 
 
-def counting(**sizes: int) -> PreTrainedModel:
+def counting(period: int = PERIOD, **sizes: int) -> PreTrainedModel:
     """After each token it says the next one, round and round; its layers add nothing to that."""
     with one_thread():
         config = LlamaConfig(**{**SHAPE_135M.to_dict(), "tie_word_embeddings": False, **sizes})
@@ -38,7 +38,7 @@ def counting(**sizes: int) -> PreTrainedModel:
             if "o_proj" in name or "down_proj" in name:
                 weight.data.zero_()
         ids = torch.arange(config.vocab_size)
-        following = ids - ids % PERIOD + (ids + 1) % PERIOD
+        following = ids - ids % period + (ids + 1) % period
         said, heard = model.get_output_embeddings(), model.get_input_embeddings()
         said.weight.data[following] = heard.weight.data
     return model.eval()

@@ -17,9 +17,12 @@ from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
 from deployments.contract.outputs import Vectors, join_vectors
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
+from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.draft_check import Drafting
+from deployments.engine.loading.draft_heads.head_files import LoadedHead
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.scheduler.model_drafter import ModelDrafter
+from deployments.engine.scheduler.guessing_drafter import GuessingDrafter
 from kv.content import Adapter, Content
 from tests import effort
 from tests.models import VOCAB, tiny_model
@@ -235,12 +238,17 @@ def loaded(model: PreTrainedModel | LoadedModel) -> LoadedModel:
     return found if effort.device == "cpu" else found.to(effort.device)
 
 
+def _drafting(draft: PreTrainedModel | Drafting) -> Drafting:
+    return draft.to(effort.device) if isinstance(draft, LoadedHead) else loaded(draft)
+
+
 def drop_graphs(core: EngineCore) -> None:
     """Makes the engine launch the kernels of each step from here on, its draft model too."""
     scheduler = core._scheduler
     scheduler._runner._forward.drop_graphs()
-    if isinstance(scheduler._drafter, ModelDrafter):
-        scheduler._drafter._runner._forward.drop_graphs()
+    drafter = scheduler._drafter
+    if isinstance(drafter, GuessingDrafter) and isinstance(drafter._runner, DraftRunner):
+        drafter._runner._forward.drop_graphs()
 
 
 @contextmanager
@@ -251,7 +259,7 @@ def engine(
     model: PreTrainedModel | LoadedModel | None = None,
     limits: EngineLimits | None = None,
     tokenizer_json: Callable[[], str] | None = None,
-    draft: PreTrainedModel | None = None,
+    draft: PreTrainedModel | Drafting | None = None,
 ) -> Iterator[Engine]:
     """An engine that has let go of everything when the block is left."""
     ready = loaded(model or tiny_model(architecture))
@@ -262,7 +270,7 @@ def engine(
         eos,
         limits or roomy(),
         tokenizer_json,
-        draft=None if draft is None else loaded(draft),
+        draft=None if draft is None else _drafting(draft),
     )
     if effort.device != "cpu":  # what stands at a module is not a part of a captured step
         drop_graphs(core)

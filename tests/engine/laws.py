@@ -100,6 +100,7 @@ def each_accepted_token_saves_a_step(workload: Workload) -> None:
     assert 0 < stats.accepted_tokens < stats.drafted_tokens
     assert stats.drafted_tokens == sum(outcome.drafted_tokens for outcome in outcomes)
     assert stats.accepted_tokens == sum(outcome.accepted_tokens for outcome in outcomes)
+    assert stats.accepted_tokens == sum(stats.accepted_by_position)
     n_tokens = sum(len(outcome.token_ids) for outcome in outcomes)
     assert stats.steps == n_tokens - stats.accepted_tokens
 

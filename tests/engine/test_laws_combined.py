@@ -19,6 +19,7 @@ from tests.effort import tries
 from tests.engine import laws
 from tests.engine.drive import Engine, Outcome, random_ids, request
 from tests.engine.workload import Workload, check_same, continued
+from tests.heads import random_head
 from tests.models import alike, forgetful
 
 END = 0  # the model's end token
@@ -94,6 +95,7 @@ def test_failed_over_is_undisturbed() -> None:
 
 
 N = len(REQUESTS)
+DRAFTS = {"none": None, "a model": lambda: alike(forgetful()), "a head": random_head}
 
 
 @settings(max_examples=tries(12, 50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -106,7 +108,7 @@ N = len(REQUESTS)
     max_batch_tokens=st.integers(N, 40),
     is_async=st.booleans(),
     draft_tokens=st.integers(0, 6),
-    has_draft_model=st.booleans(),
+    draft=st.sampled_from([*DRAFTS]),
 )
 def test_whatever_happens_at_once_each_is_undisturbed(
     names: list[str],
@@ -117,7 +119,7 @@ def test_whatever_happens_at_once_each_is_undisturbed(
     max_batch_tokens: int,
     is_async: bool,
     draft_tokens: int,
-    has_draft_model: bool,
+    draft: str,
 ) -> None:
     wholes = [undisturbed(name) for name in names]
     skipped = [
@@ -127,7 +129,7 @@ def test_whatever_happens_at_once_each_is_undisturbed(
         replace(continued(REQUESTS[name], whole, n), priority=priority)
         for name, whole, n, priority in zip(names, wholes, skipped, priorities, strict=True)
     ]
-    workload = replace(WORKLOAD, draft=(lambda: alike(forgetful())) if has_draft_model else None)
+    workload = replace(WORKLOAD, draft=DRAFTS[draft])
     with workload.engine(
         n_pages=n_pages,
         max_running=max_running,

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from deployments.contract.events import TokenLogprob
 from deployments.contract.requests import GenerationRequest
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.draft_check import Drafting
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.outputs.vectors import unpack
 from tests.engine.drive import Engine, Outcome, ascii_tokenizer, engine, roomy
@@ -31,7 +32,7 @@ class Workload:
     requests: Sequence[GenerationRequest]
     reference: Callable[[], Sequence[Outcome]] | None = None
     model: Callable[[], PreTrainedModel | LoadedModel] = tiny_model
-    draft: Callable[[], PreTrainedModel] | None = None
+    draft: Callable[[], PreTrainedModel | Drafting] | None = None
     eos: frozenset[int] = frozenset()
     tokenizer_json: Callable[[], str] = ascii_tokenizer
     limits: EngineLimits = field(default_factory=roomy)

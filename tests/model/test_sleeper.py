@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import asdict, replace
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,13 @@ from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import load_model
 from deployments.engine.stats import EngineStats
-from deployments.model.metrics import COUNTERS, GAUGES
+from deployments.model.metrics import (
+    ACCEPTED_BY_POSITION,
+    COUNTERS,
+    GAUGES,
+    engine_families,
+    with_past,
+)
 from deployments.model.model_source import ModelSource
 from deployments.model.settings import MergedAdapter, ModelSettings
 from tests.checkpoints import save_checkpoint, save_large
@@ -222,8 +229,22 @@ def test_counters_never_go_back(checkpoint: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_counters_of_drafts_are_told_by_position_over_all_engines() -> None:
+    engines = [EngineStats(), EngineStats(), EngineStats(pages_total=3)]
+    for stats, positions in zip(engines, ([0, 1, 2], [0], []), strict=True):
+        for position in positions:
+            stats.accept(position)
+    total = reduce(lambda past, stats: with_past(stats, past), engines)
+    assert (total.accepted_tokens, total.pages_total) == (4, 3)
+    [told] = [
+        family.samples for family in engine_families(total) if family.name == ACCEPTED_BY_POSITION
+    ]
+    assert [(labels["position"], n) for _, labels, n in told] == [("0", 2), ("1", 1), ("2", 1)]
+    assert engine_families(EngineStats())[-1].name != ACCEPTED_BY_POSITION
+
+
 def test_every_number_of_an_engine_is_a_counter_or_a_gauge() -> None:
-    assert asdict(EngineStats()).keys() == COUNTERS.keys() | GAUGES.keys()
+    assert EngineStats().as_dict().keys() == COUNTERS.keys() | GAUGES.keys()
 
 
 def test_its_prefix_cache_starts_empty_and_others_hear_of_it(checkpoint: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from inspect import signature
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Protocol
 
 import torch
@@ -184,6 +184,7 @@ class FusedDecoder:
         self._adapters = adapters
         self._adapted = self._layers
         self._taps = NO_TAPS
+        self._parts: dict[object, list[tuple[int, RecordedLayers]]] = {}  # by what is tapped
         if adapters is not None:
             names = {module: name for name, module in model.named_modules()}
             self._adapted = RecordedLayers(
@@ -208,11 +209,12 @@ class FusedDecoder:
         rotaries = {
             kind: self._rotary_of(kind, x, positions.unsqueeze(-2)) for kind in self._rotary_kinds
         }
-        if further or self._taps.layers:
-            indices = needed if vectors is None else vectors.indices
-            x = self._run_each(x, rotaries, step, indices, further)
+        if vectors is not None and further:
+            x = self._run_each(x, rotaries, step, vectors.indices, further)
         else:
-            x = self._run_layers(x, rotaries, step)
+            for begin, layers in self._tapped_parts():
+                self._taps.read(begin, x)
+                x = _run_layers(layers, x, rotaries, step)
         return self._norm(x.index_select(0, needed))
 
     def _rotary_of(self, kind: str, x: Tensor, positions: Tensor) -> RotaryEmbedding:
@@ -249,15 +251,32 @@ class FusedDecoder:
                 x.index_add_(0, indices, vectors)
         return x
 
-    def _run_layers(self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention) -> Tensor:
-        layers = self._layers_now()
-        if (recorded := layers(x, rotaries, step)) is not None:
-            return recorded
-        for layer in layers.layers:
-            x = layer(x, rotaries, step)
-        return x
+    def _tapped_parts(self) -> Sequence[tuple[int, RecordedLayers]]:
+        """The layers in parts that begin with a tapped one, each with the number of its first."""
+        layers, tapped = self._layers_now(), self._taps.layers
+        if not tapped:
+            return [(0, layers)]
+        key = layers, tapped
+        if key not in self._parts:
+            n = len(layers.layers)
+            begins = sorted({0, *tapped.intersection(range(n))})
+            self._parts[key] = [
+                (begin, RecordedLayers(layers.layers[begin:end]))
+                for begin, end in pairwise([*begins, n])
+            ]
+        return self._parts[key]
 
     def _layers_now(self) -> RecordedLayers:
         """Returns the layers with adapters if some row of the step in progress has one."""
         has_adapters = self._adapters is not None and self._adapters.rows is not None
         return self._adapted if has_adapters else self._layers
+
+
+def _run_layers(
+    layers: RecordedLayers, x: Tensor, rotaries: Rotaries, step: FusedStepAttention
+) -> Tensor:
+    if (recorded := layers(x, rotaries, step)) is not None:
+        return recorded
+    for layer in layers.layers:
+        x = layer(x, rotaries, step)
+    return x

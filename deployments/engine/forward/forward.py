@@ -26,7 +26,7 @@ from deployments.engine.forward.head import head
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import RecurrentLayers
-from deployments.engine.forward.taps import Taps
+from deployments.engine.forward.taps import LAST_NORM, Taps
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
@@ -189,8 +189,9 @@ class DecoderForward(Forward):
         if not len(step.hidden_indices):
             return self.logits(step), self._nothing
         self._clear_tails(step)
-        n = len(step.logit_indices)
-        indices = np.concatenate([step.logit_indices, step.hidden_indices])
+        n, indices = len(step.logit_indices), step.logit_indices
+        if LAST_NORM in step.taps:
+            indices = np.concatenate([indices, step.hidden_indices])
         taps = Taps(step.taps.tolist(), self.tensor(step.hidden_indices))
         with self._adapting(step), self._decode.tapped(taps):
             states = self._run(step, indices, self._decode)
@@ -216,7 +217,8 @@ class DecoderForward(Forward):
         if len(step.rotary_positions):
             positions = self.tensor(step.rotary_positions)
         vectors = self._vectors(step)
-        arguments = token_ids, positions, self.tensor(indices), self._attention(step)
+        attention = step_attention(self._storage, step)
+        arguments = token_ids, positions, self.tensor(indices), attention
         with self._running(step):
             return run(*arguments, vectors)
 
@@ -258,16 +260,18 @@ class DecoderForward(Forward):
     ) -> Tensor:
         return self._head(self._decode(token_ids, positions, indices, attention, vectors))
 
-    def _attention(self, step: StepInputs) -> FusedStepAttention:
-        storage, lengths = self._storage, (step.total_len, step.new_len)
 
-        def plan(layer: int) -> FusedStepAttention:
-            group = storage.group_of[layer]
-            if not self._is_on_gpu:
-                table = step.page_table[group]
-                return plan_cpu_attention(storage, table, *lengths, layer, step.spans)
-            where = step.table_of(group), step.slots(storage, layer)
-            attention = attention_at(storage, *where, *lengths, spans=step.spans)
-            return attention if flash_version() is None else FlashAttention.from_triton(attention)
+def step_attention(storage: Storage, step: StepInputs) -> FusedStepAttention:
+    """The attention of a step, whose keys and values are in `storage`."""
+    lengths, is_on_gpu = (step.total_len, step.new_len), storage.device.type == "cuda"
 
-        return plan_by_layer(storage, plan)
+    def plan(layer: int) -> FusedStepAttention:
+        group = storage.group_of[layer]
+        if not is_on_gpu:
+            table = step.page_table[group]
+            return plan_cpu_attention(storage, table, *lengths, layer, step.spans)
+        where = step.table_of(group), step.slots(storage, layer)
+        attention = attention_at(storage, *where, *lengths, spans=step.spans)
+        return attention if flash_version() is None else FlashAttention.from_triton(attention)
+
+    return plan_by_layer(storage, plan)

@@ -44,6 +44,8 @@ class StepInputs:
     second_at: IntArray = field(default_factory=lambda: NO_TOKENS)
     # [rows, 2], of models whose layers keep a state: its slots to read and to write.
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
+    # [rows], where a draft head finds the states that it carries over from step to step.
+    head_slots: IntArray = field(default_factory=lambda: NO_TOKENS)
     # [rows], the slot of each row's adapters, 0 for none; empty where no row has any.
     adapter_slots: IntArray = field(default_factory=lambda: NO_ADAPTERS)
     # [sampled], indices in the batch of the tokens whose ids the host does not know yet, and these

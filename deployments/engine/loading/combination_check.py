@@ -13,7 +13,7 @@ def check_combination(
     is_encoder, transcribes = loaded.is_encoder, loaded.speech is not None
     has_adapters = limits.max_loras > 0
     refused = {
-        "ranks can't share a draft model": has_draft and has_ranks,
+        "ranks can't share what drafts": has_draft and has_ranks,
         "an encoder says no tokens that could be drafted": has_draft and is_encoder,
         "no model drafts for one that transcribes": has_draft and transcribes,
         "ranks can't share an encoder": has_ranks and is_encoder,
@@ -26,4 +26,4 @@ def check_combination(
         if is_asked_for:
             raise UnsupportedModelError(message)
     if has_draft and not limits.draft_tokens:
-        raise ValueError("draft_tokens: a draft model drafts nothing with 0")
+        raise ValueError("draft_tokens: nothing is drafted with 0")

@@ -135,17 +135,18 @@ class Committer:
 
     def _append_accepted(self, task: Task, samples: Sequence[Sample]) -> None:
         """Appends what was sampled behind those of the task's drafted tokens that were right."""
+        self._stats.drafts += 1
         self._stats.drafted_tokens += task.n_drafted
         task.drafts.learn(task.n_drafted, len(samples), task.n_tokens)
         n_drafted, task.n_drafted = task.n_drafted, 0
         n_before = task.n_tokens
-        for sample in samples:
+        for position, sample in enumerate(samples):
             # What no token is left for, or what a constraint reads for long, is for the next step.
             if task.has_ended or task in self._deferred or sample.token_id is None:
                 break
             if task.refuses(sample.token_id):
                 break
-            self._stats.accepted_tokens += 1
+            self._stats.accept(position)
             task.drafts.n_untold_right += 1
             if not self._has_states:
                 self._advance(task, 1, ())

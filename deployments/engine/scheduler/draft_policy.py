@@ -101,12 +101,18 @@ class DraftPolicy:
         """Whether a step of so many rows is to have drafts of up to `n_max` tokens."""
         if self._is_forced:
             return True
-        if n_max <= 0 or not self._steps.knows(n_rows):
-            return False
-        is_well_known = self._steps.n_observed(n_rows) == MAX_OBSERVED
-        if self._since_plain[n_rows] >= (REFRESH if is_well_known else FIRST_REFRESH):
+        if n_max <= 0 or self.needs_plain_step(n_rows):
             return False
         return self._pays(n_rows, n_max) or self._is_due(n_rows)
+
+    def needs_plain_step(self, n_rows: int) -> bool:
+        """Whether a step of so many rows without drafts has to be timed."""
+        if self._is_forced:
+            return False
+        if not self._steps.knows(n_rows):
+            return True
+        is_well_known = self._steps.n_observed(n_rows) == MAX_OBSERVED
+        return self._since_plain[n_rows] >= (REFRESH if is_well_known else FIRST_REFRESH)
 
     def lengths(self, rates: Sequence[float], n_rows: int, n_max: int) -> list[int]:
         """How many tokens to draft for sequences whose drafts were right so often [sequences], in a

@@ -155,6 +155,7 @@ class InferenceScheduler:
             cache_usage=self._cache.usage,
             prompt_throughput=self._prompt_speed.per_second(),
             generation_throughput=self._decode_speed.per_second(),
+            accepted_by_position=[*self._stats.accepted_by_position],
             **{name: n for need in self._needs for name, n in need.stats().items()},
         )
 

@@ -1,8 +1,7 @@
 """Metrics of engines under llama-server's names, for each replica.
 
 They are not summed: a sum falls whenever a replica stops or does not answer, and rates read a
-falling counter as a restart. llama-server's metrics that no engine measures are left out: seconds,
-and drafts by position.
+falling counter as a restart. llama-server's metrics that no engine measures are left out: seconds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,6 +33,13 @@ FAMILIES: tuple[Row, ...] = (
         None,
     ),
     ("n_decode", "Number of decode calls", "counter", "manta_engine_steps_total", None),
+    (
+        "spec_decode_num_drafts",
+        "Number of drafts",
+        "counter",
+        "manta_engine_drafts_total",
+        None,
+    ),
     (
         "spec_decode_num_draft_tokens",
         "Number of tokens guessed ahead",
@@ -79,10 +85,22 @@ FAMILIES: tuple[Row, ...] = (
 )
 
 
+# Of our name: with a label.
+BY_POSITION = "manta_engine_accepted_tokens_per_position"
+PER_POSITION = "llamacpp:spec_decode_num_accepted_tokens_per_pos"
+
+
 def llamacpp_families(families: Iterable[MetricFamily]) -> list[MetricFamily]:
     """The families of one process; empty if it has no engine."""
+    families = [*families]
     values = {name: value for family in families for name, _, value in family.samples}
-    return [_family(values, *row) for row in FAMILIES if row[3] in values]
+    found = [_family(values, *row) for row in FAMILIES if row[3] in values]
+    return found + [_per_position(family) for family in families if family.name == BY_POSITION]
+
+
+def _per_position(family: MetricFamily) -> MetricFamily:
+    samples = tuple((f"{PER_POSITION}_total", labels, n) for _, labels, n in family.samples)
+    return family._replace(name=PER_POSITION, samples=samples)
 
 
 def _family(

@@ -35,6 +35,8 @@ STORED_BYTES = {"F64": 8.0, "F32": 4.0, "BF16": 2.0, "F16": 2.0}
 CODE_BYTES = {"U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I32": 4, "I64": 8}
 DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 UNQUANTIZED = ("embed", "lm_head")
+# Where the config of the layers is within: of models that see or hear, and of draft heads.
+CONFIGS_WITHIN = ("text_config", "transformer_layer_config")
 
 
 def model_needs(settings: ModelSettings) -> Resources:
@@ -195,7 +197,8 @@ def _layout(path: str, n_ranks: int) -> Layout:
         return tuple(s._replace(kv_heads=n_ranks) if s.has_values_in_keys else s for s in shapes)
     config = json.loads((found / CONFIG).read_text())
     check_sizes(config)
-    text = config.get("text_config") or config
+    within = (config.get(name) for name in CONFIGS_WITHIN)
+    text = next(filter(None, within), config)
     heads = int(text["num_attention_heads"])
     kv_heads = int(text.get("num_key_value_heads") or heads)
     head_dim = int(text.get("head_dim") or text["hidden_size"] // heads)

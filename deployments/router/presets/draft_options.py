@@ -17,7 +17,8 @@ DraftModel = Annotated[
     Unset("none"),
     Field(
         description=(
-            "A small model with the same tokenizer, which drafts. It is named as `model` is"
+            "A small model with the same tokenizer, or an EAGLE-3 head of the model, which drafts. "
+            "It is named as `model` is"
         )
     ),
 ]
@@ -34,8 +35,8 @@ DraftTokens = Annotated[
         ge=0,
         le=MAX_DRAFT_TOKENS,
         description=(
-            "Most tokens guessed a step (speculative decoding), by prompt lookup or by the draft "
-            "model. 0 is none"
+            "Most tokens guessed a step (speculative decoding), by prompt lookup, by the draft "
+            "model or by the head. 0 is none"
         ),
     ),
 ]
@@ -46,8 +47,8 @@ DraftMin = Annotated[
         ge=0,
         le=MAX_DRAFT_TOKENS,
         description=(
-            "Fewest tokens of a draft model's draft: a shorter one is not used. From 1 on it "
-            "drafts whether or not that pays"
+            "Fewest tokens of a draft by the draft model or the head: a shorter one is not used. "
+            "From 1 on it drafts whether or not that pays"
         ),
     ),
 ]

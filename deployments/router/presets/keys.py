@@ -44,8 +44,9 @@ REFUSED = (
     ),
     (r"chat-template.*|(no-)?jinja|reasoning-.*", "a model brings its template; see dialect"),
     (
-        r".*-draft|.*draft-.*|spec-.*",
-        "of drafting, model-draft, draft-max, draft-min and draft-p-min can be set",
+        r".*-draft|.*draft-.*|spec-.*|speculative-.*|num-speculative-.*|mtp(-.*)?",
+        "of drafting, model-draft (a draft model or an EAGLE-3 head), draft-max, draft-min and "
+        "draft-p-min can be set",
     ),
     (r"lora-init-without-apply", "requests choose; see lora-modules"),
     (

@@ -26,16 +26,19 @@ from deployments.engine.forward.adapters.layer import AdaptedLayer
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.adapters.target import LoraLayerWeights
 from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS, RecordedLayers
+from deployments.engine.forward.decoder import FusedDecoder
 from deployments.engine.forward.fused.families import FAMILIES
 from deployments.engine.forward.fused.fusing import fuse_projections, rotary_kinds
 from deployments.engine.forward.fused.layer import FusedLayer
 from deployments.engine.forward.linear import KernelLinear, PackedLinear
 from deployments.engine.forward.quantized_linear import PackedQuantized
+from deployments.engine.forward.taps import Taps
 from deployments.engine.kernels.cpu.dispatch import THREAD
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.kernels.cpu.packed_weight import pack_rows
 from deployments.engine.kernels.rotary import Rotaries, rotary_embedding
 from deployments.engine.loading.attention_check import find_decoding
+from deployments.engine.loading.loader import replace_attention
 from deployments.engine.quantized.layout import INT8
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 from kv.storage import Storage
@@ -202,6 +205,24 @@ def test_recorded_layers_compute_what_they_do_when_called(kind: str) -> None:
     decodes.assert_same([11, 12], new=4)  # rows with drafts
     decodes.assert_same([9] * (MAX_RECORDED_TOKENS - 1))
     decodes.assert_same([8, 11])
+
+
+@torch.inference_mode()
+def test_layers_are_recorded_in_parts_between_taps(monkeypatch: pytest.MonkeyPatch) -> None:
+    decodes, model, found = Decodes("llama"), model_of("llama"), list[Tensor]()
+    replace_attention(model, find_decoding(model), 64)
+    layers_of(model, "llama")
+    token_ids, positions, tokens = torch.tensor([[3, 4], [8, 11], [0, 1]])
+    for storage, is_recorded in zip(decodes.storages, (True, False), strict=True):
+        decode, taps = FusedDecoder(model), Taps((2, 0, 1), tokens)
+        with decode.tapped(taps):
+            *_, step = decodes.inputs([9, 12], 1, storage)
+            last = decode(token_ids, positions, tokens, step)
+            parts = [bool(part._recordings) for _, part in decode._tapped_parts()]
+        assert parts == [is_recorded] * 3
+        found.append(torch.cat([last, taps.joined(last)], 1))
+        monkeypatch.setattr(recording, "TEAM", None)
+    assert torch.equal(*found)
 
 
 def test_an_adapter_in_the_slot_of_another_one_is_replayed() -> None:

@@ -142,7 +142,14 @@ def test_metrics_have_llama_servers_names_too() -> None:
         counter("manta_prefix_cache_queries", 30.0),
         counter("manta_prefix_cache_hits", 10.0),
         counter("manta_engine_generation_tokens", 7.0),
+        counter("manta_engine_drafts", 2.0),
         counter("manta_engine_drafted_tokens", 5.0),
+        MetricFamily(
+            "manta_engine_accepted_tokens_per_position",
+            "text",
+            "counter",
+            (("manta_engine_accepted_tokens_per_position_total", {"position": "1"}, 4.0),),
+        ),
         counter("manta_engine_accepted_tokens", 3.0),
         gauge("manta_running_requests", 1.0),
         gauge("manta_prompt_throughput", 900.5),
@@ -156,6 +163,10 @@ def test_metrics_have_llama_servers_names_too() -> None:
         assert f"llamacpp:prompt_tokens_total{replica} 20.0" in lines
         assert f"llamacpp:prompt_tokens_cached_total{replica} 10.0" in lines
         assert f"llamacpp:tokens_predicted_total{replica} 7.0" in lines
+        assert f"llamacpp:spec_decode_num_drafts_total{replica} 2.0" in lines
+        per_position = replica.replace("{", '{position="1",')
+        name = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
+        assert f"{name}{per_position} 4.0" in lines
         assert f"llamacpp:spec_decode_num_draft_tokens_total{replica} 5.0" in lines
         assert f"llamacpp:spec_decode_num_accepted_tokens_total{replica} 3.0" in lines
         assert f"llamacpp:requests_processing{replica} 1.0" in lines

@@ -106,6 +106,7 @@ def test_pages_are_as_large_as_the_config_says(tmp_path: Path) -> None:
     assert pages(shape) == numbers * 8 * 2
     assert pages({**shape, "num_key_value_heads": 2, "head_dim": 16}) == numbers * 2 // 8 * 16 * 2
     assert pages({"text_config": shape}, replace(made, dtype="float32")) == numbers * 8 * 4
+    assert pages({"transformer_layer_config": shape}) == numbers * 8 * 2
     assert pages(shape, in_fp8) == numbers * 8
     types = ["sliding_attention", "full_attention", "sliding_attention"]  # in groups of one layer
     windows = {**shape, "layer_types": types, "sliding_window": 4}

@@ -181,6 +181,8 @@ def test_a_key_says_one_option(line: str, option: str, value: object) -> None:
         ("mmproj = x", "for images and sounds name the original model"),
         ("no-mmproj = true", "for images and sounds name the original model"),
         ("spec-type = x", "draft"),
+        ("speculative_config = {}", "model-draft (a draft model or an EAGLE-3 head)"),
+        ("num-speculative-tokens = 3", "draft-max"),
         ("ctk = q8_0", "dtype"),
         ("LLAMA_ARG_FLASH_ATTN = on", "the engine sees to it by itself"),
         ("no-mmap = on", "the engine sees to it by itself"),

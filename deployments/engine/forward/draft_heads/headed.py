@@ -1,0 +1,125 @@
+"""Forward passes of a model that has a draft head: the head reads every token of a step.
+
+It stores keys and values at a token's own position, of that token and of the state of the token
+before it. So what a page holds depends on its own prefix alone, for the head as for the model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from deployments.engine.forward.draft_heads.carried_states import NOBODY, CarriedStates
+from deployments.engine.forward.draft_heads.eagle import EagleHead
+from deployments.engine.forward.forward import Forward, step_attention
+from deployments.engine.forward.inputs import StepInputs
+from kv.storage import Storage
+
+
+class HeadForward(Forward):
+    """The layer of a head, beside the model whose embeddings and last matrix it may use."""
+
+    def __init__(self, head: EagleHead, model: PreTrainedModel, storage: Storage) -> None:
+        """`storage` is of the head's layer alone."""
+        super().__init__(storage)
+        config = head.config
+        self._head = head
+        self._embed: nn.Module = (
+            head.embed_tokens if config.has_embedding else (model.get_input_embeddings())
+        )
+        self._lm_head: nn.Module = (
+            head.lm_head if config.has_head else (model.get_output_embeddings())
+        )
+        self._n_embeddings = config.target_vocab_size
+
+    def join(self, tapped: Tensor) -> Tensor:
+        """[tokens, taps * hidden] -> [tokens, size of a state]"""
+        return self._head.join(tapped)
+
+    def read(self, step: StepInputs, states: Tensor) -> Tensor:
+        """Reads the tokens of a step that the model has computed, each with the state of the token
+        before it [tokens, size], which may be changed. Returns the layer's output. [tokens, size]
+        """
+        token_ids, positions = self._token_ids(step)
+        # The model may have some tokens more.
+        known = token_ids.masked_fill(token_ids >= self._n_embeddings, 0)
+        embedded: Tensor = self._embed(known[None])[0]
+        attention = step_attention(self._storage, step)
+        output: Tensor = self._head(embedded, states, positions, attention)
+        return output
+
+    def guess(self, step: StepInputs, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Reads the tokens of a step of the head alone, as `read` does. Returns logits behind each,
+        and states that stand for the model's own. [tokens, vocab], [tokens, size]"""
+        self._clear_tails(step)
+        output = self.read(step, states)
+        logits = self._head.logits(output, self._lm_head, self._n_embeddings)
+        return logits, self._head.own_states(output)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadParts:
+    """A head beside its model.
+
+    tapped: the model's layers whose states it reads. storage: of all layers in the pages.
+    """
+
+    forward: HeadForward
+    carried: CarriedStates
+    tapped: Sequence[int]
+    storage: Storage
+
+    def around(self, own: Forward) -> "HeadedForward":
+        """The forward pass of the model, whose own is given, with the head behind it."""
+        return HeadedForward(own, self)
+
+
+class HeadedForward(Forward):
+    """The forward pass of a model, whose head reads each step behind it."""
+
+    def __init__(self, own: Forward, parts: HeadParts) -> None:
+        super().__init__(parts.storage)
+        self._own, self._head, self._carried = own, parts.forward, parts.carried
+        self._tapped = [*parts.tapped]
+
+    @property
+    def reads_host_table(self) -> bool:
+        return self._own.reads_host_table
+
+    def capture(self, max_rows: int, max_tokens: int) -> None:
+        self._own.capture(max_rows, max_tokens)
+
+    def drop_graphs(self) -> None:
+        self._own.drop_graphs()
+
+    def logits(self, step: StepInputs) -> Tensor:
+        return self.compute(step)[0]
+
+    def compute(self, step: StepInputs) -> tuple[Tensor, Tensor]:
+        needs_own = len(step.hidden_indices) > 0
+        taps = [*self._tapped, *(step.taps.tolist() if needs_own else ())]
+        logits, hidden = self._own.compute(
+            replace(
+                step,
+                hidden_indices=np.arange(len(step.token_ids)),
+                taps=np.array(taps, dtype=np.int64),
+            )
+        )
+        n_read = hidden.shape[1] // len(taps) * len(self._tapped)
+        self._read(step, self._head.join(hidden[:, :n_read].contiguous()))
+        if not needs_own:
+            return logits, self._nothing
+        return logits, hidden[:, n_read:].index_select(0, self.tensor(step.hidden_indices))
+
+    def _read(self, step: StepInputs, states: Tensor) -> None:
+        """states [tokens, size]: those of the step's tokens, joined."""
+        n, rows = step.new_len, len(step.new_len)
+        slots = step.head_slots if len(step.head_slots) else np.full(rows, NOBODY)
+        before = torch.roll(states, 1, 0)
+        first = self._carried.before(slots, step.total_len - n)
+        before.index_copy_(0, self.tensor(n.cumsum() - n), first)
+        self._head.read(step, before)
+        self._carried.keep(slots, step.total_len, n, states)
