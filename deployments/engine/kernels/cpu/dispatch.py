@@ -161,7 +161,7 @@ def contiguous_rows(x: Tensor) -> Tensor:
 @cache
 def _checksum_of_sources() -> str:
     checksum = 0
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         checksum = crc32(path.read_bytes(), checksum)
     return f"{checksum:08x}"
 

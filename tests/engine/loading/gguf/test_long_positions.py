@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from deployments.engine.forward.fusing import fuse
 from torch import Tensor
 from transformers import Gemma3TextConfig, LlamaConfig, Phi3Config, PreTrainedModel, Qwen3Config
 
 from deployments.engine.build import find_execution
 from deployments.engine.forward.forward import make_forward
+from deployments.engine.forward.fused.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.loading.loader import load_model, replace_attention
 from kv.layout import group_layers
