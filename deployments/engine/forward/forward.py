@@ -3,6 +3,7 @@
 This holds on every rank.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -12,7 +13,7 @@ from transformers import PreTrainedModel
 
 from deployments.engine.attention.cpu import plan_cpu_attention
 from deployments.engine.attention.flash import FlashAttention, flash_version
-from deployments.engine.attention.gpu import attention_at
+from deployments.engine.attention.gpu import MAX_SMALL_CHUNK, attention_at
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.adapters.slots import AdapterSlots
@@ -26,7 +27,7 @@ from deployments.engine.forward.head import head
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import RecurrentLayers
-from deployments.engine.forward.taps import LAST_NORM, Taps
+from deployments.engine.forward.taps import LAST_NORM, StaticTaps, Taps
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
@@ -50,9 +51,10 @@ class Forward:
         """Whether it needs the page table on the host."""
         return not self._is_on_gpu
 
-    def capture(self, max_rows: int, max_tokens: int) -> None:
+    def capture(self, max_rows: int, max_tokens: int, tapped: Sequence[int] = ()) -> None:
         """On a GPU, captures decode steps of up to `max_rows` rows of up to `max_tokens` tokens,
-        and small steps with chunks, where it can. All ranks that share the model must do so.
+        and small steps with chunks, where it can. All ranks that share the model must do so. The
+        states that layers read which are `tapped` are there behind each.
 
         Must be called on the thread that will call `logits`. Raises RuntimeError if another rank
         has ended.
@@ -157,16 +159,18 @@ class DecoderForward(Forward):
         self._peers = peers
         self._adapters = adapters
         self._graphs: StepGraphs | None = None
+        self._static_taps = StaticTaps()
         self._cross_attended = current_states(model)
         self._decode = decoder(model, adapters, execution.first_position)
         self._recurrent = RecurrentLayers(model, n_state_slots) if execution.has_states else None
         self._head = head(model)
 
-    def capture(self, max_rows: int, max_tokens: int) -> None:
+    def capture(self, max_rows: int, max_tokens: int, tapped: Sequence[int] = ()) -> None:
         if not self._peers.agree(self._can_be_captured()):
             return
         if self._recurrent is not None:
             self._recurrent.make_static(max_rows)
+        self._static_taps = StaticTaps(tapped, max(max_rows, MAX_SMALL_CHUNK), self._device)
         self._graphs = capture_steps(
             self._static_logits,
             self._storage,
@@ -189,6 +193,9 @@ class DecoderForward(Forward):
         if not len(step.hidden_indices):
             return self.logits(step), self._nothing
         self._clear_tails(step)
+        asked = step.taps.tolist(), len(step.token_ids), len(step.hidden_indices)
+        if self._static_taps.serve(*asked) and (logits := self._replay(step)) is not None:
+            return logits, self._static_taps.read(len(step.token_ids))
         n, indices = len(step.logit_indices), step.logit_indices
         if LAST_NORM in step.taps:
             indices = np.concatenate([indices, step.hidden_indices])
@@ -245,10 +252,13 @@ class DecoderForward(Forward):
         self, token_ids: Tensor, positions: Tensor, indices: Tensor, attention: FusedStepAttention
     ) -> Tensor:
         """Computes `_logits` for a graph. Layers with states read their slots in static memory."""
-        if self._recurrent is None:
-            return self._logits(token_ids, positions, indices, attention)
-        with self._recurrent.running_static(len(token_ids)):
-            return self._logits(token_ids, positions, indices, attention)
+        n, recurrent = len(token_ids), self._recurrent
+        taps = self._static_taps.taps(n)
+        running = nullcontext() if recurrent is None else recurrent.running_static(n)
+        with running, self._decode.tapped(taps):
+            states = self._decode(token_ids, positions, indices, attention)
+        self._static_taps.keep(taps, states)
+        return self._head(states)
 
     def _logits(
         self,

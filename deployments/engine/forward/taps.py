@@ -43,4 +43,37 @@ class Taps:
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
+class StaticTaps:
+    """The states of all tokens of a captured step, which the next one overwrites."""
+
+    def __init__(
+        self, layers: Sequence[int] = (), n_tokens: int = 0, device: torch.device | None = None
+    ) -> None:
+        """layers: none of them is LAST_NORM. n_tokens: of the largest step."""
+        self._layers = [*layers]
+        self._tokens = torch.arange(n_tokens, device=device)
+        self._states: Tensor | None = None  # [n_tokens, layers * hidden]
+
+    def taps(self, n_tokens: int) -> Taps:
+        return Taps(self._layers, self._tokens[:n_tokens])
+
+    def keep(self, taps: Taps, last: Tensor) -> None:
+        """Keeps what taps have read; `last` [tokens, hidden] are states of that size."""
+        if not self._layers:
+            return
+        joined = taps.joined(last)
+        if self._states is None:
+            self._states = joined.new_empty(len(self._tokens), joined.shape[1])
+        self._states[: len(joined)].copy_(joined)
+
+    def serve(self, layers: Sequence[int], n_tokens: int, n_asked: int) -> bool:
+        """Whether they are asked for: the same layers, of all tokens of a step."""
+        return bool(self._layers) and [*layers] == self._layers and n_tokens == n_asked
+
+    def read(self, n_tokens: int) -> Tensor:
+        """[tokens, layers * hidden]"""
+        assert self._states is not None, "no step is captured"
+        return self._states[:n_tokens]
+
+
 NO_TAPS = Taps((), torch.empty(0, dtype=torch.int64))

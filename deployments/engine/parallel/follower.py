@@ -3,7 +3,7 @@
 Whatever rank 0 calls here sends a message, and computes with the others what it asks for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from enum import IntEnum
@@ -88,7 +88,8 @@ class SharedForward(Forward):
     def reads_host_table(self) -> bool:
         return self._own.reads_host_table
 
-    def capture(self, max_rows: int, max_tokens: int) -> None:
+    def capture(self, max_rows: int, max_tokens: int, tapped: Sequence[int] = ()) -> None:
+        assert not tapped, "other ranks are not told of it"
         with self._ranks.in_step(Tag.CAPTURE, np.array([max_rows, max_tokens], dtype=np.int64)):
             self._own.capture(max_rows, max_tokens)
 

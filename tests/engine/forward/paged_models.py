@@ -1,7 +1,7 @@
 """Whole models over the paged attention kernels, interpreted or on a device."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,9 +20,12 @@ from deployments.engine.forward.cuda_graphs import (
     capture_sizes,
 )
 from deployments.engine.forward.decoder import decoder
+from deployments.engine.forward.execution import Execution
+from deployments.engine.forward.forward import DecoderForward, make_forward
 from deployments.engine.forward.fused.fusing import fuse_projections
 from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.taps import StaticTaps
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
@@ -81,14 +84,20 @@ class PagedModel:
         return self.decode(ids, positions, logit_indices, plan)
 
 
-def paged_model(architecture: str, device: str = "cpu") -> PagedModel:
+def made_model(
+    architecture: str, device: str = "cpu"
+) -> tuple[PreTrainedModel, Execution, Storage]:
     model = tiny_model(architecture).to(device)
     fuse_projections(model, "cuda")
     loaded = LoadedModel(model)
     execution = find_execution(loaded)
     shape = cache_shape(loaded, execution, EngineLimits(context_length=64))
     replace_attention(model, execution, shape.max_tokens)
-    storage = Storage(shape.layout, N_STORED_PAGES, 4, device=device)
+    return model, execution, Storage(shape.layout, N_STORED_PAGES, 4, device=device)
+
+
+def paged_model(architecture: str, device: str = "cpu") -> PagedModel:
+    model, _, storage = made_model(architecture, device)
     decode, to_logits = decoder(model), head(model)
     return PagedModel(lambda *arguments: to_logits(decode(*arguments)), storage)
 
@@ -127,6 +136,25 @@ def with_real_padding(rows: list[tuple[int, int]], max_rows: int) -> list[tuple[
         return rows
     n = next(size for size in capture_sizes(max_rows) if size >= len(rows))
     return rows + [(0, 1)] * (n - len(rows))
+
+
+@torch.inference_mode()
+def captured_and_eager_taps(architecture: str) -> list[tuple[Tensor, Tensor]]:
+    """Logits of decodes and tapped states of all their tokens, from a graph and without."""
+    model, execution, storage = made_model(architecture)
+    forward, tapped = make_forward(model, execution, storage), np.array([2, 0])
+    assert isinstance(forward, DecoderForward)
+    groups = len(storage.groups)
+    forward.logits(inputs([(0, 19), (0, 6)], groups))
+    step = replace(inputs([(19, 1), (6, 1)], groups), hidden_indices=np.arange(2), taps=tapped)
+    forward._static_taps = StaticTaps(tapped.tolist(), 32)
+    static = StaticInputs(storage, 2, 32)
+    forward._graphs = StepGraphs(forward._static_logits, static, repeat, has_chunks=False)
+    forward._graphs.capture()
+    captured = [tensor.clone() for tensor in forward.compute(step)]
+    forward._static_taps._states = None  # nothing reads them any more
+    forward.drop_graphs()
+    return [*zip(captured, forward.compute(step), strict=True)]
 
 
 @torch.inference_mode()

@@ -89,8 +89,8 @@ class HeadedForward(Forward):
     def reads_host_table(self) -> bool:
         return self._own.reads_host_table
 
-    def capture(self, max_rows: int, max_tokens: int) -> None:
-        self._own.capture(max_rows, max_tokens)
+    def capture(self, max_rows: int, max_tokens: int, tapped: Sequence[int] = ()) -> None:
+        self._own.capture(max_rows, max_tokens, [*self._tapped, *tapped])
 
     def drop_graphs(self) -> None:
         self._own.drop_graphs()
