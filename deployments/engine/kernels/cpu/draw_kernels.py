@@ -44,7 +44,8 @@ def _mix(x: Code) -> Code:
     return x ^ (x >> np.uint64(31))
 
 
-@njit(error_model="numpy")
+# Without `fastmath=False` a function has the flags of the kernel that it is compiled for.
+@njit(error_model="numpy", fastmath=False)
 def natural_log(x: Code) -> Code:
     """The logarithm of a positive float64, to some 1e-14 of it."""
     bits = as_bits64(x)
@@ -62,7 +63,7 @@ def natural_log(x: Code) -> Code:
     return np.float64(exponent) * LOG_2 + (ratio * 2.0 + ratio * (square * series))
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", fastmath=False)
 def gumbel_noise(bits: Code) -> Code:
     """The noise of 64 random bits, of which 52 are used. float64"""
     uniform = (np.float64(bits >> np.uint64(12)) + 0.5) * 2.0**-52
@@ -102,7 +103,7 @@ def _has_candidate(block: Code, largest: Code, best: Code, key: Code) -> Code:
     return found != 0
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", fastmath=False)
 def _draw(logits: Code, largest: Code, key: Code, begin: Code, end: Code) -> Code:
     """The token between two whose logit and noise are the most together, the first of those that
     tie, and their sum. Any token, and a sum that is less than those of others, where all are so far
