@@ -162,6 +162,7 @@ class StoredWeight(Tensor):
                 part = read_run(RowRun(run.matrix, rows), place).dequantize()
                 weights[at : at + len(rows)] = part
                 at += len(rows)
+        self.let_go()
         if (order := self.input_order) is not None:
             weights = weights[:, torch.argsort(order)]
         shaped = weights.view(*place.rows.shape, n_inputs)
