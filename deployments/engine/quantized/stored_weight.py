@@ -178,6 +178,7 @@ class StoredWeight(Tensor):
                 part = read_run(RowRun(run.matrix, rows), place).dequantize()
                 weights[at : at + len(rows)] = part[:, columns]
                 at += len(rows)
+        self.let_go()
         shaped = weights.view(*place.rows.shape, n_inputs)
         return shaped.mT if place.is_transposed else shaped
 
