@@ -2,7 +2,7 @@
 
 So each token is drawn with the probability that its logit stands for. Its noise is a function of
 (seed, position, token id) alone. Two distributions that are nearly the same hence nearly always
-give the same token, whichever it is: drafts of a model are right as often as they can be.
+give the same token: a draft model is right nearly as often as it shares the model's distribution.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from deployments.contract.requests import SamplingParams
-from deployments.engine.kernels.cpu import draw_ops
+from deployments.engine.kernels.draw import draw_
 from deployments.engine.rng import SAMPLE_STREAM
 from deployments.engine.sampling.rows import SamplingRows
 from deployments.engine.transfer import to_device
@@ -23,7 +23,7 @@ def draw(logits: Tensor, rows: SamplingRows) -> tuple[Tensor, Tensor]:
     largest, token_ids = _likeliest(logits, is_needed=len(group) < len(logits))
     if group:
         keys = to_device(rows.keys(group, SAMPLE_STREAM).view(np.int64), logits.device)
-        _draw_(token_ids, logits, largest, group.index, keys)
+        draw_(token_ids, logits, largest, group.index, keys)
     return token_ids, largest.isfinite()
 
 
@@ -41,12 +41,3 @@ def _likeliest(logits: Tensor, *, is_needed: bool) -> tuple[Tensor, Tensor]:
     if not is_needed:
         return largest, torch.zeros(len(logits), dtype=torch.int64)
     return largest, torch.from_numpy(logits.numpy().argmax(1))
-
-
-def _draw_(token_ids: Tensor, logits: Tensor, largest: Tensor, rows: Tensor, keys: Tensor) -> None:
-    if logits.is_cuda:
-        from deployments.engine.kernels.gpu import draw_ops as gpu_ops
-
-        gpu_ops.draw_(token_ids, logits, largest, rows, keys)
-    else:
-        draw_ops.draw_(token_ids, logits, largest, rows, keys)

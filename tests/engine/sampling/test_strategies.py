@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -222,8 +223,11 @@ def test_two_models_that_nearly_agree_nearly_always_draw_the_same() -> None:
     logits = 5 * torch.randn(300, 4096, generator=generator)
     others = logits + 0.3 * torch.randn(300, 4096, generator=generator)
     tasks = [task_of(SamplingParams(seed=seed)) for seed in range(300)]
-    pairs = zip(*(default_pipeline().sample(rows, tasks) for rows in (logits, others)), strict=True)
-    assert sum(one.token_id == other.token_id for one, other in pairs) > 0.86 * 300
+    said = [
+        [sample.token_id for sample in default_pipeline().sample(rows, tasks)]
+        for rows in (logits, others)
+    ]
+    assert sum(map(eq, *said)) > 0.86 * 300
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**40))

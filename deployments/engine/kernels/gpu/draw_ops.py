@@ -10,14 +10,13 @@ BLOCK = 2048  # tokens that a program looks at
 
 
 def draw_(
-    token_ids: Tensor,  # [batch] int64: the likeliest tokens, which those of `rows` replace
+    token_ids: Tensor,  # [batch] int64, the token of each largest logit
     logits: Tensor,  # [batch, vocab] float32
-    largest: Tensor,  # [batch] float32, the largest logit of each row
+    largest: Tensor,  # [batch] float32
     rows: Tensor,  # [n] int64, numbers of those that draw
-    keys: Tensor,  # [n] int64, 64 random bits each
+    keys: Tensor,  # [n] int64
 ) -> None:
-    """Replaces the token ids of these rows by the tokens whose logit and noise are the most
-    together. A row whose largest logit is not finite gets any id."""
+    """Does what `draw_` of `kernels/draw.py` does. No host waits for it."""
     n, vocab = len(rows), logits.shape[1]
     n_blocks = triton.cdiv(vocab, BLOCK)
     sums = torch.empty(n, n_blocks, dtype=torch.float64, device=logits.device)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from deployments.engine.kernels.cpu.draw_kernels import GREATEST_NOISE, LEAST_NOISE
 from deployments.engine.kernels.cpu.draw_kernels import gumbel_noise as compiled_noise
-from deployments.engine.kernels.cpu.draw_ops import MIN_PART, draw_
+from deployments.engine.kernels.draw import MIN_PART, draw_
 from deployments.engine.rng import mix
 from tests.engine.kernels.noise import batches, drawn, gumbel_noise, random_keys, unmixed
 

@@ -1,4 +1,4 @@
-"""Launches the kernel of the draw."""
+"""The draw of tokens by Gumbel noise, by the CPU's kernel or the GPU's."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ MIN_PART = 1 << 14  # tokens: for fewer it does not pay to wake another thread
 
 
 def draw_(
-    token_ids: Tensor,  # [batch] int64
+    token_ids: Tensor,  # [batch] int64; on a GPU the token of each largest logit
     logits: Tensor,  # [batch, vocab] float32
     largest: Tensor,  # [batch] float32, the largest logit of each row
     rows: Tensor,  # [n] int64, numbers of those that draw
@@ -19,6 +19,11 @@ def draw_(
 ) -> None:
     """Replaces the token ids of these rows by the tokens whose logit and noise are the most
     together. A row whose largest logit is not finite gets any id."""
+    if logits.is_cuda:
+        from deployments.engine.kernels.gpu import draw_ops
+
+        draw_ops.draw_(token_ids, logits, largest, rows, keys)
+        return
     assert logits.dtype is torch.float32
     logits, largest = contiguous_rows(logits), largest.contiguous()
     n, vocab = len(rows), logits.shape[1]
