@@ -128,8 +128,8 @@ def bigram(architecture: str = "llama") -> PreTrainedModel:
     return model
 
 
-def knowing_head(model: PreTrainedModel) -> LoadedHead:
-    """A head that says what a bigram says.
+def knowing_head(model: PreTrainedModel, *, has_own: bool = True) -> LoadedHead:
+    """A head that says what a bigram says, with embeddings and a last matrix of its own.
 
     A token attends to itself alone: keys and queries are all the same, and large. A value is the
     normed embedding. States are of no weight.
@@ -156,6 +156,8 @@ def knowing_head(model: PreTrainedModel) -> LoadedHead:
     tensors["norm.weight"] = model.model.norm.weight.detach().clone()
     tensors["embed_tokens.weight"] = embedded.clone()
     tensors["lm_head.weight"] = model.get_output_embeddings().weight.detach().clone()
+    if not has_own:
+        del tensors["embed_tokens.weight"], tensors["lm_head.weight"]
     return made_head(read_head_config(config), tensors, model.dtype)
 
 

@@ -41,8 +41,10 @@ def test_plain_steps_are_timed_now_and_then() -> None:
     for _ in range(FIRST_REFRESH):
         assert known.may_draft(1, N_MAX)
         known.observe_step(1, 3, 10.0)
+    assert known.needs_plain_step(1)
     assert not known.may_draft(1, N_MAX)
     known.observe_step(1, 1, 10.0)
+    assert not known.needs_plain_step(1)
     assert known.may_draft(1, N_MAX)
 
 
