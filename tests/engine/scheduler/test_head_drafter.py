@@ -83,7 +83,7 @@ def test_law_where_a_head_drafts(law: laws.Law) -> None:
 
 
 def test_steps_are_launched_ahead_while_it_drafts_nothing() -> None:
-    """By measure nothing is drafted before some plain steps were timed."""
+    """Nothing is drafted by measure before some plain steps were timed."""
     laws.launched_ahead_is_in_turns(drafted(FREE).on(draft_tokens=5))
 
 
