@@ -239,7 +239,9 @@ def loaded(model: PreTrainedModel | LoadedModel) -> LoadedModel:
 
 
 def _drafting(draft: PreTrainedModel | Drafting) -> Drafting:
-    return draft.to(effort.device) if isinstance(draft, LoadedHead) else loaded(draft)
+    if not isinstance(draft, LoadedHead):
+        return loaded(draft)
+    return draft if effort.device == "cpu" else draft.to(effort.device)
 
 
 def drop_graphs(core: EngineCore) -> None:

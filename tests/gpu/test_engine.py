@@ -18,6 +18,8 @@ from tests.engine.adapters.test_laws import make_adapters, merging, rows
 from tests.engine.drive import drop_graphs, engine, roomy
 from tests.engine.sampling.test_samplers_laws import workload
 from tests.engine.scheduler.repeating import every_repeating, repeating
+from tests.engine.scheduler.test_head_drafter import DRAFTING, FREE, drafted
+from tests.heads import bigram, knowing_head
 from tests.models import CONFIGS, VOCAB, alike, forgetful, tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -68,6 +70,17 @@ def test_what_a_draft_model_drafts_is_that_on_a_cpu(name: str) -> None:
         outcomes = running.run_together(*repeating(name).requests)
         assert running.core.stats().accepted_tokens > 0
     repeating(name).check(outcomes)
+
+
+def test_what_a_head_drafts_is_that_on_a_cpu() -> None:
+    """What it reads of the model's layers comes from CUDA graphs."""
+    expected = drafted(FREE)
+    model, head = bigram().to("cuda"), knowing_head(bigram()).to("cuda")
+    with engine(model=model, draft=head, limits=roomy(**DRAFTING)) as running:
+        outcomes = running.run_together(*expected.requests)
+        stats = running.core.stats()
+    expected.check(outcomes)
+    assert stats.accepted_tokens > stats.drafted_tokens / 2
 
 
 @pytest.mark.parametrize("name", ["mirostat 1", "mirostat 2", "dry", "window", "thinking"])

@@ -98,6 +98,13 @@ def test_layers_are_counted_by_what_they_read_or_by_what_they_return(tmp_path: P
         assert load_head(path, torch.float32, "cpu").config.tapped_of(36) == expected
 
 
+def test_weights_may_be_in_a_file_of_torch(tmp_path: Path) -> None:
+    path = save_head(tmp_path, as_llama(), {})
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(head_tensors(as_llama()), tmp_path / "pytorch_model.bin")
+    assert load_head(path, torch.bfloat16, "cpu").dtype is torch.bfloat16
+
+
 def without(name: str) -> Callable[[Tensors], Tensors]:
     return lambda tensors: {key: value for key, value in tensors.items() if key != name}
 
