@@ -78,6 +78,17 @@ def decode_step_ms(
 ) -> float:
     """Median milliseconds between tokens of `rows` sequences that run together. Their contents
     alternate."""
+    return statistics.median(token_gaps_ms(core, rows, context, steps, contents))
+
+
+def token_gaps_ms(
+    core: EngineCore,
+    rows: int,
+    context: int,
+    steps: int,
+    contents: Sequence[Content] = (PLAIN,),
+) -> list[float]:
+    """Milliseconds between the tokens of one of `rows` sequences, while all of them run."""
     with one_thread():
         prompts = torch.randint(0, core.vocab_size, (rows, context)).tolist()
     requests = [
@@ -96,7 +107,7 @@ def decode_step_ms(
         moments[row].append(time.perf_counter())
     all_running = max(times[0] for times in moments.values())
     together = [time for time in moments[0] if time >= all_running]
-    return statistics.median(b - a for a, b in itertools.pairwise(together)) * 1e3
+    return [(b - a) * 1e3 for a, b in itertools.pairwise(together)]
 
 
 def adapters_for(model: PreTrainedModel, n: int, rank: int, folder: Path) -> list[Content]:
@@ -140,9 +151,13 @@ def prompt_ms(core: EngineCore, n_tokens: int, times: int) -> float:
     return statistics.median(taken[1:]) * 1e3
 
 
-def shares_output(model: PreTrainedModel) -> bool:
-    """Whether the matrix of the embeddings is that of the output too."""
-    return model.get_output_embeddings().weight is model.get_input_embeddings().weight
+def weight_bytes_of(model: PreTrainedModel) -> int:
+    """Bytes of weights that a step reads, of a model that is not fused yet."""
+    embeddings = model.get_input_embeddings().weight
+    n_bytes = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    if model.get_output_embeddings().weight is not embeddings:
+        n_bytes -= embeddings.nbytes  # of which a step reads rows
+    return n_bytes
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -158,9 +173,7 @@ def main(arguments: argparse.Namespace) -> None:
             model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
             quantize(model, arguments.quantization)
             finish_quantized(model, "cpu")
-    weight_bytes = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
-    if not shares_output(model):
-        weight_bytes -= model.get_input_embeddings().weight.nbytes  # of which a step reads rows
+    weight_bytes = weight_bytes_of(model)
     with TemporaryDirectory() as folder, one_thread():
         contents = adapters_for(model, arguments.adapters, arguments.adapter_rank, Path(folder))
         time_all(model, weight_bytes, contents, arguments)
