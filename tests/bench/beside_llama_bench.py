@@ -45,7 +45,8 @@ def llama_bench(arguments: argparse.Namespace, file: Path) -> tuple[float, float
     command = [arguments.llama / "llama-bench", "-m", file, "-t", str(arguments.threads)]
     command += ["-p", str(PROMPT), "-n", str(TOKENS), "-r", str(arguments.times), "-o", "json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found = {case["n_gen"]: statistics.median(case["samples_ts"]) for case in json.loads(done.stdout)}
+    cases = json.loads(done.stdout)
+    found = {case["n_gen"]: statistics.median(case["samples_ts"]) for case in cases}
     return found[TOKENS], found[0]
 
 

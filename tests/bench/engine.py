@@ -154,7 +154,7 @@ def prompt_ms(core: EngineCore, n_tokens: int, times: int) -> float:
 def weight_bytes_of(model: PreTrainedModel) -> int:
     """Bytes of weights that a step reads, of a model that is not fused yet."""
     embeddings = model.get_input_embeddings().weight
-    n_bytes = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    n_bytes: int = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if model.get_output_embeddings().weight is not embeddings:
         n_bytes -= embeddings.nbytes  # of which a step reads rows
     return n_bytes

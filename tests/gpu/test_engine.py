@@ -73,7 +73,7 @@ def test_what_a_draft_model_drafts_is_that_on_a_cpu(name: str) -> None:
 
 
 def test_what_a_head_drafts_is_that_on_a_cpu() -> None:
-    """What it reads of the model's layers comes from CUDA graphs."""
+    """CUDA graphs give it what it reads of the model's layers."""
     expected = drafted(FREE)
     model, head = bigram().to("cuda"), knowing_head(bigram()).to("cuda")
     with engine(model=model, draft=head, limits=roomy(**DRAFTING)) as running:
