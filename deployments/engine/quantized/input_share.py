@@ -32,6 +32,9 @@ class InputShare(StoredMatrix):
     def rows(self, index: Tensor) -> QuantizedRows:
         return self._whole.rows(index).columns(self._columns, self._group)
 
+    def let_go(self) -> None:
+        self._whole.let_go()
+
 
 def bits_of_weight(matrix: StoredMatrix) -> float:
     """Bits that each of its weights takes on average, with its share of all factors."""

@@ -21,10 +21,14 @@ class MadeMatrix(StoredMatrix):
         super().__init__("made", n_rows, n_inputs, n_rows * n_inputs, input_order)
         self._all = rows
         self.n_read = 0
+        self.is_let_go = False
 
     def rows(self, index: Tensor) -> QuantizedRows:
         self.n_read += len(index)
         return self._all.take(index)
+
+    def let_go(self) -> None:
+        self.is_let_go = True
 
 
 def random_rows(

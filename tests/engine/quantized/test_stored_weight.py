@@ -127,6 +127,10 @@ def test_inputs_that_are_stored_in_another_order_are_shared(options: dict[str, i
         torch.testing.assert_close(found, numbers[2:5, first:end] @ x[first:end])
         again = share[3:9, 4:11]
         assert torch.equal(again, numbers[3:9, first + 4 : first + 11])
+        share.let_go()
+    (matrix,) = weight.place.matrices
+    assert isinstance(matrix, MadeMatrix)
+    assert matrix.is_let_go
 
 
 def test_a_share_that_would_take_more_than_its_numbers_is_dequantized() -> None:
