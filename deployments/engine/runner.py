@@ -19,6 +19,8 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.cross_attention import NO_WEIGHTS
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import NO_TOKENS, StepInputs
+from deployments.engine.kernels.cpu import streaming
+from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from deployments.engine.needs.need import Need
 from deployments.engine.outputs.model_outputs import ModelOutputs
@@ -75,6 +77,8 @@ class Runner:
             torch.cuda.set_device(device)  # of this thread; kernels and streams go by it
             # Otherwise torch computes float32 convolutions in TF32.
             torch.backends.cudnn.allow_tf32 = False
+        elif has_matmul_kernels():
+            streaming.measure()
         try:
             # Chunks are computed by other code than single tokens, drafts and small chunks.
             shape, chunk = self._cache.shape, max(MAX_DRAFTED_STEP_CPU, MAX_SMALL_CHUNK) + 1

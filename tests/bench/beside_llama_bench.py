@@ -11,7 +11,9 @@ import argparse
 import json
 import statistics
 import subprocess
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -45,8 +47,9 @@ def llama_bench(arguments: argparse.Namespace, file: Path) -> tuple[float, float
     command = [arguments.llama / "llama-bench", "-m", file, "-t", str(arguments.threads)]
     command += ["-p", str(PROMPT), "-n", str(TOKENS), "-r", str(arguments.times), "-o", "json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    cases = json.loads(done.stdout)
-    found = {case["n_gen"]: statistics.median(case["samples_ts"]) for case in cases}
+    found = {
+        case["n_gen"]: statistics.median(case["samples_ts"]) for case in json.loads(done.stdout)
+    }
     return found[TOKENS], found[0]
 
 
@@ -59,7 +62,9 @@ def manta(arguments: argparse.Namespace, core: EngineCore) -> tuple[float, float
     return 1e3 / statistics.median(means), PROMPT / prompt_ms(core, PROMPT, arguments.times) * 1e3
 
 
-def measure(arguments: argparse.Namespace, file: Path) -> Rounds:
+def measure(arguments: argparse.Namespace, file: Path, beside: Executor) -> Rounds:
+    """`beside` is a process of its own: whoever computes in parallel in the engine's has a team of
+    threads, and the engine's then wait for each other asleep."""
     model = load_model(str(file))
     figures = Rounds(weight_bytes_of(model.model))
     torch.set_num_threads(arguments.threads)
@@ -72,7 +77,7 @@ def measure(arguments: argparse.Namespace, file: Path) -> Rounds:
         row, prompt = manta(arguments, core)
         figures.row["manta"].append(row)
         figures.prompt["manta"].append(prompt)
-        figures.bandwidths.append(memory_bandwidth())
+        figures.bandwidths.append(beside.submit(memory_bandwidth).result())
     core.shutdown()
     return figures
 
@@ -111,6 +116,7 @@ if __name__ == "__main__":
     table = Table(title="tokens a second, medians")
     for column in COLUMNS.split(", "):
         table.add_column(column, justify="right")
-    for path in parsed.files:
-        table.add_row(path.name, *cells(measure(parsed, path)))
+    with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+        for path in parsed.files:
+            table.add_row(path.name, *cells(measure(parsed, path, executor)))
     Console(width=130).print(table)

@@ -38,6 +38,9 @@ from deployments.engine.quantized.stored_weight import StoredWeight
 MIN_DEQUANTIZED_ROWS = 16
 # The same where our kernels multiply bfloat16, too, by the same instructions.
 MIN_DEQUANTIZED_ROWS_BESIDE_PAIRS = 48
+# The same where they multiply bytes, by the inputs that share a scale: those of more are never
+# dequantized.
+MIN_DEQUANTIZED_ROWS_BESIDE_INTEGERS = {16: 32, 32: 128}
 # Outputs that are dequantized at once take about this memory, which a cache holds. They are a
 # multiple of those of oneDNN's largest block.
 DEQUANTIZED_BYTES = 1 << 20
@@ -227,8 +230,13 @@ def _max_kernel_rows(packed: PackedWeight) -> int:
     is_dequantized = has_native_bf16() and can_dequantize(packed.n_in, packed.n_out)
     if not is_dequantized or packed.is_filled or quantized is None:
         return ALL_ROWS
-    has_pairs = quantized.has_pairs and not has_bf16_tiles()
-    return (MIN_DEQUANTIZED_ROWS_BESIDE_PAIRS if has_pairs else MIN_DEQUANTIZED_ROWS) - 1
+    if has_bf16_tiles():
+        return MIN_DEQUANTIZED_ROWS - 1
+    if quantized.integers is not None:
+        rows = MIN_DEQUANTIZED_ROWS_BESIDE_INTEGERS.get(quantized.input_group)
+        return ALL_ROWS if rows is None else rows - 1
+    rows = MIN_DEQUANTIZED_ROWS_BESIDE_PAIRS if quantized.has_pairs else MIN_DEQUANTIZED_ROWS
+    return rows - 1
 
 
 def can_dequantize(n_in: int, n_out: int) -> bool:

@@ -95,7 +95,7 @@ def add_kernel() -> Kernel:
                     shrunk = args.shrunk + 4 * (row * n_parts + part) * max_rank
                     tile = multiply_some(
                         weight, 0, shrunk, n_parts * max_rank, 1, sums.ctypes.data, rank, count,
-                        PACK, 16, 0,
+                        PACK, PACK, 16, 0,
                     )  # fmt: skip
                     tile = min(tile, count)
                     for i in range(tile):
@@ -188,7 +188,7 @@ def activate_kernel() -> Kernel:
                             args.b + 2 * PACK * max_rank * ((2 * slot + part) * n_blocks + own),
                             0, args.shrunk + 4 * (2 * row + part) * max_rank, 2 * max_rank, 1,
                             sums.ctypes.data + 4 * part * FULL_TILE * PACK, rank + rank % 2, count,
-                            PACK, 16, 0,
+                            PACK, PACK, 16, 0,
                         )  # fmt: skip
                     tile = min(tile, count)
                     for i in range(tile):
@@ -245,7 +245,7 @@ def _shrink(
                     rows[i, j] = to_float32(inputs[j])
             tile = multiply_some(
                 a + 2 * RANKS * width * (slot * blocks + own), 0, rows.ctypes.data, width, 1,
-                sums.ctypes.data, width, count, RANKS, 16, 0,
+                sums.ctypes.data, width, count, RANKS, RANKS, 16, 0,
             )  # fmt: skip
             tile = min(tile, count)
             for i in range(tile):

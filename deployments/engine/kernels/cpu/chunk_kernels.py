@@ -86,7 +86,7 @@ def _multiply_keys(query: Code, keys: Code, count: Code, scores: Code, dim: Code
     while done < count:
         k, into = keys[done].ctypes.data, scores[done].ctypes.data
         left = count - done
-        done += multiply_some(query.ctypes.data, 0, k, dim, 1, into, dim, left, PACK, 32, 0)
+        done += multiply_some(query.ctypes.data, 0, k, dim, 1, into, dim, left, PACK, PACK, 32, 0)
 
 
 @njit(inline="always")
@@ -98,7 +98,7 @@ def _multiply_values(
     while done < dim:
         v, into = values.ctypes.data + 4 * done, sums[done].ctypes.data
         left, by = dim - done, rescale.ctypes.data
-        done += multiply_some(own, by, v, 1, dim, into, count, left, PACK, 32, 1)
+        done += multiply_some(own, by, v, 1, dim, into, count, left, PACK, PACK, 32, 1)
 
 
 @njit(inline="always")

@@ -25,7 +25,7 @@ from deployments.engine.kernels.cpu.simd import Code, at_i64, call, pointer_to
 # Sums may be taken in lanes; NaN and infinity stay what they are.
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
 MAX_SERIAL_WORK = 1 << 15  # multiplications: for so few it does not pay to wake the workers
-BLOCK_WORDS = 24  # of a block of arguments, the number of tasks taken included
+BLOCK_WORDS = 32  # of a block of arguments, the number of tasks taken included
 
 
 class Call(NamedTuple):

@@ -1,8 +1,11 @@
 """Inner loops of matrix products: `sums = x @ block` for a block of a packed matrix.
 
-x [rows, width] and sums [rows, pack] are float32. A sum is taken in the order of the inputs,
-whatever the number of rows. `rows` and `pack` are literals: each pair of them has code of its own.
+x [rows, width] and sums [rows, outputs] are float32. A sum is taken in the order of the inputs,
+whatever the number of rows. Numbers of rows and outputs are literals: each pair of them has code of
+its own.
 """
+
+from collections.abc import Sequence
 
 from numba import njit, types
 from numba.core.typing import Signature
@@ -23,11 +26,12 @@ FULL_TILE, LARGE_TILE, SMALL_TILE, ONE_ROW = TILE_ROWS
 class Loop:
     """A loop over pairs of inputs, for some rows and all vectors of a block."""
 
-    def __init__(self, emit: Emitter, rows: int, pack: int, bits: int) -> None:
+    def __init__(self, emit: Emitter, rows: int, outputs: int, pack: int, bits: int) -> None:
         self._emit = emit
         self._rows = rows
         self._pack = pack
-        self._parts = range(pack // LANES)
+        self._parts = range(outputs // LANES)
+        self._part_bytes = 2 * LANES * bits // 8
         self._bits = bits
         self._pair_bytes = 2 * pack * bits // 8
 
@@ -40,13 +44,21 @@ class Loop:
         ]
 
     def run(
-        self, kept: list[Code], weight: Code, x: Code, strides: tuple[Code, Code], pairs: Code
+        self,
+        kept: list[Code],
+        weight: Code,
+        x: Code,
+        strides: tuple[Code, Code],
+        pairs: Code,
+        fetch: Sequence[Code],
     ) -> None:
-        """Adds to the vectors `kept`; the strides are those of rows and inputs in x."""
-        emit, (of_row, of_input) = self._emit, strides
+        """Adds to the vectors `kept`; the strides are those of rows and inputs in x. `fetch` says
+        how far ahead weights are fetched, and whether they stay in caches."""
+        emit, (of_row, of_input), (ahead, stays) = self._emit, strides, fetch
         with emit.loop(pairs) as loop:
             pair = emit.address(weight, emit.times(loop.index, self._pair_bytes))
-            emit.prefetch_range(emit.address(pair, PREFETCH_BYTES), self._pair_bytes)
+            own_bytes = len(self._parts) * self._part_bytes
+            emit.prefetch_range(emit.address(pair, ahead), own_bytes, stays)
             inputs = emit.address(x, emit.times(emit.builder.mul(loop.index, of_input), 8))
             for part in self._parts:
                 even, odd = self._weights(pair, part)
@@ -90,7 +102,10 @@ def multiply(
     of_input: Code,
     sums: Code,
     width: Code,
+    ahead: Code,
+    stays: Code,
     rows: Code,
+    outputs: Code,
     pack: Code,
     bits: Code,
     scaled: Code,
@@ -98,28 +113,31 @@ def multiply(
     """Multiplies rows of inputs with a block of a packed matrix.
 
     `weight`, `scales`, `x` and `sums` are the addresses of the block, its scales, the inputs and
-    the results. Rows of `x` are `of_row` numbers apart, the inputs of a row `of_input`.
+    the results. Rows of `x` are `of_row` numbers apart, the inputs of a row `of_input`. Of the
+    `pack` outputs of a block, as many are taken as `outputs` says, from the one at `weight` on.
+    What lies `ahead` bytes of what is read is fetched, and `stays` in caches or does not.
 
     A block of 32 bits is [width, pack] of float32. Where it is scaled its scales are [pack] of
     float32, and it adds to the sums that are there, times these. A block of 16 bits is
     [width / 2, pack, 2] of bfloat16, and has no scales.
     """
-    n_rows, n_pack, n_bits, is_scaled = (kind.literal_value for kind in (rows, pack, bits, scaled))
+    literals = rows, outputs, pack, bits, scaled
+    n_rows, n_outputs, n_pack, n_bits, is_scaled = (kind.literal_value for kind in literals)
 
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
-        weight, scales, x, of_row, of_input, sums, width = arguments[:7]
+        weight, scales, x, of_row, of_input, sums, width, *fetch = arguments[:9]
         emit, strides = Emitter(builder, LANES), (of_row, of_input)
-        loop = Loop(emit, n_rows, n_pack, n_bits)
+        loop = Loop(emit, n_rows, n_outputs, n_pack, n_bits)
         addresses = loop.sum_addresses(sums)
         if is_scaled:
             kept = loop.load_scaled(addresses, scales)
         else:
             kept = emit.zero_registers(len(addresses))
-        loop.run(kept, weight, x, strides, emit.half(width))
+        loop.run(kept, weight, x, strides, emit.half(width), fetch)
         emit.store_registers(kept, addresses)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 7, rows, pack, bits, scaled), generate
+    return types.void(*[types.int64] * 9, *literals), generate
 
 
 @njit(inline="always")
@@ -132,22 +150,37 @@ def multiply_some(
     sums: Code,
     width: Code,
     left: Code,
+    outputs: Code,
     pack: Code,
     bits: Code,
     scaled: Code,
+    ahead: Code = PREFETCH_BYTES,
+    stays: Code = 1,
 ) -> Code:
     """`multiply` for as many of the rows that are `left` as go at once; returns how many. It may
     take, and give, some behind the last one."""
     if left > LARGE_TILE:
         tile = FULL_TILE
-        multiply(weight, scales, x, of_row, of_input, sums, width, FULL_TILE, pack, bits, scaled)
+        multiply(
+            weight, scales, x, of_row, of_input, sums, width, ahead, stays,
+            FULL_TILE, outputs, pack, bits, scaled,
+        )  # fmt: skip
     elif left > SMALL_TILE:
         tile = LARGE_TILE
-        multiply(weight, scales, x, of_row, of_input, sums, width, LARGE_TILE, pack, bits, scaled)
+        multiply(
+            weight, scales, x, of_row, of_input, sums, width, ahead, stays,
+            LARGE_TILE, outputs, pack, bits, scaled,
+        )  # fmt: skip
     elif left > ONE_ROW:
         tile = SMALL_TILE
-        multiply(weight, scales, x, of_row, of_input, sums, width, SMALL_TILE, pack, bits, scaled)
+        multiply(
+            weight, scales, x, of_row, of_input, sums, width, ahead, stays,
+            SMALL_TILE, outputs, pack, bits, scaled,
+        )  # fmt: skip
     else:
         tile = ONE_ROW
-        multiply(weight, scales, x, of_row, of_input, sums, width, ONE_ROW, pack, bits, scaled)
+        multiply(
+            weight, scales, x, of_row, of_input, sums, width, ahead, stays,
+            ONE_ROW, outputs, pack, bits, scaled,
+        )  # fmt: skip
     return tile

@@ -65,6 +65,40 @@ def finish_row(sums: Code, bias: Code, kind: Code, other: Code, out: Code, count
         outs[i] = to_bfloat16(sums[i])
 
 
+@njit(inline="always")
+def padded_rows(rows: Code) -> Code:
+    """Room for so many rows, and for those that a tile takes behind the last one."""
+    return rows if rows == 1 else rows + FULL_TILE
+
+
+@njit(inline="always")
+def count_tasks(blocks: Code, n_shares: Code, share: Code) -> Code:
+    return n_shares + blocks - n_shares * share
+
+
+@njit(inline="always")
+def task_range(task: Code, n_shares: Code, share: Code) -> Code:
+    """The blocks [first, end) of a task: the first ones are shares, all others one block each."""
+    if task < n_shares:
+        return task * share, (task + 1) * share
+    first = n_shares * share + task - n_shares
+    return first, first + 1
+
+
+def unit_of(pack: int) -> int:
+    """Outputs of a block that a task takes at least. Blocks of 64 are cut, of which small matrices
+    have too few to share."""
+    return pack // 2 if pack == 64 else pack
+
+
+def shares_of(units: int, n_shares: int) -> dict[str, int]:
+    """Arguments of a product: as many tasks are shares of the outputs that lie side by side, one
+    for each thread. Who has done its own takes more of the rest, so that none is waited for for
+    long."""
+    share = units * 7 // 8 // n_shares if n_shares else 0
+    return {"n_shares": n_shares if share else 0, "share": share}
+
+
 class MatmulArguments(NamedTuple):
     x: int  # bfloat16 [rows, in_features]
     weight: int  # packed; see `multiply`
@@ -76,6 +110,10 @@ class MatmulArguments(NamedTuple):
     out_features: int
     epilogue: int  # what follows the product: NONE, SWISH, ADD, MUL or GELU
     rows_per_task: int
+    n_shares: int  # as in `task_range`, in units of outputs
+    share: int
+    ahead: int  # bytes: weights are fetched so long before they are read
+    stays: int  # whether they stay in caches
 
 
 _matmul_arguments = reader_of(MatmulArguments)
@@ -90,37 +128,57 @@ def matmul_kernel(pack: int) -> Kernel:
     sums in registers. A sum is taken in the order of the inputs, whatever the tile.
     """
 
+    unit = unit_of(pack)
+
     def body(block: Code) -> None:
         args = _matmul_arguments(block)
         n_rows, width, n = args.rows, args.in_features, args.out_features
-        rows_per_task = args.rows_per_task
+        rows_per_task, ahead, stays = args.rows_per_task, args.ahead, args.stays
         x = carray(at_u16(args.x), (n_rows, width))
         even = width + width % 2
-        rows = np.zeros((rows_per_task + FULL_TILE, even), np.float32)
-        sums = np.empty((FULL_TILE, pack), np.float32)
-        blocks, loaded = (n + pack - 1) // pack, -1
+        rows = np.empty((padded_rows(rows_per_task), even), np.float32)
+        sums = np.empty(FULL_TILE * pack, np.float32)
+        units, loaded = (n + unit - 1) // unit, -1
+        n_tasks = count_tasks(units, args.n_shares, args.share)
         while True:
             task = next_task(block)
-            begin, first = task // blocks * rows_per_task, task % blocks * pack
+            begin = task // n_tasks * rows_per_task
             if begin >= n_rows:
                 break
+            nth, last = task_range(task % n_tasks, args.n_shares, args.share)
             end = min(n_rows, begin + rows_per_task)
             if begin != loaded:
                 for row in range(begin, end):
                     for i in range(width):
                         rows[row - begin, i] = to_float32(x[row, i])
+                    rows[row - begin, width:] = 0
                 loaded = begin
-            weight = args.weight + 2 * first * even
-            bias = args.bias + 2 * first if args.bias != 0 else 0
-            count, row = min(pack, n - first), begin
-            while row < end:
-                own, left = rows.ctypes.data + 4 * (row - begin) * even, end - row
-                into = sums.ctypes.data
-                tile = multiply_some(weight, 0, own, even, 1, into, even, left, pack, 16, 0)
-                for nth in range(min(tile, left)):
-                    offset = 2 * ((row + nth) * n + first)
-                    other, out = args.other + offset, args.out + offset
-                    finish_row(sums[nth], bias, args.epilogue, other, out, count)
-                row += tile
+            while nth < last:
+                first = nth * unit
+                is_whole = first % pack == 0 and last - nth >= pack // unit
+                outputs = pack if is_whole else unit
+                weight = args.weight + 2 * (first - first % pack) * even + 4 * (first % pack)
+                bias = args.bias + 2 * first if args.bias != 0 else 0
+                count, row = min(outputs, n - first), begin
+                while row < end:
+                    own, left = rows.ctypes.data + 4 * (row - begin) * even, end - row
+                    into = sums.ctypes.data
+                    if is_whole:
+                        tile = multiply_some(
+                            weight, 0, own, even, 1, into, even, left,
+                            pack, pack, 16, 0, ahead, stays,
+                        )  # fmt: skip
+                    else:
+                        tile = multiply_some(
+                            weight, 0, own, even, 1, into, even, left,
+                            unit, pack, 16, 0, ahead, stays,
+                        )  # fmt: skip
+                    for i in range(min(tile, left)):
+                        offset = 2 * ((row + i) * n + first)
+                        other, out = args.other + offset, args.out + offset
+                        given = sums[i * outputs : (i + 1) * outputs]
+                        finish_row(given, bias, args.epilogue, other, out, count)
+                    row += tile
+                nth += outputs // unit
 
     return Kernel(body, MatmulArguments)

@@ -1,16 +1,24 @@
 """Matrix products of bfloat16 tensors with packed weights on a CPU."""
 
+import torch
 from torch import Tensor
 
+from deployments.engine.kernels.cpu import streaming
 from deployments.engine.kernels.cpu.dispatch import address_of, empty
-from deployments.engine.kernels.cpu.matmul_kernels import NONE, matmul_kernel
+from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
+from deployments.engine.kernels.cpu.matmul_kernels import NONE, matmul_kernel, shares_of, unit_of
 from deployments.engine.kernels.cpu.pack_format import QuantizedFormat
 from deployments.engine.kernels.cpu.packed_weight import PackedPointer
-from deployments.engine.kernels.cpu.quantized_kernels import (
+from deployments.engine.kernels.cpu.quantized.quantized_kernels import (
+    FLOATS,
+    INTEGERS,
+    PAIRS,
     dequantize_kernel,
     quantized_matmul_kernel,
     tile_kernel,
 )
+from deployments.engine.kernels.cpu.simd import PACK
+from deployments.engine.kernels.cpu.streaming import STAYING
 
 MIN_ROWS_PER_TASK = 48  # so that each block of weights is reused this often
 MAX_TASK_NUMBERS = 1 << 17  # of a task's rows, so that they stay in the L2 cache
@@ -65,7 +73,8 @@ def matmul(
     rows = x.numel() // width
     x = x.contiguous()
     other = None if other is None else other.contiguous()
-    matmul_kernel(weight.pack_format.pack).call(
+    pack = weight.pack_format.pack
+    matmul_kernel(pack).call(
         rows * width * out_features,
         x=x.data_ptr(),
         weight=weight.address,
@@ -77,6 +86,7 @@ def matmul(
         out_features=out_features,
         epilogue=then,
         rows_per_task=_rows_per_task(rows, width),
+        **_reading(rows, out_features, unit_of(pack)),
     )
     return out
 
@@ -100,7 +110,7 @@ def matmul_into(
     quantized_matmul_kernel().call(
         rows * width * n,
         tile=tile_kernel(quantized).address,
-        has_pairs=quantized.has_pairs,
+        **_inputs(quantized),
         x=x.data_ptr(),
         weight=weight.address,
         stride=regions.stride,
@@ -120,11 +130,29 @@ def matmul_into(
         out_features=n,
         epilogue=then,
         rows_per_task=_rows_per_task(rows, width),
+        **_reading(rows, n, PACK),
     )
+
+
+def _inputs(quantized: QuantizedFormat) -> dict[str, float]:
+    """How the kernel takes inputs."""
+    integers = quantized.integers
+    if integers is None:
+        kind = PAIRS if quantized.has_pairs else FLOATS
+        return {"inputs": kind, "input_group": 0, "offset": 0, "unit": 1.0}
+    group = quantized.input_group
+    of_codes = {"offset": integers.offset, "unit": integers.unit}
+    return {"inputs": INTEGERS, "input_group": group, **of_codes}
 
 
 def _rows_per_task(rows: int, width: int) -> int:
     return min(rows, max(MIN_ROWS_PER_TASK, MAX_TASK_NUMBERS // width))
+
+
+def _reading(rows: int, n_out: int, unit: int) -> dict[str, int]:
+    """How weights are read: once for each tile of rows."""
+    way = streaming.chosen() if rows <= FULL_TILE else STAYING
+    return {**shares_of(-(-n_out // unit), torch.get_num_threads()), **way._asdict()}
 
 
 def _row_stride(x: Tensor) -> int:

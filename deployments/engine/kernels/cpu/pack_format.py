@@ -13,21 +13,49 @@ import torch
 
 from deployments.engine.kernels.cpu.simd import (
     HAS_AVX512,
-    HAS_BYTE_LOOKUP,
+    HAS_BYTE_PRODUCTS,
     HAS_F16C,
     HAS_PAIR_PRODUCTS,
     PACK,
 )
-from deployments.engine.quantized.layout import E4M3, INT8, FactorType, Layout
+from deployments.engine.quantized.layout import E4M3, INT8, Codebook, FactorType, Layout
 
 WORD_BITS = 32  # of a plane
 OCTET = 8  # inputs whose lower four bits are a word
 ALIGNMENT = 64  # bytes: a block begins with a cache line
 MAX_CODEBOOK = 32  # numbers of a codebook that are looked up, where vectors have 16 lanes
+SUMMED, MAX_SUMMED = 128, 256  # inputs whose products with bytes are summed as int32, and at most
 MAX_FACTORS = 4  # two of scales, and two of least numbers
 FACTOR_TYPES = frozenset(
     {torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.float8_e4m3fn}
 )
+
+
+class Integers(NamedTuple):
+    """Numbers that are whole multiples of a unit: `unit * (byte + offset)`, for a byte of a code.
+
+    flipped: bits of a code that are inverted, which gives its byte; or
+    table: the bytes of all codes, of which there are 16. Empty: none are looked up.
+    """
+
+    unit: float
+    offset: int
+    flipped: int = 0
+    table: tuple[int, ...] = ()
+
+
+def _integers(codebook: Codebook) -> Integers | None:
+    if codebook == INT8:  # its codes are in two's complement
+        return Integers(1, -128, flipped=128)
+    if codebook.offset is not None:
+        return Integers(1, codebook.offset)
+    for unit in (1, 0.5):
+        numbers = [value / unit for value in codebook.values]
+        least = min(numbers)
+        is_whole = all(number.is_integer() for number in numbers)
+        if is_whole and max(numbers) - least < 256 and len(numbers) == 16:
+            return Integers(unit, int(least), table=tuple(int(n - least) for n in numbers))
+    return None
 
 
 class Regions(NamedTuple):
@@ -49,10 +77,10 @@ class Regions(NamedTuple):
 class QuantizedFormat:
     """How the rows of a layout are packed. There is one object of each layout.
 
-    planes: bits that lie side by side, from the lowest of a code on. Codes of one plane of 8 bits
-        are bytes [inputs, pack]. A plane of fewer has words of 32 bits, [pack] for so many inputs
-        as fit in. Its lower half holds the even ones of these, its upper half the odd ones. Units
-        follow each other: words of the first plane, then one of the second.
+    planes: bits that lie side by side, from the lowest of a code on. A plane has words of 32 bits,
+        [pack] for so many inputs as fit in. Each byte of a word holds every fourth of these, from
+        its lowest bits on. Units follow each other: words of the first plane, then one of the
+        second. Codes of E4M3 are bytes [inputs, pack].
     """
 
     layout: Layout
@@ -61,7 +89,13 @@ class QuantizedFormat:
     @property
     def unit(self) -> int:
         """Inputs whose codes begin with a word in each plane."""
-        return 2 if self.planes == (8,) else WORD_BITS // self.planes[-1]
+        if self.planes == (8,):
+            return OCTET if self.has_words else 2
+        return WORD_BITS // self.planes[-1]
+
+    @property
+    def has_words(self) -> bool:
+        return self.layout.codebook != E4M3
 
     @property
     def high_bits(self) -> int:
@@ -84,9 +118,18 @@ class QuantizedFormat:
     @cached_property
     def has_pairs(self) -> bool:
         """Whether products are computed of pairs of bfloat16, which hold its numbers exactly."""
-        values = self.layout.codebook.table
-        is_found = self.planes[0] == 4 or HAS_BYTE_LOOKUP
-        return HAS_PAIR_PRODUCTS and is_found and torch.equal(values.bfloat16().float(), values)
+        return HAS_PAIR_PRODUCTS and not self.has_words
+
+    @cached_property
+    def integers(self) -> Integers | None:
+        """Says what its codes are where products are computed of bytes; None: they are not."""
+        is_summed = self.group <= MAX_SUMMED or self.group % SUMMED == 0
+        return _integers(self.layout.codebook) if HAS_BYTE_PRODUCTS and is_summed else None
+
+    @property
+    def input_group(self) -> int:
+        """Inputs that share a scale where they become integers."""
+        return self.group if 0 < self.group <= MAX_SUMMED else SUMMED
 
     @cached_property
     def number(self) -> int:
@@ -132,7 +175,6 @@ def format_of(layout: Layout) -> QuantizedFormat | None:
     made = QuantizedFormat(layout, planes)
     assert made.number not in FORMATS
     FORMATS[made.number] = made
-    _ = made.has_pairs  # known from here on: no operation of torch's can be recorded
     return made
 
 

@@ -9,19 +9,24 @@ from torch import Tensor
 
 from deployments.engine.kernels.cpu.dispatch import contiguous_rows
 from deployments.engine.kernels.cpu.pack_format import (
-    OCTET,
+    WORD_BITS,
     PackFormat,
     QuantizedFormat,
     Regions,
     format_of,
 )
-from deployments.engine.kernels.cpu.packing_kernels import pack_bytes_kernel, pack_planes_kernel
+from deployments.engine.kernels.cpu.quantized.packing_kernels import (
+    pack_bytes_kernel,
+    pack_planes_kernel,
+    pack_words_kernel,
+)
 from deployments.engine.kernels.cpu.simd import PACK
-from deployments.engine.quantized.layout import E4M3, Layout
+from deployments.engine.quantized.layout import Layout
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 
 Read = Callable[[int, int], QuantizedRows]  # rows, by the first one and the end
+BYTE_BITS = 8
 WEIGHTS_AT_ONCE = 1 << 20  # that are packed: so many stay in a cache
 
 
@@ -100,7 +105,7 @@ class _Views:
         regions, n = quantized.regions(n_in), len(blocks)
         n_units = regions.n_inputs // quantized.unit
         codes = blocks[:, : n_units * quantized.unit_bytes]
-        if quantized.planes == (8,):
+        if not quantized.has_words:
             self.codes = codes.view(n, regions.n_inputs, PACK)
         else:
             words = codes.view(torch.int32)
@@ -161,8 +166,10 @@ def _parts(factors: Factors) -> list[Tensor]:
 
 def _pack_codes(codes: Tensor, packed: PackedWeight, quantized: QuantizedFormat) -> None:
     codes = contiguous_rows(_filled(codes, 0, -packed.n_in % quantized.unit))
-    if quantized.planes == (8,):
-        kernel = pack_bytes_kernel(int(quantized.layout.codebook == E4M3))
+    if not quantized.has_words:
+        kernel = pack_bytes_kernel()
+    elif quantized.planes == (8,):
+        kernel = pack_words_kernel()
     else:
         kernel = pack_planes_kernel(quantized.high_bits)
     kernel.call(
@@ -178,14 +185,14 @@ def _pack_codes(codes: Tensor, packed: PackedWeight, quantized: QuantizedFormat)
 
 def _codes(words: Tensor, quantized: QuantizedFormat) -> Tensor:
     """uint8 [rows, inputs] of what `_Views` says."""
-    if quantized.planes == (8,):
+    if not quantized.has_words:
         return words
-    n_low = quantized.unit // OCTET
+    n_low = quantized.unit * quantized.planes[0] // WORD_BITS
     codes, at = torch.zeros((), dtype=torch.uint8), 0
     for bits in quantized.planes:
         own = words[:, :, :n_low] if at == 0 else words[:, :, n_low:]
-        pairs = torch.arange(0, 16, bits, dtype=torch.int32)[:, None]
-        shifts = (pairs + torch.tensor([0, 16], dtype=torch.int32)).flatten()
+        nth = torch.arange(0, BYTE_BITS, bits, dtype=torch.int32)[:, None]
+        shifts = (nth + torch.arange(0, WORD_BITS, BYTE_BITS, dtype=torch.int32)).flatten()
         fields = (own[..., None] >> shifts) & ((1 << bits) - 1)
         codes = codes | fields.flatten(1).to(torch.uint8) << at
         at += bits

@@ -15,16 +15,17 @@ from numba.extending import intrinsic
 # What is compiled for, which NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may say.
 FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
 HAS_FMA, HAS_F16C, HAS_AVX512 = ("+fma" in FEATURES, "+f16c" in FEATURES, "+avx512f" in FEATURES)
-# Whether vectors of pairs of bfloat16 are multiplied, and numbers of 16 bits looked up.
-HAS_PAIR_PRODUCTS = HAS_AVX512 and {"+avx512bw", "+avx512bf16"} <= set(FEATURES)
-HAS_BYTE_LOOKUP = "+avx512vbmi" in FEATURES  # in tables of 128 bytes
+# Whether vectors of pairs of bfloat16 are multiplied, and bytes looked up in tables of 128 of them.
+HAS_PAIR_PRODUCTS = HAS_AVX512 and {"+avx512bw", "+avx512bf16", "+avx512vbmi"} <= set(FEATURES)
+# Whether vectors of 4 bytes are multiplied, and summed as int32.
+HAS_BYTE_PRODUCTS = ({"+avx512bw", "+avx512vnni"} if HAS_AVX512 else {"+avxvnni"}) <= set(FEATURES)
 LANES = 16 if HAS_AVX512 else 8  # of a vector of float32
 PACK = 2 * LANES  # outputs of a block of packed weights
 # Rows that are multiplied at once: as many as keep their sums, two vectors for each row, in
 # registers, and fewer at the end.
 TILE_ROWS = (8, 4, 2, 1) if HAS_AVX512 else (4, 3, 2, 1)
 CACHE_LINE = 64  # bytes
-PREFETCH_BYTES = 4096  # how far ahead weights are fetched
+PREFETCH_BYTES = 4096  # how far ahead weights are fetched that stay in caches
 LOG2_E = np.float32(1.4426950408889634)
 # exp2 on [0, 1), a polynomial of least error among those that are 1 at 0; see `exp`.
 C0, C1, C2, C3, C4, C5 = (
@@ -55,7 +56,7 @@ def fetch(typing: Code, address: Code) -> tuple[Signature, Code]:
     """Fetches the cache line of an address, which goes on while others compute."""
 
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
-        Emitter(builder, LANES).prefetch(arguments[0])
+        Emitter(builder, LANES).prefetch_range(arguments[0], 1)
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
@@ -127,6 +128,9 @@ class Emitter:
             base = self.builder.add(base, by)
         return base
 
+    def whole(self, value: int) -> Code:
+        return ir.Constant(WORD, value)
+
     def times(self, value: Code, factor: int) -> Code:
         return self.builder.mul(value, ir.Constant(WORD, factor))
 
@@ -144,17 +148,27 @@ class Emitter:
         pointer = self.builder.inttoptr(address, value.type.as_pointer())
         self.builder.store(value, pointer, align=4)
 
-    def prefetch(self, address: Code) -> None:
-        """Fetches the line of an address into the cache."""
+    def prefetch_range(self, address: Code, n_bytes: int, stays: Code | None = None) -> None:
+        """Fetches the lines from an address on into the caches. They drive out what others need,
+        but for those that don't stay there: `stays` is not 0, or None."""
+        if stays is None:
+            self._prefetch_range(address, n_bytes, 3)
+            return
+        is_kept = self.builder.icmp_signed("!=", stays, self.whole(0))
+        with self.builder.if_else(is_kept) as (kept, passing):
+            with kept:
+                self._prefetch_range(address, n_bytes, 3)
+            with passing:
+                self._prefetch_range(address, n_bytes, 0)
+
+    def _prefetch_range(self, address: Code, n_bytes: int, locality: int) -> None:
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte] + [ir.IntType(32)] * 3)
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
-        hints = [ir.Constant(ir.IntType(32), hint) for hint in (0, 3, 1)]
-        self.builder.call(function, [self.builder.inttoptr(address, byte), *hints])
-
-    def prefetch_range(self, address: Code, n_bytes: int) -> None:
+        options = [ir.Constant(ir.IntType(32), option) for option in (0, locality, 1)]
         for offset in range(0, n_bytes, CACHE_LINE):
-            self.prefetch(self.address(address, offset))
+            line = self.builder.inttoptr(self.address(address, offset), byte)
+            self.builder.call(function, [line, *options])
 
     def load_bfloat16(self, address: Code) -> Code:
         """Loads as many bfloat16 as there are lanes, as float32."""
@@ -209,6 +223,10 @@ class Emitter:
     def load_int32(self, address: Code) -> Code:
         return self.load(address, self.ints)
 
+    def load_broadcast_int(self, address: Code) -> Code:
+        """32 bits in all lanes."""
+        return self.broadcast_int(self.load(address, ir.IntType(32)))
+
     def maximum(self, a: Code, b: Code) -> Code:
         """`b` where `a` is no number."""
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
@@ -249,6 +267,13 @@ class Emitter:
         kept = [cgutils.alloca_once(self.builder, self.vector) for _ in range(n)]
         for register in kept:
             self.builder.store(ir.Constant(self.vector, None), register)
+        return kept
+
+    def int_registers(self, n: int) -> list[Code]:
+        """Vectors of int32 kept in registers, all 0."""
+        kept = [cgutils.alloca_once(self.builder, self.ints) for _ in range(n)]
+        for register in kept:
+            self.builder.store(ir.Constant(self.ints, None), register)
         return kept
 
     def store_registers(self, kept: Sequence[Code], addresses: Sequence[Code]) -> None:

@@ -27,19 +27,11 @@ _pack_arguments = reader_of(PackArguments)
 
 
 @njit(inline="always")
-def _fields(octet: Code, bits: Code, mask: Code) -> Code:
-    """Fields of each second code, which the mask takes: 4 of so many bits, side by side."""
-    fields = octet & mask
-    fields |= fields >> np.uint64(16 - bits)
-    fields |= fields >> np.uint64(32 - 2 * bits)
-    return np.uint32(fields & np.uint64((1 << 4 * bits) - 1))
-
-
-@njit(inline="always")
 def _word(octet: Code, bits: Code, mask: Code) -> Code:
-    """The fields of 8 codes: even ones in the lower half, odd ones in the upper half."""
-    odd = _fields(octet >> np.uint64(8), bits, mask)
-    return _fields(octet, bits, mask) | odd << np.uint32(16)
+    """Fields of so many bits of 8 codes: each byte holds that of a code, and of the fourth after
+    it."""
+    fields = octet & mask
+    return np.uint32(fields & np.uint64(0xFFFFFFFF)) | np.uint32(fields >> np.uint64(32 - bits))
 
 
 @cache
@@ -49,8 +41,8 @@ def pack_planes_kernel(high_bits: int) -> Kernel:
     high = high_bits or 1
     unit = OCTET * per_word
     words = per_word + (1 if high_bits else 0)  # of a unit
-    low_mask = sum(15 << at for at in range(0, 64, 16))
-    high_mask = sum(((1 << high) - 1) << at for at in range(0, 64, 16))
+    low_mask = sum(15 << at for at in range(0, 64, 8))
+    high_mask = sum(((1 << high) - 1) << at for at in range(0, 64, 8))
     at_once = INPUTS_AT_ONCE // OCTET // per_word  # units
 
     def body(block: Code) -> None:
@@ -75,7 +67,7 @@ def pack_planes_kernel(high_bits: int) -> Kernel:
                             out[u, k, j] = _word(octet, 4, low)
                             if high_bits:
                                 own = _word(octet >> np.uint64(4), high, top)
-                                above |= own << np.uint32(4 * high * k)
+                                above |= own << np.uint32(2 * high * k)
                         if high_bits:
                             out[u, per_word, j] = above
 
@@ -83,8 +75,31 @@ def pack_planes_kernel(high_bits: int) -> Kernel:
 
 
 @cache
-def pack_bytes_kernel(has_nan: int) -> Kernel:
-    """Packs whole bytes; where they have a NaN, it becomes 0."""
+def pack_words_kernel() -> Kernel:
+    """Packs bytes, of which a word has those of 4 inputs."""
+
+    def body(block: Code) -> None:
+        args = _pack_arguments(block)
+        n_words = args.n_inputs // 4
+        while True:
+            nth = next_task(block)
+            first = nth * PACK
+            if first >= args.n_outputs:
+                break
+            out = carray(at_u32(args.packed + nth * args.stride), (n_words, PACK))
+            for begin in range(0, n_words, INPUTS_AT_ONCE // 4):
+                end = min(begin + INPUTS_AT_ONCE // 4, n_words)
+                for j in range(min(PACK, args.n_outputs - first)):
+                    words = carray(at_u32(args.codes + (first + j) * args.row_stride), (n_words,))
+                    for i in range(begin, end):
+                        out[i, j] = words[i]
+
+    return Kernel(body, PackArguments)
+
+
+@cache
+def pack_bytes_kernel() -> Kernel:
+    """Packs bytes of e4m3, an input after the other; NaN becomes 0."""
 
     def body(block: Code) -> None:
         args = _pack_arguments(block)
@@ -101,7 +116,7 @@ def pack_bytes_kernel(has_nan: int) -> Kernel:
                     codes = carray(at_u8(args.codes + (first + j) * args.row_stride), (n,))
                     for i in range(begin, end):
                         code = codes[i]
-                        if has_nan and code & NAN == NAN:
+                        if code & NAN == NAN:
                             code = np.uint8(0)
                         out[i, j] = code
 

@@ -1,0 +1,303 @@
+"""Codes of packed weights as numbers: LLVM IR for each kind of codebook."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from llvmlite import ir
+
+from deployments.engine.kernels.cpu.pack_format import (
+    OCTET,
+    WORD_BITS,
+    Integers,
+    QuantizedFormat,
+)
+from deployments.engine.kernels.cpu.quantized.number_ir import (
+    BYTE,
+    E4M3_UNIT,
+    BFloatType,
+    NumberEmitter,
+)
+from deployments.engine.kernels.cpu.simd import (
+    HAS_AVX512,
+    LANES,
+    PACK,
+    STRICT,
+    WORD,
+    Code,
+    Emitter,
+)
+from deployments.engine.quantized.layout import INT8, Codebook, FactorType
+
+PARTS = range(PACK // LANES)  # vectors of a block's outputs
+EACH_BYTE = 0x01010101  # of a word
+
+
+class Fetch(NamedTuple):
+    """Fetches while a block is read: codes so many bytes `ahead`, and the factors of the next
+    block, which lies `stride` bytes after it.
+
+    end: the address behind the block's codes. The next block's codes lie `skipped` bytes after it.
+    stays: whether it stays in caches, as `prefetch_range` takes it.
+    """
+
+    ahead: Code
+    end: Code
+    skipped: Code
+    stride: Code
+    stays: Code | None
+
+    def codes(self, emit: Emitter, address: Code, n_bytes: int) -> None:
+        build, at = emit.builder, emit.address(address, self.ahead)
+        is_behind = build.icmp_unsigned(">=", at, self.end)
+        at = build.select(is_behind, build.add(at, self.skipped), at)
+        emit.prefetch_range(at, n_bytes, self.stays)
+
+    def factors(self, emit: Emitter, address: Code, n_bytes: int) -> None:
+        emit.prefetch_range(emit.address(address, self.stride), n_bytes, self.stays)
+
+
+class Lookup:
+    """Numbers of codes, which are the lowest bits of 32; what is above them is anything."""
+
+    def __init__(self, emit: NumberEmitter, codebook: Codebook) -> None:
+        self._emit = emit
+        self._bits = max(4, codebook.bits)
+        self._is_signed = codebook == INT8
+        self._offset = codebook.offset
+        values = [*codebook.values] + [0.0] * ((1 << self._bits) - len(codebook.values))
+        self._tables = [
+            ir.Constant(emit.vector, values[at : at + LANES]) for at in range(0, len(values), LANES)
+        ]
+
+    def numbers(self, codes: Code) -> Code:
+        emit, build, tables = self._emit, self._emit.builder, self._tables
+        if self._is_signed:
+            by = emit.all_ints(WORD_BITS - self._bits)
+            return build.sitofp(build.ashr(build.shl(codes, by), by), emit.vector)
+        if HAS_AVX512 and len(tables) == 1:
+            return emit.call("llvm.x86.avx512.permvar.sf.512", emit.vector, tables[0], codes)
+        if HAS_AVX512 and len(tables) == 2:
+            name = "llvm.x86.avx512.vpermi2var.ps.512"
+            return emit.call(name, emit.vector, tables[0], codes, tables[1])
+        if self._offset is not None:
+            whole = build.and_(codes, emit.all_ints((1 << self._bits) - 1))
+            if self._offset:
+                whole = build.add(whole, emit.all_ints(self._offset & 0xFFFFFFFF))
+            return build.sitofp(whole, emit.vector)
+        low, high = (
+            emit.call("llvm.x86.avx2.permps", emit.vector, table, codes) for table in tables
+        )
+        top = build.shl(codes, emit.all_ints(28))
+        return build.select(build.icmp_signed("<", top, emit.all_ints(0)), high, low)
+
+
+class BytePairLookup:
+    """Pairs of bfloat16 of codes that are bytes: 2 inputs of all outputs of a block."""
+
+    def __init__(self, emit: NumberEmitter, codebook: Codebook) -> None:
+        self._emit = emit
+        self._bytes = ir.VectorType(BYTE, 2 * PACK)
+        shorts = codebook.table.bfloat16().view(torch.int16).tolist()
+        lower, upper = ([short >> by & 0xFF for short in shorts] for by in (0, 8))
+        # By the highest bit of a code: the lower bytes of the numbers, and the upper ones.
+        self._tables = [
+            [self._halves(half[first : first + 128]) for half in (lower, upper)]
+            for first in (0, 128)
+        ]
+
+    def pairs(self, address: Code) -> list[Code]:
+        emit, build, kind = self._emit, self._emit.builder, self._bytes
+        codes = emit.load(address, kind)
+        is_high = build.icmp_signed("<", codes, ir.Constant(kind, None))
+        low, high = (
+            build.select(is_high, self._found(codes, above), self._found(codes, below))
+            for below, above in zip(*self._tables, strict=True)
+        )
+        return [self._side_by_side(low, high, part) for part in PARTS]
+
+    def _halves(self, numbers: list[int]) -> tuple[Code, Code]:
+        n = len(numbers) // 2
+        return ir.Constant(self._bytes, numbers[:n]), ir.Constant(self._bytes, numbers[n:])
+
+    def _found(self, codes: Code, table: tuple[Code, Code]) -> Code:
+        first, second = table
+        name = "llvm.x86.avx512.vpermi2var.qi.512"
+        return self._emit.call(name, self._bytes, first, codes, second)
+
+    def _side_by_side(self, low: Code, high: Code, part: int) -> Code:
+        """The bytes of the two numbers of each output, together."""
+        n = 2 * PACK  # bytes of `low`, which those of `high` follow
+        order = [
+            half + of_input + LANES * part + lane
+            for lane in range(LANES)
+            for of_input in (0, PACK)
+            for half in (0, n)
+        ]
+        kind = ir.VectorType(ir.IntType(32), n)
+        pairs = self._emit.builder.shuffle_vector(low, high, ir.Constant(kind, order))
+        return self._emit.builder.bitcast(pairs, ir.VectorType(BFloatType(), 2 * LANES))
+
+
+class Step:
+    """Codes of a few inputs, one after the other, for all outputs of a block."""
+
+    def __init__(self, reader: "CodeReader", low: list[list[Code]], high: list[Code]):
+        """low: words of the first plane, for each vector of outputs; high: those of the second."""
+        self._reader = reader
+        self._low = low
+        self._high = high
+        self.n_pairs = OCTET // 2
+
+    def numbers(self, pair: int) -> list[tuple[Code, Code]]:
+        """The weights of a pair of inputs, without their scale, for each vector of outputs."""
+        find = self._reader.lookup.numbers
+        return [
+            (find(self._code(part, 2 * pair)), find(self._code(part, 2 * pair + 1)))
+            for part in PARTS
+        ]
+
+    def bytes_of(self, part: int, fourth: int, integers: Integers) -> Code:
+        """Bytes of the codes of four inputs."""
+        emit, words = self._reader.emit, self._low
+        if len(words) > 1:  # a word for each four of them
+            return emit.builder.xor(
+                words[fourth][part], emit.all_ints(integers.flipped * EACH_BYTE)
+            )
+        low = emit.shifted(words[0][part], 4 * fourth)
+        low = emit.builder.and_(low, emit.all_ints(0xF * EACH_BYTE))
+        if integers.table:
+            return emit.bytes_in_table(integers.table, low)
+        if not self._high:
+            return low
+        bits = self._reader.high_bits
+        high = emit.shifted(self._high[part], bits * fourth - 4)
+        mask = emit.all_ints((((1 << bits) - 1) << 4) * EACH_BYTE)
+        return emit.builder.or_(low, emit.builder.and_(high, mask))
+
+    def _code(self, part: int, nth: int) -> Code:
+        """The lowest bits are those of the code of an input."""
+        emit, words = self._reader.emit, self._low
+        fourth, byte = divmod(nth, 4)
+        if len(words) > 1:
+            return emit.shifted(words[fourth][part], 8 * byte)
+        low = emit.shifted(words[0][part], 8 * byte + 4 * fourth)
+        if not self._high:
+            return low
+        by = 8 * byte + self._reader.high_bits * fourth - 4
+        return emit.merged(0xF, low, emit.shifted(self._high[part], by))
+
+
+class ByteStep:
+    """Codes of two inputs, each of which has a byte for each output of a block."""
+
+    def __init__(self, reader: "CodeReader", address: Code):
+        self._reader = reader
+        self._address = address
+        self.n_pairs = 1
+
+    def numbers(self, pair: int) -> list[tuple[Code, Code]]:
+        """The weights of both, without their scale, for each vector of outputs."""
+        emit = self._reader.emit
+        first, second = (
+            emit.load_e4m3(emit.address(self._address, at), len(PARTS)) for at in (0, PACK)
+        )
+        return list(zip(first, second, strict=True))
+
+    def pairs(self) -> list[Code]:
+        """The same as bfloat16, side by side."""
+        return self._reader.byte_lookup.pairs(self._address)
+
+
+class CodeReader:
+    """Reads the codes of a block."""
+
+    def __init__(self, emit: NumberEmitter, quantized: QuantizedFormat) -> None:
+        self.emit = emit
+        self._quantized = quantized
+        codebook = quantized.layout.codebook
+        self.high_bits = quantized.high_bits
+        if quantized.has_words:
+            self.lookup = Lookup(emit, codebook)
+        elif quantized.has_pairs:
+            self.byte_lookup = BytePairLookup(emit, codebook)
+
+    @property
+    def number_unit(self) -> float:
+        """The numbers that are not pairs have to be multiplied with it, beside their scale."""
+        return 1.0 if self._quantized.has_words else E4M3_UNIT
+
+    @contextmanager
+    def steps(self, codes: Code, n_units: Code, fetch: Fetch | None) -> Iterator[tuple[Code, Code]]:
+        """A loop over so many units from an address on: gives steps, and each one's first input."""
+        emit, quantized = self.emit, self._quantized
+        with emit.loop(n_units) as loop:
+            unit = emit.address(codes, emit.times(loop.index, quantized.unit_bytes))
+            if fetch is not None:
+                fetch.codes(emit, unit, quantized.unit_bytes)
+            first = emit.times(loop.index, quantized.unit)
+            if not quantized.has_words:
+                yield ByteStep(self, unit), first
+            elif not self.high_bits:
+                n_words = quantized.unit_bytes // (4 * PACK)
+                words = [self._words(emit.address(unit, 4 * PACK * nth)) for nth in range(n_words)]
+                yield Step(self, words, []), first
+            else:
+                octets = quantized.unit // OCTET
+                high = self._words(emit.address(unit, octets * 4 * PACK))
+                with emit.loop(ir.Constant(WORD, octets)) as octet:
+                    own = emit.address(unit, emit.times(octet.index, 4 * PACK))
+                    by = emit.broadcast_int(emit.times(octet.index, 2 * self.high_bits))
+                    shifted = [emit.builder.lshr(word, by) for word in high]
+                    at = emit.address(first, emit.times(octet.index, OCTET))
+                    yield Step(self, [self._words(own)], shifted), at
+
+    def _words(self, address: Code) -> list[Code]:
+        emit = self.emit
+        return [emit.load_int32(emit.address(address, 4 * LANES * part)) for part in PARTS]
+
+
+class FactorReader:
+    """Reads scales or least numbers of a group, for all outputs of a block."""
+
+    def __init__(
+        self,
+        emit: NumberEmitter,
+        quantized: QuantizedFormat,
+        types: Sequence[FactorType],
+        bases: Sequence[Code],
+    ) -> None:
+        self._emit = emit
+        self._group = quantized.group
+        self._types = types
+        self._bases = bases
+
+    def fetch(self, group: Code, fetch: Fetch) -> None:
+        for factor, base in zip(self._types, self._bases, strict=True):
+            fetch.factors(
+                self._emit, self._address(factor, base, group), PACK * factor.dtype.itemsize
+            )
+
+    def read(self, group: Code) -> list[Code]:
+        """A vector for each part of the block."""
+        parts = [
+            self._read(*factor, group) for factor in zip(self._types, self._bases, strict=True)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        multiply = self._emit.builder.fmul
+        return [multiply(a, b, flags=STRICT) for a, b in zip(*parts, strict=True)]
+
+    def _read(self, factor: FactorType, base: Code, group: Code) -> list[Code]:
+        emit, size = self._emit, factor.dtype.itemsize
+        base = self._address(factor, base, group)
+        addresses = [emit.address(base, LANES * size * part) for part in PARTS]
+        return [emit.load_factor(at, factor.dtype) for at in addresses]
+
+    def _address(self, factor: FactorType, base: Code, group: Code) -> Code:
+        if not factor.group:
+            return base
+        shared = ir.Constant(WORD, factor.group // self._group)
+        nth = self._emit.builder.udiv(group, shared)
+        return self._emit.address(base, self._emit.times(nth, PACK * factor.dtype.itemsize))
