@@ -35,8 +35,8 @@ class Readback:
         if tensors[0].is_cuda:
             # Whole numbers up to 2^53, and those of any smaller type, are exact in float64.
             joined = torch.stack([tensor.double() for tensor in tensors])
-            self._host = torch.empty(joined.shape, dtype=joined.dtype, pin_memory=True)
-            self._host.copy_(joined, non_blocking=True)
+            host = torch.empty(joined.shape, dtype=joined.dtype, pin_memory=True)
+            self._host = [*host.copy_(joined, non_blocking=True)]
             self._arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._arrival.record()
 
