@@ -148,8 +148,8 @@ def plan_cpu_attention(
     has_kernels = _has_kernels(storage)
     if has_kernels and not len(spans) and new_len.max(initial=1) == 1:  # as in most steps
         view = bind(storage, page_table, total_len, layer=layer)
-        tokens = DecodeRows(np.arange(len(new_len)), page_table, total_len)
-        return CpuAttention(view, [], tokens, None, has_kernels)
+        singles = DecodeRows(np.arange(len(new_len)), page_table, total_len)
+        return CpuAttention(view, [], singles, None, has_kernels)
     starts = new_len.cumsum() - new_len
     view = bind(storage, page_table, total_len, new_len, layer)
     decodes = chunks = None
