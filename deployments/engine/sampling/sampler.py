@@ -21,7 +21,7 @@ from deployments.engine.sampling.draw import draw
 from deployments.engine.sampling.logprobs import PendingLogprobs, draw_logprobs, model_logprobs
 from deployments.engine.sampling.mirostat import MirostatStrategy, PendingSurprises
 from deployments.engine.sampling.penalties import DryStrategy, PenaltyStrategy
-from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.sampling.rows import GroupCache, SamplingRows
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.sampling.temperature import TemperatureStrategy
 from deployments.engine.sampling.truncation import (
@@ -125,7 +125,7 @@ class SamplingPipeline(BaseSamplingStrategy):
 
     def __init__(self, strategies: Sequence[BaseSamplingStrategy]) -> None:
         self.strategies = strategies
-        self._previous: SamplingRows | None = None
+        self._previous: GroupCache | None = None
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         for strategy in self.strategies:
@@ -149,7 +149,7 @@ class SamplingPipeline(BaseSamplingStrategy):
         `can_sample_ahead`, where `newest_ids` [tasks] has these on the device, and -1 for others.
         """
         rows = SamplingRows(tasks, logits.device, self._previous, n_ahead, newest_ids)
-        self._previous = rows.without_tasks()
+        self._previous = rows.cache
         own = model_logprobs(logits, rows)
         given = logits.amax(1) if _may_ban(rows) else None  # a ban could hide what is not finite
         self.apply(logits, rows)
@@ -165,7 +165,7 @@ class SamplingPipeline(BaseSamplingStrategy):
         """The tokens [tasks] that `launch` would sample from these logits, by the same noise, where
         constraints don't mask them."""
         rows = SamplingRows(tasks, logits.device, self._previous, n_ahead, is_guess=True)
-        self._previous = rows.without_tasks()
+        self._previous = rows.cache
         self.apply(logits, rows)
         return draw(logits, rows)[0]
 
