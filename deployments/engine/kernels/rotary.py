@@ -39,16 +39,15 @@ class RotaryTable:
     def __init__(self, compute: Callable[[Tensor], RotaryEmbedding]) -> None:
         """`compute` makes it of positions [1, tokens]. A token's is a function of its position."""
         self._compute = compute
-        self._known: RotaryEmbedding | None = None
+        self._known: Tensor | None = None  # [2, positions, 1, rotated], of cos and sin
 
     def take(self, positions: Tensor) -> RotaryEmbedding:
         """That of positions [tokens]."""
         n = int(positions.numpy().max()) + 1
-        if self._known is None or n > len(self._known.cos):
+        if self._known is None or n > self._known.shape[1]:
             n = max(MIN_TABLE, 1 << (n - 1).bit_length())
-            self._known = self._compute(torch.arange(n)[None])
-        cos, sin = self._known
-        return RotaryEmbedding(cos.index_select(0, positions), sin.index_select(0, positions))
+            self._known = torch.stack(self._compute(torch.arange(n)[None]))
+        return RotaryEmbedding(*self._known.index_select(1, positions).unbind())
 
 
 Rotaries = Mapping[str, RotaryEmbedding]  # of a model's layers, by a kind

@@ -97,24 +97,18 @@ class PackedMatrix(StoredMatrix):
     def numbers(self, index: Tensor, dtype: torch.dtype) -> Tensor:
         if dtype is not torch.bfloat16:
             return super().numbers(index, dtype)
-        quantized, weights = self._packed.pack_format.quantized, self._packed.weights
-        assert quantized is not None, "weights of bfloat16 have no codes"
-        ids, out = index.contiguous(), torch.empty(len(index), self.n_columns, dtype=dtype)
-        if len(ids) and not 0 <= int(ids.numpy().min()) <= int(ids.numpy().max()) < self.n_rows:
+        ids = index.contiguous()
+        numbers = ids.numpy()
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.n_rows:
             raise IndexError(f"a number of a row is not below {self.n_rows}")
+        out = torch.empty((len(numbers), self.n_columns), dtype=dtype)
         embedding_kernel().call(
             out.numel(),
             ids=ids.data_ptr(),
-            n=len(ids),
-            weights=weights.data_ptr(),
-            stride=weights.stride(0),
-            width=self.n_columns,
-            high_bits=BYTES if quantized.planes == (8,) else quantized.high_bits,
-            table=quantized.layout.codebook.table.data_ptr(),
-            factors=self._factors.data_ptr(),
-            n_factors=len(self._factors),
-            n_scales=len(quantized.layout.scale),
+            n=len(numbers),
             out=out.data_ptr(),
+            factors=self._factors.data_ptr(),
+            **self._described,
         )
         return out
 
@@ -122,7 +116,7 @@ class PackedMatrix(StoredMatrix):
     def _factors(self) -> Tensor:
         """As `embedding_kernel` takes them."""
         quantized, n_in = self._packed.pack_format.quantized, self._packed.n_in
-        assert quantized is not None
+        assert quantized is not None, "weights of bfloat16 have no codes"
         offsets = quantized.regions(n_in).factors
         return torch.tensor(
             [
@@ -130,6 +124,21 @@ class PackedMatrix(StoredMatrix):
                 for offset, factor in zip(offsets, quantized.factors, strict=False)
             ]
         )
+
+    @cached_property
+    def _described(self) -> dict[str, int]:
+        """The other arguments of `embedding_kernel` that stay the same."""
+        quantized, weights = self._packed.pack_format.quantized, self._packed.weights
+        assert quantized is not None, "weights of bfloat16 have no codes"
+        return {
+            "weights": weights.data_ptr(),
+            "stride": weights.stride(0),
+            "width": self.n_columns,
+            "high_bits": BYTES if quantized.planes == (8,) else quantized.high_bits,
+            "table": quantized.layout.codebook.table.data_ptr(),
+            "n_factors": len(self._factors),
+            "n_scales": len(quantized.layout.scale),
+        }
 
 
 class _Views:
