@@ -32,7 +32,7 @@ class Storage:
         self.page_size = page_size
         self.dtype = dtype
         self.groups = group_layers(layout)
-        self.token_bytes = self._token_bytes()
+        self.token_bytes, self.has_values_in_keys = self._about_tokens()
         size = page_numbers(layout, self.groups, page_size)
         self._pages = torch.zeros(n_pages, size, dtype=dtype, device=device)
         # By layer: its group, and how many tokens of it lie from one page's begin to the next one's
@@ -70,7 +70,7 @@ class Storage:
         part.group_of, part.page_stride = self.group_of[begin:end], self.page_stride[begin:end]
         part.layers = self.layers[begin:end]
         part.k, part.v = self.k[begin:end], self.v[begin:end]
-        part.token_bytes = part._token_bytes()
+        part.token_bytes, part.has_values_in_keys = part._about_tokens()
         part.addressed_as = part._addressed_as(part.layout)
         return part
 
@@ -97,14 +97,18 @@ class Storage:
 
     def clear_tails(self, tails: IntArray) -> None:
         """`tails` [n, 3]: groups, pages, and how many of their first tokens stay."""
+        if not len(tails):
+            return
         if whole := tails[tails[:, 2] == 0, 1].tolist():
             self.clear(whole)
         for group, page, n_kept in tails[tails[:, 2] > 0].tolist():
             self.clear_tail(group, page, n_kept)
 
-    def _token_bytes(self) -> int:
-        """Returns the bytes of a token in one layer, keys and values, at most."""
-        return max(shape.token_numbers for shape in self.layout) * self.dtype.itemsize
+    def _about_tokens(self) -> tuple[int, bool]:
+        """Returns the bytes of a token in one layer, keys and values, at most; and whether some
+        layer has values in keys."""
+        n_bytes = max(shape.token_numbers for shape in self.layout) * self.dtype.itemsize
+        return n_bytes, any(shape.has_values_in_keys for shape in self.layout)
 
     def _views(self, begin: int, shape: LayerShape) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer, which has the numbers of its pages from `begin` on."""

@@ -63,8 +63,6 @@ def bind(
     """A view of rows with these pages [rows, pages] and `total_len` tokens [rows]. The last
     `new_len` [rows] of them are written; by default the newest one of each row. It is for all
     layers with the group and the page stride of `layer`."""
-    if new_len is None:
-        new_len = np.ones_like(total_len)
     slots = token_slots(storage, layer, page_table, total_len, new_len)
     return KvcacheView(storage, page_table, total_len, _to_device(storage, slots))
 
@@ -82,16 +80,23 @@ def bind_padded(
 
 
 def token_slots(
-    storage: Storage, layer: int, page_table: IntArray, total_len: IntArray, new_len: IntArray
+    storage: Storage,
+    layer: int,
+    page_table: IntArray,
+    total_len: IntArray,
+    new_len: IntArray | None = None,
 ) -> IntArray:
-    """Slots of a layer for the last `new_len` tokens of each row, row after row. [sum(new_len)]
+    """Slots of a layer for the last `new_len` tokens of each row, row after row: by default for the
+    newest one. [sum(new_len)]
 
     A token's slot is its page times the layer's page stride plus its offset in the page. page_table
     [rows, pages]; total_len and new_len [rows], in tokens.
     """
-    rows = np.repeat(np.arange(len(new_len)), new_len)
-    before = total_len - new_len.cumsum()
-    positions = np.arange(len(rows)) + before[rows]
+    rows, positions = np.arange(len(total_len)), total_len - 1
+    if new_len is not None:
+        rows = np.repeat(rows, new_len)
+        before = total_len - new_len.cumsum()
+        positions = np.arange(len(rows)) + before[rows]
     pages = page_table[rows, positions // storage.page_size]
     return page_slots(storage, layer, pages, positions)
 

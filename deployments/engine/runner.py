@@ -259,21 +259,27 @@ class Runner:
         token the step in progress samples."""
         n = np.array(batch.new_len, dtype=np.int64)
         start = np.array(batch.starts, dtype=np.int64)
-        newest = np.array(batch.n_known) - 1
-        ends = n.cumsum()
-        offsets = start - ends + n  # row i has its position p at index p - offsets[i]
-        newest_at = newest - offsets
-        is_decode_only = len(sampled_rows) == len(batch.tasks) == ends[-1]
-        sampled = newest_at[sampled_rows] + n_ahead
+        # Row i has its position p at index p - offsets[i].
+        if len(sampled_rows) == len(batch.tasks) == sum(batch.new_len):  # each row is a decode
+            token_ids, positions = columns.newest_ids(batch), start
+            newest_at = np.arange(len(n))
+            offsets, sampled = start - newest_at, newest_at + n_ahead
+        else:
+            offsets = start - n.cumsum() + n
+            token_ids = columns.token_ids(batch)
+            positions = np.arange(len(token_ids)) + np.repeat(offsets, n)
+            newest_at = np.array(batch.n_known) - 1 - offsets
+            sampled = newest_at[sampled_rows] + n_ahead
+        if n_scored:
+            scored = columns.scored_indices(batch, n_scored, offsets)
+            sampled = np.concatenate([sampled, *scored])
         step = StepInputs(
-            token_ids=columns.newest_ids(batch) if is_decode_only else columns.token_ids(batch),
-            positions=np.arange(ends[-1]) + np.repeat(offsets, n),
+            token_ids=token_ids,
+            positions=positions,
             total_len=start + n,
             new_len=n,
             page_table=self._cache.table.page_table([task.id for task in batch.tasks]),
-            logit_indices=np.concatenate(
-                [sampled, *columns.scored_indices(batch, n_scored, offsets)]
-            ),
+            logit_indices=sampled,
             stale_tails=self._cache.take_uncleared(),
             sampled_at=NO_TOKENS if newest_ids is None else newest_at[columns.unknown_rows(batch)],
             sampled_ids=newest_ids,

@@ -145,10 +145,14 @@ def plan_cpu_attention(
 ) -> CpuAttention:
     """Groups the rows of a flat batch by how their attention is computed, in all layers with the
     group and the page stride of `layer`. Our kernels are causal: rows with spans are torch's."""
+    has_kernels = _has_kernels(storage)
+    if has_kernels and not len(spans) and new_len.max(initial=1) == 1:  # as in most steps
+        view = bind(storage, page_table, total_len, layer=layer)
+        singles = DecodeRows(np.arange(len(new_len)), page_table, total_len)
+        return CpuAttention(view, [], singles, None, has_kernels)
     starts = new_len.cumsum() - new_len
     view = bind(storage, page_table, total_len, new_len, layer)
     decodes = chunks = None
-    has_kernels = _has_kernels(storage)
     is_causal = np.full(len(new_len), has_kernels)
     is_causal[spans[:, 0]] = False
     # Rows with drafts are decodes, too: their tokens then have the results of single tokens.
@@ -223,9 +227,7 @@ def _norm_and_rotate(
 def _has_kernels(storage: Storage) -> bool:
     """Whether our kernels compute attention. For the many heads of a latent they take half a minute
     to compile, and torch is faster."""
-    return is_cpu_bf16(storage.k[0]) and not any(
-        layer.has_values_in_keys for layer in storage.layout
-    )
+    return is_cpu_bf16(storage.k[0]) and not storage.has_values_in_keys
 
 
 def _has_chunk_kernel(storage: Storage) -> bool:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -33,13 +34,21 @@ class DecodeRows:
     def __init__(
         self,
         token_index: IntArray,  # [rows], the tokens' indices in the flat batch
-        page_table: IntArray,  # [rows, pages], contiguous
+        page_table: IntArray,  # [rows, pages], each row contiguous
         total_len: IntArray,  # [rows], tokens up to and including this one
     ) -> None:
         self.token_index, self.page_table, self.total_len = token_index, page_table, total_len
-        self._n_tokens = int(total_len.sum())
+
+    @cached_property
+    def _n_tokens(self) -> int:
+        return int(self.total_len.sum())
+
+    @cached_property
+    def _addresses(self) -> tuple[int, int, int]:
         # NumPy takes long to give an address: we ask once a step, not once a layer.
-        self._addresses = token_index.ctypes.data, page_table.ctypes.data, total_len.ctypes.data
+        columns = self.token_index, self.page_table, self.total_len
+        tokens, table, lengths = (column.ctypes.data for column in columns)
+        return tokens, table, lengths
 
     def attend(
         self, out: Tensor, q: Tensor, keys: Tensor, values: Tensor, params: AttentionParams
@@ -63,7 +72,7 @@ class DecodeRows:
             rows=n,
             tokens=tokens,
             page_table=table,
-            page_table_stride=width,
+            page_table_stride=self.page_table.strides[0] // self.page_table.itemsize,
             lengths=lengths,
             kv_heads=kv_heads,
             page_size=page_size,

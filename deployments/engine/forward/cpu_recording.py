@@ -19,6 +19,7 @@ from deployments.engine.attention.cpu import CpuAttention
 from deployments.engine.attention.cpu_rows import DecodeRows
 from deployments.engine.attention.grouped import GroupedAttention
 from deployments.engine.attention.interface import FusedStepAttention
+from deployments.engine.forward.fused.norm import Norm
 from deployments.engine.kernels.cpu.dispatch import TEAM, THREAD, Call, CallSequence
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
 from deployments.engine.kernels.rotary import Rotaries, RotaryEmbedding
@@ -38,8 +39,10 @@ class NotRecordableError(Exception):
 class RecordedLayers:
     """The recordings of one model's layers, for the one thread that runs them."""
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[Layer], norm: Norm | None = None) -> None:
+        """`norm` is what follows the layers."""
         self.layers = layers
+        self.norm = norm
         self._inputs: _StaticInputs | None = None
         self._recordings: dict[int, tuple[CallSequence, Tensor] | None] = {}  # by tokens
 
@@ -76,6 +79,9 @@ class RecordedLayers:
                 for layer in self.layers:
                     recorder.begin_layer()
                     x = layer(x, rotaries, step)
+                if self.norm is not None:
+                    recorder.begin_layer()
+                    x = self.norm(x)
         except NotRecordableError:
             return None
         return CallSequence(recorder.calls), x

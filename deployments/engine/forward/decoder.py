@@ -3,7 +3,7 @@
 The fused form has the same weights. It multiplies them in fewer and larger operations.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from inspect import signature
@@ -31,9 +31,11 @@ from deployments.engine.forward.taps import NO_TAPS, Taps
 from deployments.engine.kernels.rotary import (
     Rotaries,
     RotaryEmbedding,
+    RotaryTable,
     no_rotation,
     rotary_embedding,
 )
+from deployments.engine.quantized.stored_weight import StoredWeight
 
 
 class Compute(Protocol):
@@ -174,13 +176,14 @@ class FusedDecoder:
     def __init__(self, model: PreTrainedModel, adapters: AdapterSlots | None = None) -> None:
         base: Module = model.model
         family = FAMILIES[type(model)]
-        self._embed: Module = model.get_input_embeddings()
+        self._embed = embedding(model.get_input_embeddings())
         self._rotary, self._rotary_kinds = base.rotary_emb, rotary_kinds(model, family)
+        self._tables: dict[str, RotaryTable] = {}  # by kind
         self._family, self._factor = family, family.embedding_factor(model.config)
+        norm = Norm(base.norm, family.norm_plus)
         self._layers = RecordedLayers(
-            [FusedLayer(layer, family, model.config) for layer in base.layers]
+            [FusedLayer(layer, family, model.config) for layer in base.layers], norm
         )
-        self._norm = Norm(base.norm, family.norm_plus)
         self._adapters = adapters
         self._adapted = self._layers
         self._taps = NO_TAPS
@@ -191,7 +194,8 @@ class FusedDecoder:
                 [
                     AdaptedLayer(layer, names[layer], family, model.config, adapters)
                     for layer in base.layers
-                ]
+                ],
+                norm,
             )
 
     def __call__(
@@ -202,24 +206,30 @@ class FusedDecoder:
         step: FusedStepAttention,
         vectors: InputVectors | None = None,
     ) -> Tensor:
-        x = self._embed(token_ids[None])[0]  # with the batch dimension that transformers passes
+        x = self._embed(token_ids)
         further = () if vectors is None else vectors.put(x)
         if self._factor != 1:
             x = x * self._factor
-        rotaries = {
-            kind: self._rotary_of(kind, x, positions.unsqueeze(-2)) for kind in self._rotary_kinds
-        }
+        rotaries = {kind: self._rotary_at(kind, x, positions) for kind in self._rotary_kinds}
         if vectors is not None and further:
             x = self._run_each(x, rotaries, step, vectors.indices, further)
         else:
             for begin, layers in self._tapped_parts():
                 self._taps.read(begin, x)
                 x = _run_layers(layers, x, rotaries, step)
-        return self._norm(x.index_select(0, needed))
+        return x.index_select(0, needed)
 
-    def _rotary_of(self, kind: str, x: Tensor, positions: Tensor) -> RotaryEmbedding:
+    def _rotary_at(self, kind: str, x: Tensor, positions: Tensor) -> RotaryEmbedding:
+        """`positions` are as of `Compute`."""
         if kind == NOT_ROTATED:
             return no_rotation(x)
+        if x.is_cuda or positions.dim() > 1:
+            return self._rotary_of(kind, x, positions.unsqueeze(-2))
+        if kind not in self._tables:  # some thirty operations of torch's make a rotary embedding
+            self._tables[kind] = RotaryTable(partial(self._rotary_of, kind, x[:0]))
+        return self._tables[kind].take(positions)
+
+    def _rotary_of(self, kind: str, x: Tensor, positions: Tensor) -> RotaryEmbedding:
         of_layers = () if kind == ROTATED else (kind,)
         cos, sin = self._rotary(x, positions, *of_layers)
         if self._family.has_half_angles:
@@ -243,13 +253,14 @@ class FusedDecoder:
         further: Sequence[Tensor],
     ) -> Tensor:
         """The layers, where something is read before them or added behind the first ones."""
-        layers = zip_longest(self._layers_now().layers, further)
-        for number, (layer, vectors) in enumerate(layers):
+        layers = self._layers_now()
+        for number, (layer, vectors) in enumerate(zip_longest(layers.layers, further)):
             self._taps.read(number, x)
             x = layer(x, rotaries, step)
             if vectors is not None:
                 x.index_add_(0, indices, vectors)
-        return x
+        assert layers.norm is not None
+        return layers.norm(x)
 
     def _tapped_parts(self) -> Sequence[tuple[int, RecordedLayers]]:
         """The layers in parts that begin with a tapped one, each with the number of its first."""
@@ -261,7 +272,7 @@ class FusedDecoder:
             n = len(layers.layers)
             begins = sorted({0, *tapped.intersection(range(n))})
             self._parts[key] = [
-                (begin, RecordedLayers(layers.layers[begin:end]))
+                (begin, RecordedLayers(layers.layers[begin:end], layers.norm if end == n else None))
                 for begin, end in pairwise([*begins, n])
             ]
         return self._parts[key]
@@ -279,4 +290,19 @@ def _run_layers(
         return recorded
     for layer in layers.layers:
         x = layer(x, rotaries, step)
-    return x
+    return x if layers.norm is None else layers.norm(x)
+
+
+def embedding(module: Module) -> Callable[[Tensor], Tensor]:
+    """Looks up the vectors of ids. [tokens] -> [tokens, hidden]"""
+    weight = getattr(module, "weight", None)
+    if type(module) is nn.Embedding and isinstance(weight, StoredWeight):
+        matrix, dtype = weight.whole_matrix, weight.dtype
+        if matrix is not None and weight.device.type == "cpu":  # torch takes long to ask for it
+            return lambda ids: matrix.numbers(ids, dtype)
+
+    def look_up(ids: Tensor) -> Tensor:
+        found: Tensor = module(ids[None])[0]  # with the batch dimension that transformers passes
+        return found
+
+    return look_up

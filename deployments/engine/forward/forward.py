@@ -28,7 +28,7 @@ from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import RecurrentLayers
 from deployments.engine.forward.taps import LAST_NORM, StaticTaps, Taps
-from deployments.engine.transfer import to_device
+from deployments.engine.transfer import all_to_device, to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
 
@@ -84,7 +84,7 @@ class Forward:
 
     def _token_ids(self, step: StepInputs) -> tuple[Tensor, Tensor]:
         """Returns the ids of the step's tokens, and their positions. [tokens] each"""
-        token_ids, positions = self.tensor(np.stack([step.token_ids, step.positions]))
+        token_ids, positions = all_to_device([step.token_ids, step.positions], self._device)
         step.put_sampled(token_ids)
         return token_ids, positions
 

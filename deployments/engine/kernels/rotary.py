@@ -1,10 +1,12 @@
 """The rotary embedding in the form that all backends take."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+MIN_TABLE = 1024  # positions
 
 
 class RotaryEmbedding(NamedTuple):
@@ -29,6 +31,23 @@ def rotary_embedding(cos: Tensor, sin: Tensor) -> RotaryEmbedding:
     half = sin.shape[-1] // 2
     signed = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)
     return RotaryEmbedding(cos[0, :, None].contiguous(), signed[:, None])
+
+
+class RotaryTable:
+    """The rotary embedding of all positions up to the last one that was asked for, or more."""
+
+    def __init__(self, compute: Callable[[Tensor], RotaryEmbedding]) -> None:
+        """`compute` makes it of positions [1, tokens]. A token's is a function of its position."""
+        self._compute = compute
+        self._known: Tensor | None = None  # [2, positions, 1, rotated], of cos and sin
+
+    def take(self, positions: Tensor) -> RotaryEmbedding:
+        """That of positions [tokens]."""
+        n = int(positions.numpy().max()) + 1
+        if self._known is None or n > self._known.shape[1]:
+            n = max(MIN_TABLE, 1 << (n - 1).bit_length())
+            self._known = torch.stack(self._compute(torch.arange(n)[None]))
+        return RotaryEmbedding(*self._known.index_select(1, positions).unbind())
 
 
 Rotaries = Mapping[str, RotaryEmbedding]  # of a model's layers, by a kind

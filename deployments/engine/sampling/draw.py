@@ -17,14 +17,14 @@ from deployments.engine.transfer import to_device
 
 
 def draw(logits: Tensor, rows: SamplingRows) -> tuple[Tensor, Tensor]:
-    """Token ids [rows]: the most likely one of greedy rows, elsewhere a random one. And whether a
-    row has a token that is not banned. [rows]"""
+    """Token ids [rows]: the most likely one of greedy rows, elsewhere a random one. And the largest
+    logit of each row, by which no token can be drawn where it is not finite. [rows]"""
     group = rows.group(_is_random)
     largest, token_ids = _likeliest(logits, is_needed=len(group) < len(logits))
     if group:
         keys = to_device(rows.keys(group, SAMPLE_STREAM).view(np.int64), logits.device)
         draw_(token_ids, logits, largest, group.index, keys)
-    return token_ids, largest.isfinite()
+    return token_ids, largest
 
 
 def _is_random(params: SamplingParams) -> bool:
@@ -36,8 +36,10 @@ def _likeliest(logits: Tensor, *, is_needed: bool) -> tuple[Tensor, Tensor]:
     [rows]"""
     if logits.is_cuda:
         return logits.max(1)
-    # These two calls take a third of the time of `max`.
-    largest = logits.amax(1)
     if not is_needed:
-        return largest, torch.zeros(len(logits), dtype=torch.int64)
-    return largest, torch.from_numpy(logits.numpy().argmax(1))
+        return logits.amax(1), torch.zeros(len(logits), dtype=torch.int64)
+    # NumPy's takes a third of the time of `max`. A NaN is the largest number of both.
+    found = logits.numpy()
+    token_ids = found.argmax(1)
+    largest = found[np.arange(len(found)), token_ids]
+    return torch.from_numpy(largest), torch.from_numpy(token_ids)

@@ -33,7 +33,6 @@ class PendingLogprobs:
         """
         if self._group:
             own = self._all.gather(1, self._group.take(token_ids)[:, None])
-            # Ids are exact in float64, and so are the values.
             columns = torch.cat([own.double(), self._top.values.double(), self._top.indices], 1)
             self._readback = Readback(columns)
             del self._all, self._top
@@ -45,7 +44,8 @@ class PendingLogprobs:
         """
         if self._readback is None:
             return {}
-        columns = zip(self._group.rows, self._n, self._readback.tolist(), strict=True)
+        (found,) = self._readback.tolist()
+        columns = zip(self._group.rows, self._n, found, strict=True)
         return {
             row: TokenLogprob(token_id, own, _alternatives(top, n))
             for row, n, (own, *top) in columns

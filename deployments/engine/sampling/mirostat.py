@@ -52,7 +52,8 @@ class PendingSurprises:
         """Updates the tasks' states by the tokens that count [rows]."""
         if self._readback is None:
             return
-        found = zip(_mirostat_rows(self._rows), self._readback.tolist(), strict=True)
+        (surprises,) = self._readback.tolist()
+        found = zip(_mirostat_rows(self._rows), surprises, strict=True)
         for row, surprise in found:
             state, params = self._rows.tasks[row].sampling_state, _params(self._rows.tasks[row])
             if state.mirostat_mu is not None and sampled[row] is not None:

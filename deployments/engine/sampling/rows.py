@@ -67,7 +67,7 @@ class ParamGroup:
             logits.copy_(part)
 
 
-class _GroupCache:
+class GroupCache:
     """The groups of some rows of a batch, as far as strategies have asked for them."""
 
     def __init__(
@@ -80,7 +80,7 @@ class _GroupCache:
         self.non_default = non_default
         self.selected = selected
         self.groups: dict[Predicate, ParamGroup] = {}
-        self.subsets: dict[tuple[int, ...], _GroupCache] = {}
+        self.subsets: dict[tuple[int, ...], GroupCache] = {}
 
 
 class SamplingRows:
@@ -90,14 +90,14 @@ class SamplingRows:
         self,
         tasks: Sequence[Task],
         device: torch.device,
-        previous: "SamplingRows | None" = None,
+        previous: GroupCache | None = None,
         n_ahead: NDArray[np.int64] | None = None,
         newest_ids: Tensor | None = None,
         *,
         is_guess: bool = False,
     ) -> None:
-        """`previous` are the rows of the last step. If they had the same parameters, nothing is
-        looked up again.
+        """`previous` is the cache of the last step's rows. If they had the same parameters, nothing
+        is looked up again.
 
         `n_ahead` [rows] is the number of tokens between the last known one and the one to sample;
         None stands for 0 in all rows. `newest_ids` [rows] int64 on the device are these tokens
@@ -110,30 +110,22 @@ class SamplingRows:
         self.tasks = tasks
         self.device = device
         self.params = [task.request.sampling for task in tasks]
-        if previous is not None and _are_same(self.params, previous.params):
-            cache = previous._cache
-        else:
-            cache = self._cache_of(range(len(tasks)))
-        self._cache: _GroupCache = cache
+        if previous is None or not _are_same(self.params, previous.params):
+            previous = self._cache_of(range(len(tasks)))
+        self.cache = previous
 
     @property
     def selected(self) -> Sequence[int]:
         """Row numbers."""
-        return self._cache.selected
-
-    def without_tasks(self) -> "SamplingRows":
-        """Returns what the next step can use of these rows."""
-        rest = copy(self)
-        rest.tasks, rest.newest_ids = (), None
-        return rest
+        return self.cache.selected
 
     def select(self, selected: Sequence[int]) -> "SamplingRows":
         """The same batch with these row numbers as the `selected` ones."""
         key = tuple(selected)
-        if key not in self._cache.subsets:
-            self._cache.subsets[key] = self._cache_of(selected)
+        if key not in self.cache.subsets:
+            self.cache.subsets[key] = self._cache_of(selected)
         subset = copy(self)
-        subset._cache = self._cache.subsets[key]
+        subset.cache = self.cache.subsets[key]
         return subset
 
     def has_non_default(self, *names: str) -> bool:
@@ -141,11 +133,11 @@ class SamplingRows:
 
         A batch in which no row uses a strategy should not even be searched for such rows.
         """
-        return not self._cache.non_default.isdisjoint(names)
+        return not self.cache.non_default.isdisjoint(names)
 
     def has_non_default_except(self, *names: str) -> bool:
         """Whether any row has another value than the default in any other field."""
-        return not self._cache.non_default.issubset(names)
+        return not self.cache.non_default.issubset(names)
 
     def where(self, predicate: Predicate, *names: str) -> Sequence[int]:
         """Numbers of the selected rows for which the predicate is true. It must be false where the
@@ -154,11 +146,11 @@ class SamplingRows:
 
     def group(self, predicate: Predicate, *names: str) -> ParamGroup:
         """Like `where`, with the rows' parameters."""
-        found = self._cache.groups.get(predicate)
+        found = self.cache.groups.get(predicate)
         if found is None:
             is_used = not names or self.has_non_default(*names)
             rows = [row for row in self.selected if predicate(self.params[row])] if is_used else []
-            found = self._cache.groups[predicate] = ParamGroup(rows, self.params, self.device)
+            found = self.cache.groups[predicate] = ParamGroup(rows, self.params, self.device)
         return found
 
     def keys(self, group: ParamGroup, stream: int) -> NDArray[np.uint64]:
@@ -180,9 +172,9 @@ class SamplingRows:
             return 0
         return int(self.n_ahead[row])
 
-    def _cache_of(self, selected: Sequence[int]) -> _GroupCache:
+    def _cache_of(self, selected: Sequence[int]) -> GroupCache:
         names = [non_default_fields(self.tasks[row]) for row in selected]
-        return _GroupCache(self.params, frozenset[str]().union(*names), selected)
+        return GroupCache(self.params, frozenset[str]().union(*names), selected)
 
 
 def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:

@@ -6,6 +6,7 @@ Each strategy touches only the rows that ask for it, so a batch costs what its r
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from deployments.engine.sampling.draw import draw
 from deployments.engine.sampling.logprobs import PendingLogprobs, draw_logprobs, model_logprobs
 from deployments.engine.sampling.mirostat import MirostatStrategy, PendingSurprises
 from deployments.engine.sampling.penalties import DryStrategy, PenaltyStrategy
-from deployments.engine.sampling.rows import SamplingRows
+from deployments.engine.sampling.rows import GroupCache, SamplingRows
 from deployments.engine.sampling.strategy import BaseSamplingStrategy
 from deployments.engine.sampling.temperature import TemperatureStrategy
 from deployments.engine.sampling.truncation import (
@@ -71,15 +72,16 @@ class PendingSamples:
     surprises: PendingSurprises
     logprobs: Sequence[PendingLogprobs]
     token_ids: Tensor  # [rows], without meaning where no token could be sampled
-    # [3, rows]: token ids, whether the model's logits were finite, whether any token is not banned
-    readback: Readback
+    readback: (
+        Readback  # token ids, and the largest logit of each row: the model's, and what is left
+    )
 
     def result(self) -> list[Sample]:
         """Waits for the samples, one a row."""
-        facts, rows = self.readback.tolist(), self.rows
+        (found, given, left), rows = self.readback.tolist(), self.rows
         ids = [
-            token_id if is_finite and is_any_left else None
-            for token_id, is_finite, is_any_left in zip(*facts, strict=True)
+            int(token_id) if isfinite(largest) and isfinite(largest_left) else None
+            for token_id, largest, largest_left in zip(found, given, left, strict=True)
         ]
         if not rows.has_non_default("mirostat", "logprobs") and None not in ids:
             return [Sample(token_id) for token_id in ids]
@@ -88,7 +90,7 @@ class PendingSamples:
         for pending in self.logprobs:
             logprobs |= pending.result(ids)
         return [
-            Sample(None, is_all_banned=bool(facts[1][row]))
+            Sample(None, is_all_banned=isfinite(given[row]))
             if token_id is None
             else Sample(token_id, logprobs.get(row), rows.tasks[row].sampling_state.mirostat_mu)
             for row, token_id in enumerate(ids)
@@ -123,7 +125,7 @@ class SamplingPipeline(BaseSamplingStrategy):
 
     def __init__(self, strategies: Sequence[BaseSamplingStrategy]) -> None:
         self.strategies = strategies
-        self._previous: SamplingRows | None = None
+        self._previous: GroupCache | None = None
 
     def apply(self, logits: Tensor, rows: SamplingRows) -> None:
         for strategy in self.strategies:
@@ -147,15 +149,12 @@ class SamplingPipeline(BaseSamplingStrategy):
         `can_sample_ahead`, where `newest_ids` [tasks] has these on the device, and -1 for others.
         """
         rows = SamplingRows(tasks, logits.device, self._previous, n_ahead, newest_ids)
-        self._previous = rows.without_tasks()
+        self._previous = rows.cache
         own = model_logprobs(logits, rows)
-        is_finite = logits.amax(1).isfinite() if _may_ban(rows) else None  # a ban could hide it
+        given = logits.amax(1) if _may_ban(rows) else None  # a ban could hide what is not finite
         self.apply(logits, rows)
-        token_ids, is_any_left = draw(logits, rows)
-        facts = torch.stack(
-            [token_ids, is_any_left if is_finite is None else is_finite, is_any_left]
-        )
-        readback = Readback(facts)
+        token_ids, left = draw(logits, rows)
+        readback = Readback(token_ids, left if given is None else given, left)
         own.read(token_ids)
         surprises = PendingSurprises(logits, rows, token_ids)
         drawn = draw_logprobs(logits, rows)
@@ -166,7 +165,7 @@ class SamplingPipeline(BaseSamplingStrategy):
         """The tokens [tasks] that `launch` would sample from these logits, by the same noise, where
         constraints don't mask them."""
         rows = SamplingRows(tasks, logits.device, self._previous, n_ahead, is_guess=True)
-        self._previous = rows.without_tasks()
+        self._previous = rows.cache
         self.apply(logits, rows)
         return draw(logits, rows)[0]
 

@@ -10,6 +10,8 @@ from kv.arrays import IntArray
 
 def n_drafted_before(sampled_rows: Sequence[int]) -> IntArray:
     """How many drafted tokens stand before each sample in its row. [sampled rows]"""
+    if len({*sampled_rows}) == len(sampled_rows):  # none is drafted
+        return np.zeros(len(sampled_rows), dtype=np.int64)
     rows = np.array(sampled_rows, dtype=np.int64)
     return np.arange(len(rows)) - np.searchsorted(rows, rows)
 

@@ -1,6 +1,7 @@
 """Packed weights: they are made of rows a piece at a time, and rows are read out of them again."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -8,6 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.engine.kernels.cpu.dispatch import contiguous_rows
+from deployments.engine.kernels.cpu.layer_kernels import (
+    BYTES,
+    FACTOR_NUMBERS,
+    embedding_kernel,
+)
 from deployments.engine.kernels.cpu.pack_format import (
     WORD_BITS,
     PackFormat,
@@ -92,6 +98,52 @@ class PackedMatrix(StoredMatrix):
 
     def rows(self, index: Tensor) -> QuantizedRows:
         return self._packed.take(index)
+
+    def numbers(self, index: Tensor, dtype: torch.dtype) -> Tensor:
+        if dtype is not torch.bfloat16:
+            return super().numbers(index, dtype)
+        ids = index.contiguous()
+        numbers = ids.numpy()
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.n_rows:
+            raise IndexError(f"a number of a row is not below {self.n_rows}")
+        out = torch.empty((len(numbers), self.n_columns), dtype=dtype)
+        embedding_kernel().call(
+            out.numel(),
+            ids=ids.data_ptr(),
+            n=len(numbers),
+            out=out.data_ptr(),
+            factors=self._factors.data_ptr(),
+            **self._described,
+        )
+        return out
+
+    @cached_property
+    def _factors(self) -> Tensor:
+        """As `embedding_kernel` takes them."""
+        quantized, n_in = self._packed.pack_format.quantized, self._packed.n_in
+        assert quantized is not None, "weights of bfloat16 have no codes"
+        offsets = quantized.regions(n_in).factors
+        return torch.tensor(
+            [
+                (offset, FACTOR_NUMBERS[factor.dtype], quantized.n_groups(factor, n_in))
+                for offset, factor in zip(offsets, quantized.factors, strict=False)
+            ]
+        )
+
+    @cached_property
+    def _described(self) -> dict[str, int]:
+        """The other arguments of `embedding_kernel` that stay the same."""
+        quantized, weights = self._packed.pack_format.quantized, self._packed.weights
+        assert quantized is not None, "weights of bfloat16 have no codes"
+        return {
+            "weights": weights.data_ptr(),
+            "stride": weights.stride(0),
+            "width": self.n_columns,
+            "high_bits": BYTES if quantized.planes == (8,) else quantized.high_bits,
+            "table": quantized.layout.codebook.table.data_ptr(),
+            "n_factors": len(self._factors),
+            "n_scales": len(quantized.layout.scale),
+        }
 
 
 class _Views:

@@ -16,7 +16,7 @@ from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, SWISH
 from deployments.engine.kernels.cpu.matmul_ops import MIN_ROWS_PER_TASK
-from deployments.engine.kernels.cpu.packed_weight import PackedWeight, pack_rows
+from deployments.engine.kernels.cpu.packed_weight import PackedMatrix, PackedWeight, pack_rows
 from deployments.engine.kernels.cpu.simd import PACK
 from deployments.engine.quantized.layout import (
     E4M3,
@@ -98,9 +98,12 @@ def test_rows_are_read_out_as_they_were_packed(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr("deployments.engine.kernels.cpu.packed_weight.WEIGHTS_AT_ONCE", 1)
     rows = rows_of(LAYOUTS[name], SHAPE)
     index = torch.tensor([74, 0, 33, 33, 5])
-    found, expected = packed(rows).take(index), rows.take(index)
+    matrix, expected = packed(rows), rows.take(index)
+    found = matrix.take(index)
     assert found.layout == rows.layout
     assert torch.equal(found.dequantize(), expected.dequantize())
+    numbers = PackedMatrix(matrix, SHAPE[1], None).numbers(index, torch.bfloat16)
+    assert torch.equal(numbers, expected.dequantize().bfloat16())
     assert name.startswith("fp8") or torch.equal(found.codes, expected.codes)
 
 
