@@ -9,17 +9,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.engine.kernels.cpu.dispatch import contiguous_rows
-from deployments.engine.kernels.cpu.layer_kernels import (
-    BYTES,
-    FACTOR_NUMBERS,
-    embedding_kernel,
-)
 from deployments.engine.kernels.cpu.pack_format import (
     WORD_BITS,
     PackFormat,
     QuantizedFormat,
     Regions,
     format_of,
+)
+from deployments.engine.kernels.cpu.quantized.embedding_kernels import (
+    BYTES,
+    FACTOR_NUMBERS,
+    WORDS,
+    embedding_kernel,
 )
 from deployments.engine.kernels.cpu.quantized.packing_kernels import (
     pack_bytes_kernel,
@@ -119,7 +120,7 @@ class PackedMatrix(StoredMatrix):
 
     @cached_property
     def _factors(self) -> Tensor:
-        """As `embedding_kernel` takes them."""
+        """Arguments of `embedding_kernel`, as it takes them."""
         quantized, n_in = self._packed.pack_format.quantized, self._packed.n_in
         assert quantized is not None, "weights of bfloat16 have no codes"
         offsets = quantized.regions(n_in).factors
@@ -139,11 +140,17 @@ class PackedMatrix(StoredMatrix):
             "weights": weights.data_ptr(),
             "stride": weights.stride(0),
             "width": self.n_columns,
-            "high_bits": BYTES if quantized.planes == (8,) else quantized.high_bits,
+            "high_bits": _high_bits(quantized),
             "table": quantized.layout.codebook.table.data_ptr(),
             "n_factors": len(self._factors),
             "n_scales": len(quantized.layout.scale),
         }
+
+
+def _high_bits(quantized: QuantizedFormat) -> int:
+    if quantized.planes == (8,):
+        return WORDS if quantized.has_words else BYTES
+    return quantized.high_bits
 
 
 class _Views:
