@@ -98,7 +98,7 @@ def test_heads_are_turned_as_torch_turns_them(normed: bool, rotated: int) -> Non
 
 
 def test_a_rotary_embedding_is_looked_up_as_it_is_computed() -> None:
-    """Also behind the last position that was looked up before."""
+    """The table grows where a position lies behind the last one that it has."""
 
     def compute(positions: Tensor) -> RotaryEmbedding:
         angles = (positions[..., None] * torch.arange(1, 7) / 7).repeat(1, 1, 2)
