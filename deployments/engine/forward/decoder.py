@@ -226,7 +226,8 @@ class FusedDecoder:
         if x.is_cuda or positions.dim() > 1:
             return self._rotary_of(kind, x, positions.unsqueeze(-2))
         if kind not in self._tables:  # some thirty operations of torch's make a rotary embedding
-            self._tables[kind] = RotaryTable(partial(self._rotary_of, kind, x[:0]))
+            like = x.new_empty(0, x.shape[1])
+            self._tables[kind] = RotaryTable(partial(self._rotary_of, kind, like))
         return self._tables[kind].take(positions)
 
     def _rotary_of(self, kind: str, x: Tensor, positions: Tensor) -> RotaryEmbedding:

@@ -42,7 +42,7 @@ class RotaryTable:
         self._known: Tensor | None = None  # [2, positions, 1, rotated], of cos and sin
 
     def take(self, positions: Tensor) -> RotaryEmbedding:
-        """Looks up what belongs to positions [tokens]."""
+        """Looks up positions [tokens]."""
         n = int(positions.numpy().max()) + 1
         if self._known is None or n > self._known.shape[1]:
             n = max(MIN_TABLE, 1 << (n - 1).bit_length())

@@ -1,4 +1,5 @@
-"""Kernels between the matrix products of a step, for bfloat16 on a CPU, compiled by numba.
+"""Kernels between the matrix products of a step and before them, for bfloat16 on a CPU, compiled by
+numba.
 
 torch runs some fifteen operations a layer for them. At few rows they took as long as the products
 (tests/bench/RESULTS.md): each passes through Python and a dispatcher, most on one core.

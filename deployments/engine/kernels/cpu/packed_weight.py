@@ -120,7 +120,7 @@ class PackedMatrix(StoredMatrix):
 
     @cached_property
     def _factors(self) -> Tensor:
-        """Arguments of `embedding_kernel`, as it takes them."""
+        """Returns what `embedding_kernel` takes by this name."""
         quantized, n_in = self._packed.pack_format.quantized, self._packed.n_in
         assert quantized is not None, "weights of bfloat16 have no codes"
         offsets = quantized.regions(n_in).factors
@@ -133,7 +133,7 @@ class PackedMatrix(StoredMatrix):
 
     @cached_property
     def _described(self) -> dict[str, int]:
-        """The other arguments of `embedding_kernel` that stay the same."""
+        """Returns the other arguments of `embedding_kernel` that stay the same."""
         quantized, weights = self._packed.pack_format.quantized, self._packed.weights
         assert quantized is not None, "weights of bfloat16 have no codes"
         return {

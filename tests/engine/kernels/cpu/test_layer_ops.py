@@ -20,7 +20,12 @@ from deployments.engine.kernels.cpu.pack_format import PackFormat
 from deployments.engine.kernels.cpu.packed_weight import PackedPointer
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
 from deployments.engine.kernels.norms import rms_norm
-from deployments.engine.kernels.rotary import rotary_embedding
+from deployments.engine.kernels.rotary import (
+    MIN_TABLE,
+    RotaryEmbedding,
+    RotaryTable,
+    rotary_embedding,
+)
 from kv.layout import alike
 from kv.storage import Storage
 from tests.engine.kernels.cpu import test_attention_kernels, test_quantized_products
@@ -90,6 +95,21 @@ def test_heads_are_turned_as_torch_turns_them(normed: bool, rotated: int) -> Non
     layer_ops.apply_rotary_(x[:, :heads], rotary.cos, rotary.sin, norms, n_first)
     torch.testing.assert_close(x[:, :heads], expected, rtol=ULP, atol=2e-2)
     assert torch.equal(x[:, heads:], rest)
+
+
+def test_a_rotary_embedding_is_looked_up_as_it_is_computed() -> None:
+    """The table grows where a position lies behind the last one that it has."""
+
+    def compute(positions: Tensor) -> RotaryEmbedding:
+        angles = (positions[..., None] * torch.arange(1, 7) / 7).repeat(1, 1, 2)
+        return rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16())
+
+    table = RotaryTable(compute)
+    for last in (3, MIN_TABLE - 1, MIN_TABLE, 5 * MIN_TABLE, 4):
+        positions = torch.tensor([2, last, 0, last])
+        found, expected = table.take(positions), compute(positions[None])
+        assert all(part.is_contiguous() for part in found)
+        assert all(map(torch.equal, found, expected))
 
 
 def test_keys_and_values_are_stored_where_torch_stores_them() -> None:

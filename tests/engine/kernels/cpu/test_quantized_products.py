@@ -102,8 +102,12 @@ def test_rows_are_read_out_as_they_were_packed(name: str, monkeypatch: pytest.Mo
     found = matrix.take(index)
     assert found.layout == rows.layout
     assert torch.equal(found.dequantize(), expected.dequantize())
-    numbers = PackedMatrix(matrix, SHAPE[1], None).numbers(index, torch.bfloat16)
+    stored = PackedMatrix(matrix, SHAPE[1], None)
+    numbers = stored.numbers(index, torch.bfloat16)
     assert torch.equal(numbers, expected.dequantize().bfloat16())
+    for wrong in (-1, SHAPE[0]):
+        with pytest.raises(IndexError):
+            stored.numbers(torch.tensor([0, wrong]), torch.bfloat16)
     assert name.startswith("fp8") or torch.equal(found.codes, expected.codes)
 
 
