@@ -297,7 +297,8 @@ def _run_layers(
 def embedding(module: Module) -> Callable[[Tensor], Tensor]:
     """Looks up the vectors of ids. [tokens] -> [tokens, hidden]"""
     weight = getattr(module, "weight", None)
-    if type(module) is nn.Embedding and isinstance(weight, StoredWeight):
+    has_hooks = module._forward_hooks or module._forward_pre_hooks  # ranks share the rows
+    if type(module) is nn.Embedding and isinstance(weight, StoredWeight) and not has_hooks:
         matrix, dtype = weight.whole_matrix, weight.dtype
         if matrix is not None and weight.device.type == "cpu":  # torch takes long to ask for it
             return lambda ids: matrix.numbers(ids, dtype)

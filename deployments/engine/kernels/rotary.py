@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-MIN_TABLE = 1024  # positions
+MIN_TABLE, MAX_TABLE = 1 << 10, 1 << 14  # positions
 
 
 class RotaryEmbedding(NamedTuple):
@@ -34,7 +34,8 @@ def rotary_embedding(cos: Tensor, sin: Tensor) -> RotaryEmbedding:
 
 
 class RotaryTable:
-    """The rotary embedding of all positions up to the last one that was asked for, or more."""
+    """The rotary embedding of all positions up to the last one that was asked for, or more: but for
+    those behind MAX_TABLE, which are computed each time."""
 
     def __init__(self, compute: Callable[[Tensor], RotaryEmbedding]) -> None:
         """`compute` makes it of positions [1, tokens]. A token's is a function of its position."""
@@ -44,6 +45,8 @@ class RotaryTable:
     def take(self, positions: Tensor) -> RotaryEmbedding:
         """Looks up positions [tokens]."""
         n = int(positions.numpy().max()) + 1
+        if n > MAX_TABLE:
+            return self._compute(positions[None])
         if self._known is None or n > self._known.shape[1]:
             n = max(MIN_TABLE, 1 << (n - 1).bit_length())
             self._known = torch.stack(self._compute(torch.arange(n)[None]))
