@@ -16,7 +16,7 @@ from deployments.engine.attention.cpu_rows import ChunkRows, DecodeRows, attend
 from deployments.engine.attention.interface import AttentionParams
 from deployments.engine.attention.tiles import NO_SPANS, spans_within
 from deployments.engine.kernels.cpu import layer_ops
-from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
+from deployments.engine.kernels.cpu.features import has_bf16_tiles, has_matmul_kernels, is_cpu_bf16
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
 from deployments.engine.kernels.norms import HeadNorm, rms_norm
 from deployments.engine.kernels.rotary import RotaryEmbedding
@@ -232,7 +232,7 @@ def _has_kernels(storage: Storage) -> bool:
 
 def _has_chunk_kernel(storage: Storage) -> bool:
     """Whether our chunk kernel can run, and is faster than torch."""
-    if not has_matmul_kernels() or has_native_bf16():
+    if not has_matmul_kernels() or has_bf16_tiles():
         return False
     return all(k.shape[-1] % 2 == 0 for k in storage.k)  # it reads a key's elements in pairs
 

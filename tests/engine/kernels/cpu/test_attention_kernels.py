@@ -34,7 +34,7 @@ def chunk_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks are given to kernels of ours, also where torch has instructions for them."""
     if not has_matmul_kernels():
         pytest.skip("no kernels of ours multiply here")
-    monkeypatch.setattr("deployments.engine.attention.cpu.has_native_bf16", lambda: False)
+    monkeypatch.setattr("deployments.engine.attention.cpu.has_bf16_tiles", lambda: False)
 
 
 def some(*shape: int) -> Tensor:
