@@ -209,11 +209,16 @@ def test_a_matrix_without_pairs(uses_onednn: bool) -> None:
 
 @pytest.mark.skipif(not HAS_AVX512, reason="this processor's kernels have no other form")
 @pytest.mark.exhaustive  # the same kernels, compiled once more
-def test_kernels_for_processors_without_avx512() -> None:
-    haswell = "+sse4.2,+avx,+avx2,+fma,+f16c"
+@pytest.mark.parametrize(
+    ("more", "files"),
+    [
+        ("", [__file__, test_attention_kernels.__file__, test_quantized_products.__file__]),
+        (",+avxvnni", [test_quantized_products.__file__]),
+    ],
+)
+def test_kernels_for_processors_without_avx512(more: str, files: list[str]) -> None:
+    haswell = "+sse4.2,+avx,+avx2,+fma,+f16c" + more
     env = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": haswell}
-    others = str(test_attention_kernels.__file__), str(test_quantized_products.__file__)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, *others]
-    command += ONE_SHAPE
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *ONE_SHAPE]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

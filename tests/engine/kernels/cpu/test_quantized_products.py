@@ -142,6 +142,19 @@ def test_what_follows_a_product(name: str, rows: int, n_out: int, width: int) ->
         near(product[MUL], y * other.float())
 
 
+@pytest.mark.parametrize("name", ["Q4_K", "int8", "NVFP4", "fp8", "float4"])
+def test_inputs_that_are_no_numbers_or_tiny_or_huge(name: str) -> None:
+    rows, x = rows_of(LAYOUTS[name], SHAPE), some(6, SHAPE[1])
+    matrix = packed(rows)
+    x[0], x[3] = 0, x[3] * 1e-30
+    x[1, 3], x[2, 500], x[4, 7] = float("nan"), float("inf"), 1e4
+    found = matmul_ops.matmul(x, matrix.pointer, SHAPE[0], None)
+    assert found[1].isnan().all()
+    assert not found[2].isfinite().any()
+    for row in (0, 3, 4, 5):
+        near(found[row], rows.dequantize() @ x[row].float())
+
+
 def test_inputs_that_fill_no_unit() -> None:
     for layout, width in ((LAYOUTS["int8"], 63), (Layout(integers(4, -8), (ROW,)), 36)):
         rows = rows_of(layout, (40, width))

@@ -135,7 +135,7 @@ _matmul_arguments = reader_of(QuantizedMatmulArguments)
 
 FLOATS, PAIRS, INTEGERS = range(3)
 LARGEST = np.float32(127 * 256)  # integer that an input becomes
-TINY = np.float32(1e-30)  # inputs that are all smaller become 0
+TINY = np.float32(1e-33)  # smaller inputs become 0: their scale would be no normal number
 
 
 @njit(inline="always")
