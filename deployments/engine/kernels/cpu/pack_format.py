@@ -4,6 +4,7 @@ The outputs of a matrix are taken `pack` at a time, filled up with zeros: a bloc
 keep their codes and factors as they are, each kind in a region of its own in each block.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -25,6 +26,15 @@ OCTET = 8  # inputs whose lower four bits are a word
 ALIGNMENT = 64  # bytes: a block begins with a cache line
 MAX_CODEBOOK = 32  # numbers of a codebook that are looked up, where vectors have 16 lanes
 SUMMED, MAX_SUMMED = 128, 256  # inputs whose products with bytes are summed as int32, and at most
+# Of codes of so many bits: the first ones whose units fit groups.
+PLANES: dict[int, Sequence[tuple[int, ...]]] = {
+    1: [(2,), (4,)],
+    2: [(2,), (4,)],
+    3: [(2, 1), (4,)],
+    4: [(4,)],
+    5: [(4, 1)],
+    6: [(4, 2)],
+}
 MAX_FACTORS = 4  # two of scales, and two of least numbers
 FACTOR_TYPES = frozenset(
     {torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.float8_e4m3fn}
@@ -101,6 +111,16 @@ class QuantizedFormat:
     def high_bits(self) -> int:
         """Bits of the second plane."""
         return self.planes[1] if len(self.planes) > 1 else 0
+
+    @property
+    def is_half_unit(self) -> bool:
+        """Whether two groups share a unit."""
+        return 2 * self.group == self.unit
+
+    @property
+    def word_inputs(self) -> int:
+        """Inputs of a word of the first plane."""
+        return WORD_BITS // self.planes[0]
 
     @property
     def unit_bytes(self) -> int:
@@ -190,9 +210,11 @@ def _has_known_factors(layout: Layout) -> bool:
 
 def _planes(layout: Layout) -> tuple[int, ...] | None:
     codebook, group = layout.codebook, layout.scale[0].group
-    high = max(0, codebook.bits - 4)
-    if high <= 2 and _is_decoded(layout) and group % (WORD_BITS // (high or 4)) == 0:
-        return (4, high) if high else (4,)
+    for planes in PLANES.get(codebook.bits, ()):
+        unit = WORD_BITS // planes[-1]
+        is_half = 2 * group == unit == 2 * (WORD_BITS // planes[0])
+        if _is_decoded(layout) and (group % unit == 0 or is_half):
+            return planes
     if codebook in (INT8, E4M3) or codebook.offset is not None:
         return (8,)
     return None

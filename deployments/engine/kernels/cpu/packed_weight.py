@@ -17,9 +17,7 @@ from deployments.engine.kernels.cpu.pack_format import (
     format_of,
 )
 from deployments.engine.kernels.cpu.quantized.embedding_kernels import (
-    BYTES,
     FACTOR_NUMBERS,
-    WORDS,
     embedding_kernel,
 )
 from deployments.engine.kernels.cpu.quantized.packing_kernels import (
@@ -140,17 +138,12 @@ class PackedMatrix(StoredMatrix):
             "weights": weights.data_ptr(),
             "stride": weights.stride(0),
             "width": self.n_columns,
-            "high_bits": _high_bits(quantized),
+            "low_bits": quantized.planes[0] if quantized.has_words else 0,
+            "high_bits": quantized.high_bits,
             "table": quantized.layout.codebook.table.data_ptr(),
             "n_factors": len(self._factors),
             "n_scales": len(quantized.layout.scale),
         }
-
-
-def _high_bits(quantized: QuantizedFormat) -> int:
-    if quantized.planes == (8,):
-        return WORDS if quantized.has_words else BYTES
-    return quantized.high_bits
 
 
 class _Views:
@@ -230,7 +223,7 @@ def _pack_codes(codes: Tensor, packed: PackedWeight, quantized: QuantizedFormat)
     elif quantized.planes == (8,):
         kernel = pack_words_kernel()
     else:
-        kernel = pack_planes_kernel(quantized.high_bits)
+        kernel = pack_planes_kernel(quantized.planes[0], quantized.high_bits)
     kernel.call(
         codes.numel(),
         codes=codes.data_ptr(),

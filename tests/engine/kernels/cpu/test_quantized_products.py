@@ -46,6 +46,8 @@ LAYOUTS = {  # each of another way to decode codes, or of other factors
     "Q4_0": Layout(integers(4, -8), (F16,)),
     "Q4_K": Layout(integers(4), Q4_K, Q4_K),
     "Q2_K": Layout(integers(2), (FactorType(torch.uint8, 16), OF_256)),
+    "Q3_K": Layout(integers(3, -4), (FactorType(torch.int8, 16), OF_256)),
+    "int3": Layout(integers(3), (F16,), (F16,)),
     "Q5_1": Layout(integers(5), (F16,), (F32,)),
     "Q6_K": Layout(integers(6, -32), (FactorType(torch.int8, 16), OF_256)),
     "Q8_0": Layout(INT8, (F16,)),

@@ -8,7 +8,6 @@ import torch
 from llvmlite import ir
 
 from deployments.engine.kernels.cpu.pack_format import (
-    OCTET,
     WORD_BITS,
     Integers,
     QuantizedFormat,
@@ -32,6 +31,7 @@ from deployments.engine.quantized.layout import INT8, Codebook, FactorType
 
 PARTS = range(PACK // LANES)  # vectors of a block's outputs
 EACH_BYTE = 0x01010101  # of a word
+BYTE_BITS = 8
 
 
 class Fetch(NamedTuple):
@@ -63,10 +63,11 @@ class Lookup:
 
     def __init__(self, emit: NumberEmitter, codebook: Codebook) -> None:
         self._emit = emit
-        self._bits = max(4, codebook.bits)
+        self._bits = codebook.bits
         self._is_signed = codebook == INT8
         self._offset = codebook.offset
-        values = [*codebook.values] + [0.0] * ((1 << self._bits) - len(codebook.values))
+        # Higher bits, which are anything, are looked up with those of a code.
+        values = [*codebook.values] * max(1, 16 // len(codebook.values))
         self._tables = [
             ir.Constant(emit.vector, values[at : at + LANES]) for at in range(0, len(values), LANES)
         ]
@@ -148,7 +149,8 @@ class Step:
         self._reader = reader
         self._low = low
         self._high = high
-        self.n_pairs = OCTET // 2
+        self.n_fourths = len(low) * BYTE_BITS // reader.low_bits  # of four inputs each
+        self.n_pairs = 2 * self.n_fourths
 
     def numbers(self, pair: int) -> list[tuple[Code, Code]]:
         """The weights of a pair of inputs, without their scale, for each vector of outputs."""
@@ -160,33 +162,32 @@ class Step:
 
     def bytes_of(self, part: int, fourth: int, integers: Integers) -> Code:
         """Bytes of the codes of four inputs."""
-        emit, words = self._reader.emit, self._low
-        if len(words) > 1:  # a word for each four of them
-            return emit.builder.xor(
-                words[fourth][part], emit.all_ints(integers.flipped * EACH_BYTE)
-            )
-        low = emit.shifted(words[0][part], 4 * fourth)
-        low = emit.builder.and_(low, emit.all_ints(0xF * EACH_BYTE))
+        emit, reader = self._reader.emit, self._reader
+        if reader.low_bits == BYTE_BITS:
+            flipped = emit.all_ints(integers.flipped * EACH_BYTE)
+            return emit.builder.xor(self._low[fourth][part], flipped)
+        low = emit.shifted(self._low[0][part], reader.low_bits * fourth)
+        low = emit.builder.and_(low, emit.all_ints(reader.low_mask * EACH_BYTE))
         if integers.table:
             return emit.bytes_in_table(integers.table, low)
         if not self._high:
             return low
-        bits = self._reader.high_bits
-        high = emit.shifted(self._high[part], bits * fourth - 4)
-        mask = emit.all_ints((((1 << bits) - 1) << 4) * EACH_BYTE)
+        high = emit.shifted(self._high[part], reader.high_bits * fourth - reader.low_bits)
+        mask = emit.all_ints((reader.high_mask << reader.low_bits) * EACH_BYTE)
         return emit.builder.or_(low, emit.builder.and_(high, mask))
 
     def _code(self, part: int, nth: int) -> Code:
         """The lowest bits are those of the code of an input."""
-        emit, words = self._reader.emit, self._low
+        emit, reader = self._reader.emit, self._reader
         fourth, byte = divmod(nth, 4)
-        if len(words) > 1:
-            return emit.shifted(words[fourth][part], 8 * byte)
-        low = emit.shifted(words[0][part], 8 * byte + 4 * fourth)
+        at = BYTE_BITS * byte
+        if reader.low_bits == BYTE_BITS:
+            return emit.shifted(self._low[fourth][part], at)
+        low = emit.shifted(self._low[0][part], at + reader.low_bits * fourth)
         if not self._high:
             return low
-        by = 8 * byte + self._reader.high_bits * fourth - 4
-        return emit.merged(0xF, low, emit.shifted(self._high[part], by))
+        by = at + reader.high_bits * fourth - reader.low_bits
+        return emit.merged(reader.low_mask, low, emit.shifted(self._high[part], by))
 
 
 class ByteStep:
@@ -217,7 +218,8 @@ class CodeReader:
         self.emit = emit
         self._quantized = quantized
         codebook = quantized.layout.codebook
-        self.high_bits = quantized.high_bits
+        self.low_bits, self.high_bits = quantized.planes[0], quantized.high_bits
+        self.low_mask, self.high_mask = (1 << self.low_bits) - 1, (1 << self.high_bits) - 1
         if quantized.has_words:
             self.lookup = Lookup(emit, codebook)
         elif quantized.has_pairs:
@@ -229,9 +231,20 @@ class CodeReader:
         return 1.0 if self._quantized.has_words else E4M3_UNIT
 
     @contextmanager
-    def steps(self, codes: Code, n_units: Code, fetch: Fetch | None) -> Iterator[tuple[Code, Code]]:
-        """A loop over so many units from an address on: gives steps, and each one's first input."""
+    def steps(
+        self, codes: Code, n_units: Code, fetch: Fetch | None, group: Code
+    ) -> Iterator[tuple[Code, Code]]:
+        """A loop over so many units from an address on: gives steps, and each one's first input.
+
+        Where a group is half a unit, the unit is that of an even `group` and the next one.
+        """
         emit, quantized = self.emit, self._quantized
+        if quantized.is_half_unit:
+            nth = emit.builder.and_(group, emit.whole(1))
+            if fetch is not None:
+                fetch.codes(emit, codes, quantized.unit_bytes)
+            yield self._step_within(codes, nth), emit.whole(0)
+            return
         with emit.loop(n_units) as loop:
             unit = emit.address(codes, emit.times(loop.index, quantized.unit_bytes))
             if fetch is not None:
@@ -244,14 +257,19 @@ class CodeReader:
                 words = [self._words(emit.address(unit, 4 * PACK * nth)) for nth in range(n_words)]
                 yield Step(self, words, []), first
             else:
-                octets = quantized.unit // OCTET
-                high = self._words(emit.address(unit, octets * 4 * PACK))
-                with emit.loop(ir.Constant(WORD, octets)) as octet:
-                    own = emit.address(unit, emit.times(octet.index, 4 * PACK))
-                    by = emit.broadcast_int(emit.times(octet.index, 2 * self.high_bits))
-                    shifted = [emit.builder.lshr(word, by) for word in high]
-                    at = emit.address(first, emit.times(octet.index, OCTET))
-                    yield Step(self, [self._words(own)], shifted), at
+                n_words = emit.whole(quantized.unit // quantized.word_inputs)
+                with emit.loop(n_words) as word:
+                    at = emit.address(first, emit.times(word.index, quantized.word_inputs))
+                    yield self._step_within(unit, word.index), at
+
+    def _step_within(self, unit: Code, nth: Code) -> Step:
+        """The nth word of the first plane in a unit, with its part of the second plane's."""
+        emit, quantized = self.emit, self._quantized
+        n_low = quantized.unit // quantized.word_inputs
+        own = self._words(emit.address(unit, emit.times(nth, 4 * PACK)))
+        by = emit.broadcast_int(emit.times(nth, quantized.word_inputs // 4 * self.high_bits))
+        high = self._words(emit.address(unit, 4 * PACK * n_low))
+        return Step(self, [own], [emit.builder.lshr(word, by) for word in high])
 
     def _words(self, address: Code) -> list[Code]:
         emit = self.emit

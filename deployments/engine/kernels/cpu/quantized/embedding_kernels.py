@@ -30,7 +30,8 @@ class EmbeddingArguments(NamedTuple):
     weights: int  # blocks of quantized weights, as `pack_format` says
     stride: int  # bytes of a block
     width: int
-    high_bits: int  # of the second plane; or BYTES or WORDS
+    low_bits: int  # of the first plane; 0: codes are bytes of one input side by side
+    high_bits: int  # of the second plane
     table: int  # float32 [codes], what they stand for
     factors: int  # int64 [n_factors, 3]: offset, type and number of each kind, scales first
     n_factors: int
@@ -39,7 +40,6 @@ class EmbeddingArguments(NamedTuple):
 
 
 _embedding_arguments = reader_of(EmbeddingArguments)
-BYTES, WORDS = -1, -2  # codes of 8 bits: of one input side by side, or of four
 FACTOR_NUMBERS = {
     dtype: number
     for number, dtype in enumerate(
@@ -85,27 +85,27 @@ def _product(block: Code, lane: Code, factors: Code, group: Code, n_groups: Code
 
 
 @njit(error_model="numpy")
-def _code(block: Code, lane: Code, i: Code, high_bits: Code) -> Code:
+def _code(block: Code, lane: Code, i: Code, low_bits: Code, high_bits: Code) -> Code:
     """The code of a block's input and output."""
-    if high_bits == BYTES:
+    if low_bits == 0:
         return np.uint32(carray(at_u8(block + i * PACK + lane), (1,))[0])
-    if high_bits == WORDS:
-        return np.uint32(carray(at_u8(block + 4 * (i // 4 * PACK + lane) + i % 4), (1,))[0])
-    n_low = 4 // (high_bits or 4)  # words of the lower plane in a unit
-    unit, rest = divmod(i, 8 * n_low)
+    per_word = 32 // low_bits
+    unit, rest = divmod(i, 32 // (high_bits or low_bits))
+    n_low = low_bits // (high_bits or low_bits)  # words of the lower plane in a unit
     words = block + 4 * unit * (n_low + (high_bits > 0)) * PACK + 4 * lane
-    low = carray(at_u32(words + rest // 8 * 4 * PACK), (1,))[0]
-    code = low >> np.uint32(rest % 4 * 8 + rest % 8 // 4 * 4) & np.uint32(15)
+    low = carray(at_u32(words + rest // per_word * 4 * PACK), (1,))[0]
+    low >>= np.uint32(rest % 4 * 8 + rest % per_word // 4 * low_bits)
+    code = low & np.uint32((1 << low_bits) - 1)
     if high_bits:
         high = carray(at_u32(words + 4 * n_low * PACK), (1,))[0]
         high >>= np.uint32(rest % 4 * 8 + rest // 4 * high_bits)
-        code |= (high & np.uint32((1 << high_bits) - 1)) << np.uint32(4)
+        code |= (high & np.uint32((1 << high_bits) - 1)) << np.uint32(low_bits)
     return code
 
 
 @njit(error_model="numpy", fastmath=False)
 def _embed(
-    out: Code, block: Code, lane: Code, table: Code, factors: Code, n_scales: Code, high_bits: Code
+    out: Code, block: Code, lane: Code, table: Code, factors: Code, n_scales: Code, bits: Code
 ) -> None:
     """Writes one row as bfloat16. Each operation is rounded by itself."""
     scales, least = factors[:n_scales], factors[n_scales:]
@@ -115,7 +115,7 @@ def _embed(
         scale = _product(block, lane, scales, group, n_groups)
         shift = _product(block, lane, least, group, n_groups) if len(least) else np.float32(0)
         for i in range(group * size, (group + 1) * size):
-            value = table[_code(block, lane, i, high_bits)] * scale
+            value = table[_code(block, lane, i, bits[0], bits[1])] * scale
             out[i] = to_bfloat16(value + shift if len(least) else value)
 
 
@@ -129,12 +129,13 @@ def embedding_kernel() -> Kernel:
         out = carray(at_u16(args.out), (args.n, args.width))
         table = carray(at_f32(args.table), (256,))
         factors = carray(at_i64(args.factors), (args.n_factors, 3))
+        bits = args.low_bits, args.high_bits
         while True:
             token = next_task(block)
             if token >= args.n:
                 break
             begin = args.weights + ids[token] // PACK * args.stride
             lane = ids[token] % PACK
-            _embed(out[token], begin, lane, table, factors, args.n_scales, args.high_bits)
+            _embed(out[token], begin, lane, table, factors, args.n_scales, bits)
 
     return Kernel(body, EmbeddingArguments)

@@ -35,19 +35,20 @@ def _word(octet: Code, bits: Code, mask: Code) -> Code:
 
 
 @cache
-def pack_planes_kernel(high_bits: int) -> Kernel:
-    """Packs planes of 4 bits, and of `high_bits` more, which may be none."""
-    per_word = 4 // (high_bits or 4)  # octets of a word of the second plane
+def pack_planes_kernel(low_bits: int, high_bits: int) -> Kernel:
+    """Packs planes of 4 or 2 bits, and of `high_bits` more, which may be none."""
     high = high_bits or 1
-    unit = OCTET * per_word
-    words = per_word + (1 if high_bits else 0)  # of a unit
-    low_mask = sum(15 << at for at in range(0, 64, 8))
+    octets = 4 // (high_bits or low_bits)  # of a unit
+    per_word = 4 // low_bits  # octets of a word of the first plane
+    n_low = octets // per_word
+    words = n_low + (1 if high_bits else 0)  # of a unit
+    low_mask = sum(((1 << low_bits) - 1) << at for at in range(0, 64, 8))
     high_mask = sum(((1 << high) - 1) << at for at in range(0, 64, 8))
-    at_once = INPUTS_AT_ONCE // OCTET // per_word  # units
+    at_once = INPUTS_AT_ONCE // OCTET // octets  # units
 
     def body(block: Code) -> None:
         args = _pack_arguments(block)
-        n_units = args.n_inputs // unit
+        n_units = args.n_inputs // (OCTET * octets)
         low, top = np.uint64(low_mask), np.uint64(high_mask)
         while True:
             nth = next_task(block)
@@ -59,17 +60,20 @@ def pack_planes_kernel(high_bits: int) -> Kernel:
                 end = min(begin + at_once, n_units)
                 for j in range(min(PACK, args.n_outputs - first)):
                     row = args.codes + (first + j) * args.row_stride
-                    octets = carray(at_u64(row), (n_units, per_word))
+                    codes = carray(at_u64(row), (n_units, octets))
                     for u in range(begin, end):
-                        above = np.uint32(0)
-                        for k in range(per_word):
-                            octet = octets[u, k]
-                            out[u, k, j] = _word(octet, 4, low)
+                        below, above = np.uint32(0), np.uint32(0)
+                        for k in range(octets):
+                            octet, at = codes[u, k], k % per_word
+                            below |= _word(octet, low_bits, low) << np.uint32(2 * low_bits * at)
+                            if at == per_word - 1:
+                                out[u, k // per_word, j] = below
+                                below = np.uint32(0)
                             if high_bits:
-                                own = _word(octet >> np.uint64(4), high, top)
+                                own = _word(octet >> np.uint64(low_bits), high, top)
                                 above |= own << np.uint32(2 * high * k)
                         if high_bits:
-                            out[u, per_word, j] = above
+                            out[u, n_low, j] = above
 
     return Kernel(body, PackArguments)
 

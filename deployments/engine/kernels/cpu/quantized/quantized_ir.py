@@ -12,7 +12,7 @@ from numba.core.typing import Signature
 from numba.extending import intrinsic
 
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE, LARGE_TILE, ONE_ROW, SMALL_TILE
-from deployments.engine.kernels.cpu.pack_format import FORMATS, OCTET, QuantizedFormat
+from deployments.engine.kernels.cpu.pack_format import FORMATS, QuantizedFormat
 from deployments.engine.kernels.cpu.quantized.decoding_ir import (
     PARTS,
     ByteStep,
@@ -112,7 +112,10 @@ class GroupLoop:
         size = 2 if self._quantized.has_pairs else 4
         own = emit.zero_registers(rows * len(PARTS))
         inputs = emit.address(tile["x"], emit.times(group, size * self._quantized.group))
-        with self._reader.steps(self._group_codes(group), n_units, self._fetch) as (step, first):
+        with self._reader.steps(self._group_codes(group), n_units, self._fetch, group) as (
+            step,
+            first,
+        ):
             at = emit.address(inputs, emit.times(first, size))
             for pair in range(step.n_pairs):
                 self._add(own, step, pair, emit.address(at, 2 * size * pair), tile["of_row"])
@@ -130,7 +133,7 @@ class GroupLoop:
             least = self._least.read(loop.index) if self._quantized.layout.least else []
             start = emit.times(loop.index, self._quantized.group)
             codes = self._group_codes(loop.index)
-            with self._reader.steps(codes, n_units, self._fetch) as (step, first):
+            with self._reader.steps(codes, n_units, self._fetch, loop.index) as (step, first):
                 nth = emit.half(emit.address(start, first))
                 for pair in range(step.n_pairs):
                     by = builder.mul(emit.address(nth, pair), pair_bytes)
@@ -154,7 +157,9 @@ class GroupLoop:
 
     def _group_codes(self, group: Code) -> Code:
         quantized = self._quantized
-        size = quantized.group // quantized.unit * quantized.unit_bytes
+        if quantized.is_half_unit:
+            group = self._emit.half(group)
+        size = max(1, quantized.group // quantized.unit) * quantized.unit_bytes
         return self._emit.address(self._codes, self._emit.times(group, size))
 
     def _in_units(self, numbers: Code) -> Code:
@@ -224,7 +229,7 @@ class IntegerLoop(GroupLoop):
             ]
             x = emit.address(tile["x"], emit.times(nth, size))
             fetch = None if begin else self._fetch
-            with self._reader.steps(codes, n_units, fetch) as (step, first):
+            with self._reader.steps(codes, n_units, fetch, nth) as (step, first):
                 self._add_bytes(sums, step, emit.address(x, first), tile)
             for row, _, (high, low) in sums:
                 by = emit.all_ints(8)
@@ -254,7 +259,7 @@ class IntegerLoop(GroupLoop):
     ) -> None:
         emit, builder, integers = self._emit, self._emit.builder, self._quantized.integers
         assert integers is not None
-        for fourth in range(OCTET // 4):
+        for fourth in range(step.n_fourths):
             weights = [step.bytes_of(part, fourth, integers) for part in PARTS]
             for row, part, (high, low) in sums:
                 at = emit.address(x, emit.times(tile["of_row"], row), 4 * fourth)
