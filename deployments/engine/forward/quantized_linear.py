@@ -33,6 +33,7 @@ from deployments.engine.kernels.cpu.packed_weight import (
 )
 from deployments.engine.quantized.input_share import ordered
 from deployments.engine.quantized.stored_weight import StoredWeight
+from deployments.engine.threads import usable_threads
 
 # From this number of rows on, oneDNN's bfloat16 product saves more time than dequantizing takes.
 MIN_DEQUANTIZED_ROWS = 16
@@ -96,7 +97,7 @@ class PackedQuantized(PackedProduct):
         """Packs [out, in] of one arrangement. None: our kernels can't compute with it."""
         n_out, n_in = weight.shape
         layout = weight.read(0, 1).layout
-        packed = pack_rows(weight.read, layout, n_out, weight.n_columns)
+        packed = pack_rows(weight, layout, n_out, weight.n_columns, usable_threads())
         if packed is None:
             return None
         return cls(packed, bias, input_order=weight.input_order, n_inputs=n_in)
