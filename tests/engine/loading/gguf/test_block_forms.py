@@ -49,7 +49,8 @@ def joined(folder: Path, name: str) -> StoredWeight:
 
 
 def packed(rows: StoredWeight | OnlyRead, weight: StoredWeight) -> Tensor:
-    made = pack_rows(rows, weight.read(0, 1).layout, *weight.shape, n_threads=2)
+    n_out, n_in = weight.shape
+    made = pack_rows(rows, weight.read(0, 1).layout, n_out, n_in, n_threads=2)
     assert made is not None
     return made.weights
 
@@ -70,7 +71,8 @@ def test_rows_that_are_no_whole_blocks_are_read(tmp_path: Path) -> None:
     whole = stored(tmp_path / "a", "Q4_K", N_ROWS)
     other = stored(tmp_path / "b", "Q5_K", N_MORE)
     padded = torch.nn.functional.pad(whole, (0, 0, 0, 5))
-    for weight in (whole[:, 64:320], padded, torch.cat([whole, other])):
+    for weight in (padded, whole[:, 64:320], torch.cat([whole, other])):
         assert isinstance(weight, StoredWeight)
         assert weight.block_rows(0, len(weight)) is None
+    assert isinstance(padded, StoredWeight)
     assert torch.equal(packed(padded, padded), packed(OnlyRead(padded), padded))
