@@ -262,7 +262,8 @@ class _Scratch(threading.local):
         """Returns what `pack_for_onednn` does. All matrices of one size share their memory."""
         found = self._matrices.get((n_out, n_in))
         if found is None:
-            numbers = torch.arange(n_out * n_in).remainder_(251).to(torch.bfloat16)  # exact
+            some = torch.arange(251, dtype=torch.bfloat16)  # exact
+            numbers = some.repeat(n_out * n_in // len(some) + 1)[: n_out * n_in]
             found = self._matrices[n_out, n_in] = pack_for_onednn(numbers.view(n_out, n_in))
         return found
 
