@@ -110,11 +110,14 @@ class Kernel:
         others = [
             threading.Thread(target=self._run_alone, args=(address,)) for _ in range(1, n_threads)
         ]
-        for thread in others:
-            thread.start()
-        self._run_alone(address)
-        for thread in others:
-            thread.join()
+        try:
+            for thread in others:
+                thread.start()
+            self._run_alone(address)
+        finally:  # they use memory of the caller
+            for thread in others:
+                if thread.ident is not None:
+                    thread.join()
 
 
 class CallSequence:

@@ -1,4 +1,4 @@
-"""Where the codes and factors of GGUF's common types lie in a block.
+"""Says where the codes and factors of GGUF's common types lie in a block.
 
 Rows of these types are packed as they lie in the file. The codes and factors are those that
 `unpacking.py` makes, bit for bit.

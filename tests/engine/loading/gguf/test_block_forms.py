@@ -1,4 +1,4 @@
-"""What is packed of blocks where they lie is, to the bit, what is packed of rows that are read."""
+"""Blocks that are packed where they lie give, to the bit, what rows give that are read."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def packed(rows: StoredWeight | OnlyRead, weight: StoredWeight) -> Tensor:
 def test_rows_are_packed_where_they_lie(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In pieces, and by two threads."""
+    """Two threads pack them, a piece after the other."""
     at_once = "deployments.engine.kernels.cpu.packed_weight.BLOCK_WEIGHTS_AT_ONCE"
     monkeypatch.setattr(at_once, 64 * 2 * BY_NAME[name].n_weights)
     weight = joined(tmp_path, name)
