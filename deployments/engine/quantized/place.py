@@ -97,7 +97,7 @@ def read_run(run: RowRun, place: Place) -> QuantizedRows:
 
 
 def blocks_of_run(run: RowRun, place: Place) -> BlockRows | None:
-    """What `read_run` reads, where it lies; None: it has to be read."""
+    """Returns what `read_run` reads, where it lies; None: it has to be read."""
     rows = None if run.is_zero else run.matrix.block_rows(run.rows)
     if rows is None or (place.first, place.end) == (0, run.matrix.n_inputs):
         return rows

@@ -167,7 +167,7 @@ class StoredWeight(Tensor):
         return parts[0] if len(parts) == 1 else joined(parts)
 
     def block_rows(self, first: int, end: int) -> BlockRows | None:
-        """What `read` reads, where it lies; None: it has to be read."""
+        """Returns what `read` reads, where it lies; None: it has to be read."""
         parts = []
         for run in runs_of(self.place.matrices, self._rows[first:end]):
             part = blocks_of_run(run, self.place)
