@@ -33,6 +33,7 @@ from deployments.engine.kernels.cpu.packed_weight import (
 )
 from deployments.engine.quantized.input_share import ordered
 from deployments.engine.quantized.stored_weight import StoredWeight
+from deployments.engine.threads import usable_threads
 
 # From this number of rows on, oneDNN's bfloat16 product saves more time than dequantizing takes.
 MIN_DEQUANTIZED_ROWS = 16
@@ -96,7 +97,7 @@ class PackedQuantized(PackedProduct):
         """Packs [out, in] of one arrangement. None: our kernels can't compute with it."""
         n_out, n_in = weight.shape
         layout = weight.read(0, 1).layout
-        packed = pack_rows(weight.read, layout, n_out, weight.n_columns)
+        packed = pack_rows(weight, layout, n_out, weight.n_columns, usable_threads())
         if packed is None:
             return None
         return cls(packed, bias, input_order=weight.input_order, n_inputs=n_in)
@@ -261,7 +262,8 @@ class _Scratch(threading.local):
         """Returns what `pack_for_onednn` does. All matrices of one size share their memory."""
         found = self._matrices.get((n_out, n_in))
         if found is None:
-            numbers = torch.arange(n_out * n_in).remainder_(251).to(torch.bfloat16)  # exact
+            some = torch.arange(251, dtype=torch.bfloat16)  # exact
+            numbers = some.repeat(n_out * n_in // len(some) + 1)[: n_out * n_in]
             found = self._matrices[n_out, n_in] = pack_for_onednn(numbers.view(n_out, n_in))
         return found
 

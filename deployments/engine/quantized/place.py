@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from deployments.engine.quantized.block_rows import BlockRows
 from deployments.engine.quantized.quantized_rows import QuantizedRows
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 
@@ -36,6 +37,10 @@ class RowRun(NamedTuple):
 
     matrix: StoredMatrix
     rows: Tensor
+
+    @property
+    def is_zero(self) -> bool:
+        return bool(len(self.rows)) and int(self.rows[0]) == ZEROS
 
 
 def runs_of(matrices: tuple[StoredMatrix, ...], index: Tensor) -> Iterator[RowRun]:
@@ -83,10 +88,17 @@ def numbered_on(
 
 def read_run(run: RowRun, place: Place) -> QuantizedRows:
     """The inputs of the place of some rows."""
-    is_zero = bool(len(run.rows)) and int(run.rows[0]) == ZEROS
     rows = run.matrix.rows(run.rows.clamp(min=0))
-    if is_zero:
+    if run.is_zero:
         rows = rows.zeros()
     if (place.first, place.end) == (0, run.matrix.n_inputs):
+        return rows
+    return rows.inputs(place.first, place.end)
+
+
+def blocks_of_run(run: RowRun, place: Place) -> BlockRows | None:
+    """Returns what `read_run` reads, where it lies; None: it has to be read."""
+    rows = None if run.is_zero else run.matrix.block_rows(run.rows)
+    if rows is None or (place.first, place.end) == (0, run.matrix.n_inputs):
         return rows
     return rows.inputs(place.first, place.end)

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from deployments.engine.quantized.block_rows import BlockRows
 from deployments.engine.quantized.layout import Layout
 from deployments.engine.quantized.quantized_rows import QuantizedRows
 
@@ -59,6 +60,15 @@ class StoredMatrix(ABC):
 
         Raises OSError where the file can't be read.
         """
+
+    def block_rows(self, index: Tensor) -> BlockRows | None:
+        """Some rows where they lie, by their numbers: int64 [n], n > 0. They are those of `rows`.
+
+        None: nobody has said how blocks of this format are packed.
+
+        Raises OSError where the file can't be read.
+        """
+        return None
 
     def let_go(self) -> None:  # noqa: B027
         """Gives the memory back that its file's bytes take since they were read. They can be read

@@ -12,9 +12,18 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from deployments.engine.quantized.block_rows import BlockRows, joined_blocks
 from deployments.engine.quantized.input_share import bits_of_weight, input_shares
 from deployments.engine.quantized.layout import Layout
-from deployments.engine.quantized.place import ZEROS, Place, RowRun, numbered_on, read_run, runs_of
+from deployments.engine.quantized.place import (
+    ZEROS,
+    Place,
+    RowRun,
+    blocks_of_run,
+    numbered_on,
+    read_run,
+    runs_of,
+)
 from deployments.engine.quantized.quantized_rows import QuantizedRows, joined
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 
@@ -156,6 +165,16 @@ class StoredWeight(Tensor):
         place = self.place
         parts = [read_run(run, place) for run in runs_of(place.matrices, self._rows[first:end])]
         return parts[0] if len(parts) == 1 else joined(parts)
+
+    def block_rows(self, first: int, end: int) -> BlockRows | None:
+        """Returns what `read` reads, where it lies; None: it has to be read."""
+        parts = []
+        for run in runs_of(self.place.matrices, self._rows[first:end]):
+            part = blocks_of_run(run, self.place)
+            if part is None:
+                return None
+            parts.append(part)
+        return joined_blocks(parts)
 
     @property
     def _rows(self) -> Tensor:

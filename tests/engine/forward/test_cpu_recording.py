@@ -41,8 +41,10 @@ from deployments.engine.loading.attention_check import find_decoding
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.quantized.layout import INT8
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
+from deployments.engine.quantized.stored_weight import StoredWeight
 from kv.storage import Storage
 from tests.adapters import step_with_adapters
+from tests.engine.quantized.made import MadeMatrix
 from tests.models import CONFIGS, VOCAB
 
 pytestmark = pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of ours multiply here")
@@ -127,7 +129,8 @@ def packed(linear: nn.Linear, kind: str) -> KernelLinear:
     scales = (linear.weight.detach().abs().amax(1) / 127).bfloat16()
     numbers = (linear.weight.detach() / scales[:, None]).round().clamp(-128, 127).to(torch.int8)
     rows = QuantizedRows(INT8, numbers.view(torch.uint8), Factors(scales[:, None]))
-    made = pack_rows(lambda first, end: rows.take(slice(first, end)), rows.layout, *numbers.shape)
+    stored = StoredWeight.of(MadeMatrix(rows), numbers.shape, torch.bfloat16)
+    made = pack_rows(stored, rows.layout, *numbers.shape)
     assert made is not None
     return PackedQuantized(made, None, max_kernel_rows=MAX_RECORDED_TOKENS - 1)
 

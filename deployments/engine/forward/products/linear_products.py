@@ -16,7 +16,18 @@ if TYPE_CHECKING:  # it needs triton
     from deployments.engine.forward.products.slab_matrix import SlabMatrix
 
 
-def resident_matrices(
+def held_matrices(
+    stored: StoredWeight, device: torch.device
+) -> tuple[nn.Module, list[StoredMatrix]]:
+    """A module that holds all outputs of a weight in a device's memory, and its matrices in order,
+    which rows are read out of."""
+    if device.type == "cpu" and (packed := packed_linear(stored, None)) is not None:
+        return packed, [*packed.matrices]
+    matrices = _resident_matrices(stored, device)
+    return nn.ModuleList(matrices), [*matrices]
+
+
+def _resident_matrices(
     stored: StoredWeight, device: torch.device
 ) -> "list[ResidentMatrix | SlabMatrix]":
     """All outputs of a weight in order, in a device's memory."""
@@ -47,7 +58,7 @@ def linear_product(
     bias = None if bias is None else bias.detach().to(device)
     if device.type == "cpu" and (packed := packed_linear(stored, bias)) is not None:
         return packed, [*packed.matrices]
-    matrices = resident_matrices(stored, device)
+    matrices = _resident_matrices(stored, device)
     ends = torch.tensor([matrix.n_rows for matrix in matrices]).cumsum(0).tolist()
     parts = [
         _product(matrix, None if bias is None else bias[end - matrix.n_rows : end])

@@ -14,7 +14,7 @@ from deployments.engine.forward.products.experts import (
     quantized_experts,
 )
 from deployments.engine.forward.products.hooked_linear import with_hooks
-from deployments.engine.forward.products.linear_products import linear_product, resident_matrices
+from deployments.engine.forward.products.linear_products import held_matrices, linear_product
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 from deployments.engine.quantized.stored_weight import StoredWeight
 
@@ -68,10 +68,9 @@ def make_products(
             if isinstance(weight.data, StoredWeight):
                 stored = weight.data
                 if id(weight) not in matrices:
-                    resident = resident_matrices(stored, device)
+                    holder, matrices[id(weight)] = held_matrices(stored, device)
                     # A part of the model, so that it moves with it.
-                    module.add_module(f"matrices_of_{name}", nn.ModuleList(resident))
-                    matrices[id(weight)] = [*resident]
+                    module.add_module(f"matrices_of_{name}", holder)
                     progress.made(stored)
                 on_device = stored.over(matrices[id(weight)]).to(device)
                 module.register_parameter(name, nn.Parameter(on_device, requires_grad=False))

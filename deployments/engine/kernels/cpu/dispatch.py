@@ -89,6 +89,7 @@ class Kernel:
         names = ", ".join(hints)
         source = f"lambda work, {names}: run(work, ({names},))"
         self.call: Callable[..., None] = eval(source, {"run": self._run})
+        self._names = (*hints,)
 
     def _run(self, work: int, arguments: tuple[float, ...]) -> None:
         block, address = THREAD.block, THREAD.address
@@ -99,6 +100,24 @@ class Kernel:
             TEAM(self.address, address, 0, 0)
         else:
             self._run_alone(address)
+
+    def call_on_threads(self, n_threads: int, **arguments: float) -> None:
+        """Shares the tasks among this thread and others that end behind it. No team is woken: a
+        thread that did so would have one of its own from then on."""
+        block = (ctypes.c_int64 * BLOCK_WORDS)()
+        self._pack(block, 0, 0, *(arguments[name] for name in self._names))
+        address = ctypes.addressof(block)
+        others = [
+            threading.Thread(target=self._run_alone, args=(address,)) for _ in range(1, n_threads)
+        ]
+        try:
+            for thread in others:
+                thread.start()
+            self._run_alone(address)
+        finally:  # they use memory of the caller
+            for thread in others:
+                if thread.ident is not None:
+                    thread.join()
 
 
 class CallSequence:

@@ -1,8 +1,8 @@
 """Packed weights: they are made of rows a piece at a time, and rows are read out of them again."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,8 @@ from deployments.engine.kernels.cpu.pack_format import (
     Regions,
     format_of,
 )
+from deployments.engine.kernels.cpu.quantized.block_ir import WHOLE_BYTE
+from deployments.engine.kernels.cpu.quantized.block_kernels import pack_blocks_kernel
 from deployments.engine.kernels.cpu.quantized.embedding_kernels import (
     FACTOR_NUMBERS,
     embedding_kernel,
@@ -26,13 +28,23 @@ from deployments.engine.kernels.cpu.quantized.packing_kernels import (
     pack_words_kernel,
 )
 from deployments.engine.kernels.cpu.simd import PACK
+from deployments.engine.quantized.block_rows import BlockRows
 from deployments.engine.quantized.layout import Layout
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 
-Read = Callable[[int, int], QuantizedRows]  # rows, by the first one and the end
 BYTE_BITS = 8
 WEIGHTS_AT_ONCE = 1 << 20  # that are packed: so many stay in a cache
+BLOCK_WEIGHTS_AT_ONCE = 1 << 24  # that are packed from where they lie, before it is let go
+
+
+class StoredRows(Protocol):
+    """Rows of one layout, by the first one and the end."""
+
+    def read(self, first: int, end: int) -> QuantizedRows: ...
+
+    def block_rows(self, first: int, end: int) -> BlockRows | None:
+        """The same rows where they lie; None: they have to be read."""
 
 
 class PackedPointer(NamedTuple):
@@ -177,16 +189,19 @@ def pack(weight: Tensor) -> PackedWeight:
 
 
 def empty(layout: Layout, n_out: int, n_in: int) -> PackedWeight | None:
-    """Memory for a matrix, filled with zeros; None: our kernels can't compute with its layout."""
+    """Memory for a matrix, in which there is anything; None: our kernels can't compute with its
+    layout."""
     quantized = format_of(layout)
     if quantized is None:
         return None
     stride = quantized.regions(n_in).stride
-    blocks = torch.zeros(-(-n_out // PACK), stride, dtype=torch.uint8)
+    blocks = torch.empty(-(-n_out // PACK), stride, dtype=torch.uint8)
     return PackedWeight(blocks, PackFormat(PACK, quantized), n_out, n_in)
 
 
-def pack_rows(read: Read, layout: Layout, n_out: int, n_in: int) -> PackedWeight | None:
+def pack_rows(
+    rows: StoredRows, layout: Layout, n_out: int, n_in: int, n_threads: int = 1
+) -> PackedWeight | None:
     """Packs a matrix whose rows are read a piece at a time: the packed one is all its memory.
 
     None: our kernels can't compute with its layout.
@@ -194,22 +209,54 @@ def pack_rows(read: Read, layout: Layout, n_out: int, n_in: int) -> PackedWeight
     packed = empty(layout, n_out, n_in)
     if packed is None:
         return None
-    step = max(1, WEIGHTS_AT_ONCE // (n_in * PACK)) * PACK
-    for first in range(0, n_out, step):
-        end = min(first + step, n_out)
-        fill(packed.outputs(first, end), read(first, end))
+    for first, end in _pieces(0, n_out, n_in, BLOCK_WEIGHTS_AT_ONCE):
+        blocks = rows.block_rows(first, end)
+        if blocks is not None:
+            fill_blocks(packed.outputs(first, end), blocks, n_threads)
+            blocks.let_go()  # at once: a matrix may be larger than a layer
+            continue
+        for piece in _pieces(first, end, n_in, WEIGHTS_AT_ONCE):
+            fill(packed.outputs(*piece), rows.read(*piece))
     return packed
+
+
+def _pieces(first: int, end: int, n_in: int, n_weights: int) -> Iterator[tuple[int, int]]:
+    """The first output and the end of pieces of about so many weights."""
+    step = max(1, n_weights // (n_in * PACK)) * PACK
+    for at in range(first, end, step):
+        yield at, min(at + step, end)
 
 
 def fill(packed: PackedWeight, rows: QuantizedRows) -> None:
     """Packs as many rows as there is memory for."""
     quantized = packed.pack_format.quantized
     assert quantized is not None, "weights of bfloat16 have no codes"
+    packed.weights.zero_()  # what nothing is packed to
     _pack_codes(rows.codes, packed, quantized)
     views = _Views(packed.weights, quantized, packed.n_in)
     given = [part for kind in (rows.scale, rows.least) if kind is not None for part in _parts(kind)]
     for view, factors in zip(views.factors, given, strict=True):
         view.copy_(_in_blocks(factors).transpose(1, 2))
+
+
+def fill_blocks(packed: PackedWeight, rows: BlockRows, n_threads: int) -> None:
+    """Packs as many rows as there is memory for, from where they lie."""
+    quantized, addresses = packed.pack_format.quantized, rows.addresses.contiguous()
+    assert quantized is not None, "weights of bfloat16 have no codes"
+    high_bits = WHOLE_BYTE if quantized.planes == (WHOLE_BYTE,) else quantized.high_bits
+    first, second, third, fourth = quantized.regions(packed.n_in).factors
+    pack_blocks_kernel(rows.form, high_bits).call_on_threads(
+        n_threads,
+        rows=addresses.data_ptr(),
+        n_blocks=rows.n_blocks,
+        packed=packed.weights.data_ptr(),
+        stride=packed.weights.stride(0),
+        first=first,
+        second=second,
+        third=third,
+        fourth=fourth,
+        n_outputs=packed.n_out,
+    )
 
 
 def _parts(factors: Factors) -> list[Tensor]:

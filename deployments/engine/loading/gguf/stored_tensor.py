@@ -4,9 +4,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deployments.engine.loading.gguf.block_forms import BLOCK_FORMS
 from deployments.engine.loading.gguf.block_types import Bytes
 from deployments.engine.loading.gguf.tensors import GGUFTensor
 from deployments.engine.loading.gguf.unpacking import OTHERS, PLAIN, UNPACK
+from deployments.engine.quantized.block_rows import BlockRows
 from deployments.engine.quantized.quantized_rows import QuantizedRows
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 
@@ -59,6 +61,15 @@ class GGUFMatrix(StoredMatrix):
         found = unpack(self._tensor, self._tensor.rows(first, end))
         self._tensor.span(first, end).let_go()  # at once: a matrix may be larger than a layer
         return found
+
+    def block_rows(self, index: Tensor) -> BlockRows | None:
+        tensor = self._tensor
+        form = BLOCK_FORMS.get(tensor.block_type.name)
+        if form is None:
+            return None
+        addresses = index * tensor.row_bytes + tensor.rows().ctypes.data
+        span = tensor.span(int(index.min()), int(index.max()) + 1)
+        return BlockRows(form, addresses, tensor.row_weights // form.n_weights, (span,))
 
     def let_go(self) -> None:
         self._tensor.span().let_go()

@@ -72,9 +72,8 @@ def some(*shape: int) -> Tensor:
 
 
 def packed(rows: QuantizedRows) -> PackedWeight:
-    made = pack_rows(
-        lambda first, end: rows.take(slice(first, end)), rows.layout, *rows.codes.shape
-    )
+    stored = StoredWeight.of(MadeMatrix(rows), rows.codes.shape, torch.bfloat16)
+    made = pack_rows(stored, rows.layout, *rows.codes.shape)
     assert made is not None
     return made
 
