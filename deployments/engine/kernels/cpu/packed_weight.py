@@ -16,7 +16,7 @@ from deployments.engine.kernels.cpu.pack_format import (
     Regions,
     format_of,
 )
-from deployments.engine.kernels.cpu.quantized.block_ir import WHOLE_BYTE
+from deployments.engine.kernels.cpu.quantized.block_ir import BITS_OF_LOW, WHOLE_BYTE
 from deployments.engine.kernels.cpu.quantized.block_kernels import pack_blocks_kernel
 from deployments.engine.kernels.cpu.quantized.embedding_kernels import (
     FACTOR_NUMBERS,
@@ -243,6 +243,7 @@ def fill_blocks(packed: PackedWeight, rows: BlockRows, n_threads: int) -> None:
     """Packs as many rows as there is memory for, from where they lie."""
     quantized, addresses = packed.pack_format.quantized, rows.addresses.contiguous()
     assert quantized is not None, "weights of bfloat16 have no codes"
+    assert quantized.planes[0] >= BITS_OF_LOW, "no form of blocks has codes of fewer bits"
     high_bits = WHOLE_BYTE if quantized.planes == (WHOLE_BYTE,) else quantized.high_bits
     first, second, third, fourth = quantized.regions(packed.n_in).factors
     pack_blocks_kernel(rows.form, high_bits).call_on_threads(

@@ -1,7 +1,7 @@
 """Says where the codes and factors of GGUF's common types lie in a block.
 
-Rows of these types are packed as they lie in the file. The codes and factors are those that
-`unpacking.py` makes, bit for bit.
+Rows of these types, whose codes have 4 bits or more, are packed as they lie in the file. The codes
+and factors are those that `unpacking.py` makes, bit for bit.
 """
 
 from collections.abc import Mapping
@@ -36,17 +36,6 @@ BLOCK_FORMS: Mapping[str, BlockForm] = {
     "Q5_0": BlockForm(32, 22, (Fields(6, 4, 16), Fields(2, 1, 1)), (HalfFactor(0),)),
     "Q5_1": BlockForm(32, 24, (Fields(8, 4, 16), Fields(4, 1, 1)), (HalfFactor(0), HalfFactor(2))),
     "Q8_0": BlockForm(32, 34, (Fields(2, 8, 1),), (HalfFactor(0),)),
-    "Q2_K": BlockForm(
-        256,
-        84,
-        (Fields(16, 2, 32),),
-        (
-            _fours(0, 16, 15),
-            HalfFactor(80),
-            _fours(0, 16, 15, down=4),
-            HalfFactor(82, is_negated=True),
-        ),
-    ),
     "Q4_K": BlockForm(256, 144, (Fields(16, 4, 32),), WITH_MINIMA),
     "Q5_K": BlockForm(256, 176, (Fields(48, 4, 32), Fields(16, 1, 32)), WITH_MINIMA),
     "Q6_K": BlockForm(
