@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, get_type_hints
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 import torch  # which loads the OpenMP that is looked for here
 from numba import carray, cfunc, from_dtype, njit, types
 from torch import Tensor
@@ -70,6 +71,17 @@ def reader_of(arguments: Arguments) -> Code:
     return read
 
 
+def _layout_of(arguments: Arguments) -> struct.Struct:
+    """The words of a block, of which the first is the number of tasks taken."""
+    codes = ["q" if hint is int else "d" for hint in get_type_hints(arguments).values()]
+    return struct.Struct("".join(["q", *codes]))
+
+
+def block_of(arguments: tuple[float, ...]) -> npt.NDArray[np.int64]:
+    """A NamedTuple in memory, as `reader_of` its type reads it."""
+    return np.frombuffer(_layout_of(type(arguments)).pack(0, *arguments), np.int64).copy()
+
+
 class Kernel:
     """A loop over independent tasks, of which the threads of torch's own team take the next one
     each.
@@ -82,10 +94,9 @@ class Kernel:
         self._function = _compile(body)  # kept, or its code would be gone
         self.address = self._function.address
         self._run_alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.address)
-        hints = get_type_hints(arguments)
-        codes = ["q" if hint is int else "d" for hint in hints.values()]
-        self._pack = struct.Struct("".join(["q", *codes])).pack_into
+        self._pack = _layout_of(arguments).pack_into
         # Written out, as a namedtuple is: such a call takes no longer than one without names.
+        hints = get_type_hints(arguments)
         names = ", ".join(hints)
         source = f"lambda work, {names}: run(work, ({names},))"
         self.call: Callable[..., None] = eval(source, {"run": self._run})

@@ -17,8 +17,8 @@ from deployments.engine.kernels.cpu.quantized.quantized_kernels import (
     quantized_matmul_kernel,
     tile_kernel,
 )
-from deployments.engine.kernels.cpu.simd import PACK
-from deployments.engine.kernels.cpu.streaming import STAYING
+from deployments.engine.kernels.cpu.simd import HAS_PAIR_PRODUCTS, PACK
+from deployments.engine.kernels.cpu.streaming import STAYING, Streaming
 
 MIN_ROWS_PER_TASK = 48  # so that each block of weights is reused this often
 MAX_TASK_NUMBERS = 1 << 17  # of a task's rows, so that they stay in the L2 cache
@@ -85,7 +85,7 @@ def matmul(
         in_features=width,
         out_features=out_features,
         epilogue=then,
-        rows_per_task=_rows_per_task(rows, width),
+        rows_per_task=rows_per_task(rows, width),
         **_reading(rows, out_features, unit_of(pack)),
     )
     return out
@@ -110,7 +110,7 @@ def matmul_into(
     quantized_matmul_kernel().call(
         rows * width * n,
         tile=tile_kernel(quantized).address,
-        **_inputs(quantized),
+        **inputs_of(quantized),
         x=x.data_ptr(),
         weight=weight.address,
         stride=regions.stride,
@@ -129,30 +129,40 @@ def matmul_into(
         n_totals=regions.n_totals,
         out_features=n,
         epilogue=then,
-        rows_per_task=_rows_per_task(rows, width),
+        rows_per_task=rows_per_task(rows, width),
         **_reading(rows, n, PACK),
     )
 
 
-def _inputs(quantized: QuantizedFormat) -> dict[str, float]:
-    """How the kernel takes inputs."""
-    integers = quantized.integers
-    if integers is None:
-        kind = PAIRS if quantized.has_pairs else FLOATS
-        return {"inputs": kind, "input_group": 0, "offset": 0, "unit": 1.0}
+def inputs_of(quantized: QuantizedFormat | None) -> dict[str, int | float]:
+    """How the tile of a format takes inputs; None: the one of bfloat16."""
+    integers = None if quantized is None else quantized.integers
+    if quantized is None or integers is None:
+        has_pairs = HAS_PAIR_PRODUCTS if quantized is None else quantized.has_pairs
+        return {
+            "inputs": PAIRS if has_pairs else FLOATS,
+            "input_group": 0,
+            "offset": 0,
+            "unit": 1.0,
+        }
     group = quantized.input_group
     of_codes = {"offset": integers.offset, "unit": integers.unit}
     return {"inputs": INTEGERS, "input_group": group, **of_codes}
 
 
-def _rows_per_task(rows: int, width: int) -> int:
+def rows_per_task(rows: int, width: int) -> int:
     return min(rows, max(MIN_ROWS_PER_TASK, MAX_TASK_NUMBERS // width))
 
 
 def _reading(rows: int, n_out: int, unit: int) -> dict[str, int]:
     """How weights are read: once for each tile of rows."""
-    way = streaming.chosen() if rows <= FULL_TILE else STAYING
+    way = way_of(rows)
     return {**shares_of(-(-n_out // unit), torch.get_num_threads()), **way._asdict()}
+
+
+def way_of(rows: int) -> Streaming:
+    """How the weights of so many rows are fetched."""
+    return streaming.chosen() if rows <= FULL_TILE else STAYING
 
 
 def _row_stride(x: Tensor) -> int:

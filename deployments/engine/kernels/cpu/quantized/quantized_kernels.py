@@ -86,7 +86,7 @@ def dequantize_kernel(quantized: QuantizedFormat) -> Kernel:
     return Kernel(body, DequantizeArguments)
 
 
-_tile_arguments = reader_of(TileArguments)
+tile_arguments = reader_of(TileArguments)
 
 
 @cache
@@ -95,7 +95,7 @@ def tile_kernel(quantized: QuantizedFormat) -> Kernel:
     number = quantized.number
 
     def body(block: Code) -> None:
-        multiply_tile(block, _tile_arguments(block).rows, number)
+        multiply_tile(block, tile_arguments(block).rows, number)
 
     return Kernel(body, TileArguments)
 
@@ -194,31 +194,77 @@ def _sum_groups(x: Code, totals: Code) -> None:
         totals[g] = total
 
 
+@njit(inline="always")
+def room_for(rows: Code, args: Code) -> Code:
+    """Memory for so many rows of inputs of a matrix, as `load_row` fills it."""
+    kind, filled = args.inputs, args.filled_inputs
+    most = padded_rows(rows)
+    n_scales = (filled + args.input_group - 1) // args.input_group if kind == INTEGERS else 0
+    return (
+        np.empty((most, filled if kind == FLOATS else 0), np.float32),
+        np.empty((most, filled if kind != FLOATS else 0), np.uint16),
+        np.empty((most, args.n_totals), np.float32),
+        np.empty((most, n_scales), np.float32),
+        np.empty((most, n_scales), np.int32),
+    )
+
+
+@njit(inline="always")
+def load_row(x: Code, args: Code, nth: Code, room: Code) -> None:
+    """A row of bfloat16 as the tile of a matrix takes it, in the nth place of `room_for` rows."""
+    wide, pairs, totals, scales, starts = room
+    if args.inputs == FLOATS:
+        _load_floats(x, wide[nth])
+    elif args.inputs == PAIRS:
+        _load_pairs(x, pairs[nth])
+    else:
+        offset, unit = np.int32(args.offset), np.float32(args.unit)
+        both = pairs[nth].view(np.int8)
+        _load_integers(x, both, scales[nth], starts[nth], args.input_group, offset, unit)
+    _sum_groups(x, totals[nth])
+
+
+@njit(inline="always")
+def set_up(tile: Code, args: Code, sums: Code) -> None:
+    """Tells a matrix's tile once how to read it, and where sums go."""
+    of_number = 4 if args.inputs == FLOATS else 2
+    tile.of_row, tile.width = of_number * args.filled_inputs, args.filled_inputs
+    tile.sums, tile.stride = sums.ctypes.data, args.stride
+
+
+@njit(inline="always")
+def take_rows(tile: Code, args: Code, nth: Code, rows: Code, room: Code) -> None:
+    """Lets the tile take `rows` of the inputs in `room`, from the nth one on."""
+    wide, pairs, totals, scales, starts = room
+    inputs = wide.ctypes.data if args.inputs == FLOATS else pairs.ctypes.data
+    tile.rows, tile.x = rows, inputs + nth * tile.of_row
+    tile.totals = totals.ctypes.data + 4 * nth * totals.shape[1]
+    tile.scales = scales.ctypes.data + 4 * nth * scales.shape[1]
+    tile.starts = starts.ctypes.data + 4 * nth * starts.shape[1]
+
+
+@njit(inline="always")
+def take_block(tile: Code, args: Code, weight: Code) -> None:
+    """Lets the tile take the block at an address."""
+    tile.codes = weight
+    tile.first, tile.second = weight + args.first, weight + args.second
+    tile.third, tile.fourth = weight + args.third, weight + args.fourth
+
+
 @cache
 def quantized_matmul_kernel() -> Kernel:
     """Rows times a matrix of quantized weights, as `matmul_kernel` does it."""
 
     def body(block: Code) -> None:
         args = _matmul_arguments(block)
-        n_rows, n, filled = args.rows, args.out_features, args.filled_inputs
-        rows_per_task, n_totals, kind = args.rows_per_task, args.n_totals, args.inputs
+        n_rows, n, rows_per_task = args.rows, args.out_features, args.rows_per_task
         x = carray(at_u16(args.x), (n_rows, args.in_features))
-        most = padded_rows(rows_per_task)
-        wide = np.empty((most, filled if kind == FLOATS else 0), np.float32)
-        pairs = np.empty((most, filled if kind != FLOATS else 0), np.uint16)
-        both = pairs.view(np.int8)
-        totals = np.empty((most, n_totals), np.float32)
-        n_scales = (filled + args.input_group - 1) // args.input_group if kind == INTEGERS else 0
-        scales = np.empty((most, n_scales), np.float32)
-        starts = np.empty((most, n_scales), np.int32)
-        offset, unit = np.int32(args.offset), np.float32(args.unit)
+        room = room_for(rows_per_task, args)
         sums = np.empty((FULL_TILE, PACK), np.float32)
-        inputs = wide.ctypes.data if kind == FLOATS else pairs.ctypes.data
-        of_row = 4 * filled if kind == FLOATS else 2 * filled
         words = np.zeros(BLOCK_WORDS, np.int64)
-        tile = _tile_arguments(words.ctypes.data)
-        tile.of_row, tile.sums, tile.width = of_row, sums.ctypes.data, filled
-        tile.stride, tile.ahead, tile.stays = args.stride, args.ahead, args.stays
+        tile = tile_arguments(words.ctypes.data)
+        set_up(tile, args, sums)
+        tile.ahead, tile.stays = args.ahead, args.stays
         blocks, loaded = (n + PACK - 1) // PACK, -1
         n_tasks = count_tasks(blocks, args.n_shares, args.share)
         while True:
@@ -230,30 +276,15 @@ def quantized_matmul_kernel() -> Kernel:
             end = min(n_rows, begin + rows_per_task)
             if begin != loaded:
                 for row in range(end - begin):
-                    own = x[begin + row]
-                    if kind == FLOATS:
-                        _load_floats(own, wide[row])
-                    elif kind == PAIRS:
-                        _load_pairs(own, pairs[row])
-                    else:
-                        _load_integers(
-                            own, both[row], scales[row], starts[row], args.input_group, offset, unit
-                        )
-                    _sum_groups(own, totals[row])
+                    load_row(x[begin + row], args, row, room)
                 loaded = begin
             for nth in range(block_begin, last):
-                first, weight = nth * PACK, args.weight + nth * args.stride
-                tile.codes = weight
-                tile.first, tile.second = weight + args.first, weight + args.second
-                tile.third, tile.fourth = weight + args.third, weight + args.fourth
+                first = nth * PACK
+                take_block(tile, args, args.weight + nth * args.stride)
                 bias = args.bias + 2 * first if args.bias != 0 else 0
                 count = min(PACK, n - first)
                 for row in range(begin, end, FULL_TILE):
-                    tile.rows = min(FULL_TILE, end - row)
-                    tile.x = inputs + (row - begin) * of_row
-                    tile.totals = totals.ctypes.data + 4 * (row - begin) * n_totals
-                    tile.scales = scales.ctypes.data + 4 * (row - begin) * n_scales
-                    tile.starts = starts.ctypes.data + 4 * (row - begin) * n_scales
+                    take_rows(tile, args, row - begin, min(FULL_TILE, end - row), room)
                     call(args.tile, words.ctypes.data)
                     for i in range(tile.rows):
                         other = args.other + 2 * ((row + i) * args.other_stride + first)
