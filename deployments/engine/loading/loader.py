@@ -63,8 +63,8 @@ def load_model(
     pooling: of its vectors; None: as its files say.
     on_weights_read: is called with the model as its files have it, before the merge.
     on_copy_progress: is called with the part of the bytes that is on the device, in 0..1. On a CPU
-        quantized weights alone go anywhere.
-    is_whole: nobody takes a share of it. Else `finish_quantized` is left to who does.
+        quantized weights and experts alone go anywhere.
+    is_whole: nobody takes a share of it. Else `finish_weights` is left to who does.
 
     Raises UnsupportedModelError, AdapterError, QuantizationError, or OSError if there is no such
     model.
@@ -94,20 +94,20 @@ def load_model(
         if loaded.media is not None:
             loaded.media.module.to(device)
         if is_whole:
-            finish_quantized(loaded.model, device, on_copy_progress)
+            finish_weights(loaded.model, device, on_copy_progress)
         return answer_as(split_speech(loaded), task, files, pooling)
 
 
-def finish_quantized(
+def finish_weights(
     model: PreTrainedModel,
     device: torch.device | str,
     on_progress: Callable[[float], None] | None = None,
 ) -> None:
-    """Makes the products of weights that are quantized in the files of a model, or of a rank's
+    """Makes the products of a model's quantized weights and of its experts, or of those of a rank's
     share, on the device. `on_progress` is called as `load_model` says."""
     if stored_weights(model):
         fuse_projections(model, device)
-        make_products(model, torch.device(device), on_progress)
+    make_products(model, torch.device(device), on_progress)
 
 
 def model_files(path: str) -> ModelFiles:

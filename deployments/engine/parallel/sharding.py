@@ -16,7 +16,7 @@ from deployments.engine.errors import UnsupportedModelError, unsupported_on_erro
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import (
     default_dtype,
-    finish_quantized,
+    finish_weights,
     load_model,
     model_files,
 )
@@ -52,7 +52,7 @@ def load_shard(
         is_whole=False,
     )
     shard(loaded.model, ranks)
-    finish_quantized(loaded.model, ranks.device)
+    finish_weights(loaded.model, ranks.device)
     loaded.model.to(ranks.device)
     return replace(loaded, media=None)  # which ranks have no use for
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.forward.products.making import make_products
-from deployments.engine.loading.loader import finish_quantized
+from deployments.engine.loading.loader import finish_weights
 from deployments.engine.quantized.layout import E4M3, INT8, Codebook, integers
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 from deployments.engine.quantized.stored_matrix import StoredMatrix
@@ -103,7 +103,7 @@ def quantize_randomly(model: PreTrainedModel, name: str, device: str) -> int:
         n_outputs, n_inputs = linear.weight.shape
         weight = stored(kind, n_outputs, n_inputs, device)
         linear.weight = nn.Parameter(weight, requires_grad=False)
-    finish_quantized(model, device)
+    finish_weights(model, device)
     return plain + sum(buffer.nbytes for buffer in _buffers(model))
 
 

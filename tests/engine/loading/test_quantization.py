@@ -14,7 +14,7 @@ from deployments.engine.forward.linear import KernelLinear
 from deployments.engine.forward.quantized_linear import PackedQuantized
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.loading.attention_check import find_decoding
-from deployments.engine.loading.loader import finish_quantized, load_model
+from deployments.engine.loading.loader import finish_weights, load_model
 from deployments.engine.loading.quantization import Quantization, QuantizationError, quantize
 from deployments.engine.quantized.rounding import RoundedMatrix, to_float8, to_int4, to_int8
 from deployments.engine.quantized.stored_weight import StoredWeight
@@ -41,7 +41,7 @@ def n_bytes(model: nn.Module) -> int:
 
 def quantized(model: PreTrainedModel, quantization: Quantization) -> PreTrainedModel:
     quantize(model, quantization)
-    finish_quantized(model, "cpu")
+    finish_weights(model, "cpu")
     return model
 
 
@@ -212,7 +212,7 @@ def test_experts_that_are_quantized_in_part_are_computed() -> None:
             for name, weight in [*module.named_parameters(recurse=False)]:
                 if isinstance(weight.data, StoredWeight):
                     module.register_parameter(name, nn.Parameter(weight.data.dequantize()))
-    finish_quantized(models[0], "cpu")
+    finish_weights(models[0], "cpu")
     ids = torch.tensor([random_ids(9)])
     found, expected = (model(ids).logits for model in models)
     torch.testing.assert_close(found, expected)

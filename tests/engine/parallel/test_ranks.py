@@ -24,7 +24,7 @@ from deployments.engine.core import EngineCore
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.loader import finish_quantized
+from deployments.engine.loading.loader import finish_weights
 from deployments.engine.loading.lora import merge_adapters
 from deployments.engine.loading.model_tasks import answer_as
 from deployments.engine.loading.quantization import quantize
@@ -220,7 +220,7 @@ def test_weights_are_rounded_before_the_cut(
         outcomes = running.run(*requests())
     model = tiny_model(architecture)
     quantize(model, "int8")
-    finish_quantized(model, "cpu")
+    finish_weights(model, "cpu")
     check_same(outcomes, run_unsharded(model))
 
 

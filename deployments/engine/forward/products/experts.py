@@ -1,7 +1,8 @@
-"""Experts whose weights are quantized, in all models whose experts transformers can replace.
+"""Experts in all models whose experts transformers lets others compute.
 
-Each expert that a step's tokens are sent to multiplies its tokens at once. What becomes of a token
-is summed in the order in which its router chose its experts.
+On a CPU one kernel computes those of a layer. Quantized ones that it does not know multiply their
+tokens at once, one expert after the other. What becomes of a token is then summed in the order in
+which its router chose its experts.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +14,10 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from deployments.engine.forward.products.expert_products import GroupedExperts, QuantizedExperts
 from deployments.engine.forward.products.linear_products import linear_product
+from deployments.engine.forward.products.routed_experts import first_projection, routed_experts
 from deployments.engine.quantized.stored_weight import StoredWeight
 
-IMPLEMENTATION = "manta_quantized"  # by which transformers knows it
+IMPLEMENTATION = "manta"  # by which transformers knows it
 
 
 class SeparateExperts(QuantizedExperts):
@@ -52,7 +54,7 @@ def are_replaceable(module: nn.Module) -> bool:
 
 def both_projections(experts: Any) -> frozenset[str]:
     """The names of the weights of replaceable experts. They are all quantized, or none is."""
-    return frozenset({_first(experts), "down_proj"})
+    return frozenset({first_projection(experts), "down_proj"})
 
 
 def parts_of_experts(weight: StoredWeight) -> list[StoredWeight] | None:
@@ -78,10 +80,13 @@ def experts_forward(
 ) -> Tensor:
     """[tokens, hidden] -> [tokens, hidden]. The indices and weights are [tokens, k]. An index
     behind the last expert is none."""
+    if (routed := routed_experts(experts)) is not None:
+        answers: Tensor = routed(hidden.to(torch.bfloat16), top_k_index, top_k_weights)
+        return answers.to(hidden.dtype)
     if not isinstance(experts.down_proj, QuantizedExperts):
         plain: Callable[..., Tensor] = type(experts).forward.__wrapped__
         return plain(experts, hidden, top_k_index, top_k_weights)
-    first = getattr(experts, _first(experts))
+    first = getattr(experts, first_projection(experts))
     if isinstance(first, GroupedExperts) and isinstance(experts.down_proj, GroupedExperts):
         answers = _all_answers(experts, hidden, top_k_index)
     else:
@@ -90,17 +95,13 @@ def experts_forward(
     return weighted.sum(1).to(hidden.dtype)
 
 
-def _first(experts: Any) -> str:
-    return "gate_up_proj" if experts.has_gate else "up_proj"
-
-
 def _all_answers(experts: Any, hidden: Tensor, top_k_index: Tensor) -> Tensor:
     """The answers of all experts to their tokens, [tokens * k, hidden]."""
     chosen = experts.down_proj.choose(top_k_index)
     index = top_k_index.flatten()
     is_there = (index < experts.num_experts)[:, None]
     own = index.clamp(max=experts.num_experts - 1)
-    x = _project_all(experts, _first(experts), hidden, chosen, own)
+    x = _project_all(experts, first_projection(experts), hidden, chosen, own)
     x = experts._apply_gate(x) if experts.has_gate else experts.act_fn(x)
     x = _project_all(experts, "down_proj", x, chosen, own)
     x = experts.post_expert_norm(x) if experts.has_post_expert_norm else x
@@ -126,7 +127,7 @@ def _answers(experts: Any, hidden: Tensor, top_k_index: Tensor) -> Tensor:
 
 
 def _answer(experts: Any, x: Tensor, expert: int) -> Tensor:
-    x = _project(experts, _first(experts), x, expert)
+    x = _project(experts, first_projection(experts), x, expert)
     x = experts._apply_gate(x) if experts.has_gate else experts.act_fn(x)
     x = _project(experts, "down_proj", x, expert)
     return experts.post_expert_norm(x) if experts.has_post_expert_norm else x

@@ -1,10 +1,11 @@
-"""Makes the products of a model's quantized weights, each for the device that it computes on."""
+"""Makes the products of a model's quantized weights and of its experts, each for the device that it
+computes on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.forward.products.experts import (
@@ -15,6 +16,8 @@ from deployments.engine.forward.products.experts import (
 )
 from deployments.engine.forward.products.hooked_linear import with_hooks
 from deployments.engine.forward.products.linear_products import held_matrices, linear_product
+from deployments.engine.forward.products.routed_experts import pack_experts, packable_activation
+from deployments.engine.kernels.cpu.experts.expert_ops import ExpertActivation
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 from deployments.engine.quantized.stored_weight import StoredWeight
 
@@ -25,15 +28,24 @@ def stored_weights(module: nn.Module) -> list[nn.Parameter]:
 
 
 class _ProductProgress:
-    """Tells which part of the bytes of all quantized weights has become products, whose files are
-    let go."""
+    """Tells which part of the bytes of all weights that become products has become some. The files
+    of those that are quantized are let go."""
 
-    def __init__(self, model: nn.Module, report: Callable[[float], None] | None) -> None:
-        self._left = self._total = sum(weight.nbytes for weight in stored_weights(model))
+    def __init__(
+        self,
+        model: nn.Module,
+        packable: Iterable[nn.Module],
+        report: Callable[[float], None] | None,
+    ) -> None:
+        weights = {id(weight): weight for weight in stored_weights(model)}
+        for experts in packable:
+            weights |= {id(weight): weight for weight in experts.parameters(recurse=False)}
+        self._left = self._total = sum(weight.nbytes for weight in weights.values())
         self._report = report
 
-    def made(self, weight: StoredWeight) -> None:
-        weight.let_go()  # else files would be in memory beside what is made of them
+    def made(self, weight: Tensor) -> None:
+        if isinstance(weight, StoredWeight):
+            weight.let_go()  # else files would be in memory beside what is made of them
         self._left -= weight.nbytes
         if self._report is not None:
             self._report(1 - self._left / self._total)
@@ -45,12 +57,14 @@ def make_products(
     on_progress: Callable[[float], None] | None = None,
 ) -> None:
     """Replaces, in place, all quantized weights of a model by such that are in a device's memory,
-    and linear layers by the products of these. Layers that share their weights still do.
+    and linear layers by the products of these. Layers that share their weights still do. On a CPU
+    experts of bfloat16 are packed, too.
 
     on_progress: is called with the part of the bytes that is done, in 0..1.
     """
-    progress = _ProductProgress(model, on_progress)
-    _make_experts(model, device, progress)
+    packable = _packable(model, device)
+    progress = _ProductProgress(model, packable, on_progress)
+    _make_experts(model, device, packable, progress)
     matrices: dict[int, list[StoredMatrix]] = {}  # by the parameter's id
     layers = [
         (module, name, child)
@@ -76,9 +90,16 @@ def make_products(
                 module.register_parameter(name, nn.Parameter(on_device, requires_grad=False))
 
 
-def _make_experts(model: nn.Module, device: torch.device, progress: _ProductProgress) -> None:
+def _make_experts(
+    model: nn.Module,
+    device: torch.device,
+    packable: Mapping[nn.Module, ExpertActivation],
+    progress: _ProductProgress,
+) -> None:
     """Replaces the weights of experts where transformers lets their computation be replaced."""
-    found = False
+    for module, activation in packable.items():
+        pack_experts(module, activation, progress.made)
+    found = bool(packable)
     for module in [*model.modules()]:
         if not are_replaceable(module):
             continue
@@ -96,3 +117,12 @@ def _make_experts(model: nn.Module, device: torch.device, progress: _ProductProg
         found = True
     if found:
         cast(PreTrainedModel, model).set_experts_implementation(IMPLEMENTATION)
+
+
+def _packable(model: nn.Module, device: torch.device) -> dict[nn.Module, ExpertActivation]:
+    """The experts that one kernel computes, and what it computes between their products."""
+    if device.type != "cpu":
+        return {}
+    replaceable = [module for module in model.modules() if are_replaceable(module)]
+    found = {module: packable_activation(module) for module in replaceable}
+    return {module: known for module, known in found.items() if known is not None}

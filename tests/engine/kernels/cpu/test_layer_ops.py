@@ -28,11 +28,16 @@ from deployments.engine.kernels.rotary import (
 )
 from kv.layout import alike
 from kv.storage import Storage
-from tests.engine.kernels.cpu import test_attention_kernels, test_quantized_products
+from tests.engine.kernels.cpu import (
+    test_attention_kernels,
+    test_experts,
+    test_quantized_products,
+)
 
 KINDS = [False, True] if has_native_bf16() else [False]  # of `uses_onednn`
 PAGE, KV_HEADS, DIM = 16, 2, 32
 ULP = 2**-7  # of bfloat16, relative
+PACKED = [str(module.__file__) for module in (test_quantized_products, test_experts)]
 # Kernels are compiled for each shape (heads, width of a head): this leaves 6-32 of attention's.
 ONE_SHAPE = ["-k", "not (10-24 or 6-70 or 80-30)"]
 
@@ -212,8 +217,8 @@ def test_a_matrix_without_pairs(uses_onednn: bool) -> None:
 @pytest.mark.parametrize(
     ("more", "files"),
     [
-        ("", [__file__, test_attention_kernels.__file__, test_quantized_products.__file__]),
-        (",+avxvnni", [test_quantized_products.__file__]),
+        ("", [__file__, test_attention_kernels.__file__, *PACKED]),
+        (",+avxvnni", PACKED),
     ],
 )
 def test_kernels_for_processors_without_avx512(more: str, files: list[str]) -> None:
