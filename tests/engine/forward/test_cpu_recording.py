@@ -31,6 +31,7 @@ from deployments.engine.forward.fused.families import FAMILIES
 from deployments.engine.forward.fused.fusing import fuse_projections, rotary_kinds
 from deployments.engine.forward.fused.layer import FusedLayer
 from deployments.engine.forward.linear import KernelLinear, PackedLinear
+from deployments.engine.forward.products.making import make_products
 from deployments.engine.forward.quantized_linear import PackedQuantized
 from deployments.engine.forward.taps import Taps
 from deployments.engine.kernels.cpu.dispatch import THREAD
@@ -44,6 +45,7 @@ from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 from deployments.engine.quantized.stored_weight import StoredWeight
 from kv.storage import Storage
 from tests.adapters import step_with_adapters
+from tests.engine.forward.test_decoder import FUSED
 from tests.engine.quantized.made import MadeMatrix
 from tests.models import CONFIGS, VOCAB
 
@@ -74,6 +76,9 @@ KINDS: dict[str, PretrainedConfig] = {
     "int8": LlamaConfig(**SHAPE, **HEADS, vocab_size=VOCAB),
     "adapters": LlamaConfig(**SHAPE, **HEADS, vocab_size=VOCAB),
     "adapters of gemma3": GEMMA,
+    "qwen3_moe": CONFIGS["qwen3_moe"](),
+    "gpt_oss": CONFIGS["gpt_oss"](),
+    "glm4_moe": FUSED["glm4_moe"],  # one of its experts is shared
 }
 Layers = Sequence[FusedLayer]
 
@@ -93,6 +98,7 @@ def model_of(kind: str) -> PreTrainedModel:
     torch.manual_seed(3)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(KINDS[kind], dtype=torch.bfloat16)
     fuse_projections(model.eval(), "cpu")
+    make_products(model, torch.device("cpu"))
     return model
 
 

@@ -11,6 +11,7 @@ from deployments.engine.forward.fused.fusing import activation_of, gated_mlps
 from deployments.engine.forward.fused.residuals import PlainResidual, Residual
 from deployments.engine.forward.linear import GpuProduct, gate_mul
 from deployments.engine.forward.module import Module
+from deployments.engine.forward.products.router import ExpertRouter
 from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu import layer_ops
 from deployments.engine.kernels.cpu.features import is_cpu_bf16
@@ -31,14 +32,14 @@ class SparseMlp:
     """Experts that a router chooses for each token, and perhaps one that all tokens share."""
 
     def __init__(self, mlp: Module, residual: Residual) -> None:
-        self._router = mlp.gate if hasattr(mlp, "gate") else mlp.router
+        self._router = ExpertRouter(mlp.gate if hasattr(mlp, "gate") else mlp.router)
         self._experts, self._residual = mlp.experts, residual
         self._shared_gate: Module | None = mlp._modules.get("shared_expert_gate")
         shared = [own for _, own in gated_mlps(mlp)]
         self.shared = GatedMlp(shared[0], PlainResidual()) if shared else None
 
     def __call__(self, x: Tensor, hidden: Tensor) -> Tensor:
-        _, weights, index = self._router(x)
+        index, weights = self._router(x)
         value: Tensor = self._experts(x, index, weights).to(x.dtype)
         if self._shared_gate is not None and self.shared is not None:
             shared = self.shared(x, torch.zeros_like(value))
