@@ -1,6 +1,7 @@
-"""Times the engine's decode step beside its floor: weight bytes over measured memory bandwidth.
+"""Times the engine's decode step beside its floor: bytes of weights that it reads over measured
+memory bandwidth.
 
-    python -m tests.bench.engine [--model PATH_OR_ID] [--shape demo|135m|1b] [--rows 1 8 32]
+    python -m tests.bench.engine [--model PATH_OR_ID] [--shape demo|135m|1b|moe] [--rows 1 8 32]
         [--prompts 128 2048] [--adapters 8]
 
 With adapters it also times steps whose rows have one of them, or none, in turns with steps without.
@@ -12,7 +13,7 @@ import itertools
 import statistics
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,18 +21,20 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
+from deployments.engine.forward.products.experts import are_replaceable
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.loader import default_dtype, finish_quantized, load_model
+from deployments.engine.loading.loader import default_dtype, finish_weights, load_model
 from deployments.engine.loading.quantization import quantize
 from deployments.engine.threads import one_thread
 from kv.content import PLAIN, Content
 from tests.adapters import make_adapter
-from tests.bench.shapes import SHAPE_135M
+from tests.bench.shapes import QWEN3_MOE_2B, SHAPE_135M
 
 SHAPES = {
     "demo": LlamaConfig(
@@ -55,6 +58,7 @@ SHAPES = {
         tie_word_embeddings=True,
         max_position_embeddings=8192,
     ),
+    "moe": QWEN3_MOE_2B,
 }
 
 
@@ -151,13 +155,21 @@ def prompt_ms(core: EngineCore, n_tokens: int, times: int) -> float:
     return statistics.median(taken[1:]) * 1e3
 
 
-def weight_bytes_of(model: PreTrainedModel) -> int:
-    """Bytes of weights that a step reads, of a model that is not fused yet."""
+def weight_bytes_of(model: PreTrainedModel, rows: int = 1) -> int:
+    """Bytes of weights that a step of some rows reads, of a model that is not fused yet. Of experts
+    these are as many as rows choose on average, if all are as likely."""
     embeddings = model.get_input_embeddings().weight
-    n_bytes: int = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    n_bytes: float = bytes_of(model)
     if model.get_output_embeddings().weight is not embeddings:
         n_bytes -= embeddings.nbytes  # of which a step reads rows
-    return n_bytes
+    for experts in filter(are_replaceable, model.modules()):
+        chosen = model.config.num_experts_per_tok / experts.num_experts
+        n_bytes -= bytes_of(experts) * (1 - chosen) ** rows
+    return round(n_bytes)
+
+
+def bytes_of(module: nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -172,16 +184,16 @@ def main(arguments: argparse.Namespace) -> None:
         with one_thread():
             model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
             quantize(model, arguments.quantization)
-            finish_quantized(model, "cpu")
-    weight_bytes = weight_bytes_of(model)
+            finish_weights(model, "cpu")
+    read = {rows: weight_bytes_of(model, rows) for rows in arguments.rows}
     with TemporaryDirectory() as folder, one_thread():
         contents = adapters_for(model, arguments.adapters, arguments.adapter_rank, Path(folder))
-        time_all(model, weight_bytes, contents, arguments)
+        time_all(model, read, contents, arguments)
 
 
 def time_all(
     model: PreTrainedModel,
-    weight_bytes: int,
+    read: Mapping[int, int],
     contents: Sequence[Content],
     arguments: argparse.Namespace,
 ) -> None:
@@ -204,15 +216,15 @@ def time_all(
     }
     core.shutdown()
     bandwidth = memory_bandwidth()
-    floor = weight_bytes / bandwidth * 1e3
     table = Table(
-        title=f"{weight_bytes / 1e6:.0f} MB, {model.dtype}, {arguments.threads} threads, "
-        f"context {arguments.context}, {bandwidth / 1e9:.1f} GB/s"
+        title=f"{model.dtype}, {arguments.threads} threads, context {arguments.context}, "
+        f"{bandwidth / 1e9:.1f} GB/s"
     )
-    for column in ("rows", "step ms", "floor ms", "step / floor", "tok/s"):
+    for column in ("rows", "MB", "step ms", "floor ms", "step / floor", "tok/s"):
         table.add_column(column, justify="right")
     for rows, step in steps.items():
-        figures = (step, floor, step / floor, rows / step * 1e3)
+        floor = read[rows] / bandwidth * 1e3
+        figures = (read[rows] / 1e6, step, floor, step / floor, rows / step * 1e3)
         table.add_row(str(rows), *(f"{figure:.2f}" for figure in figures))
     console = Console(width=100)
     console.print(table)

@@ -14,7 +14,13 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 
 from tests.checkpoints import CHAT_TEMPLATE, SPECIAL
 
@@ -58,6 +64,23 @@ QWEN3_600M = Qwen3Config(  # Qwen3-0.6B
     head_dim=128,
     tie_word_embeddings=True,
     max_position_embeddings=16384,
+    **ENDS,
+)
+
+QWEN3_MOE_2B = Qwen3MoeConfig(  # 2.0 B weights, of which a token reads 0.41 B
+    vocab_size=32_000,
+    hidden_size=1024,
+    moe_intermediate_size=384,
+    num_hidden_layers=24,
+    num_attention_heads=16,
+    num_key_value_heads=8,
+    head_dim=128,
+    num_experts=64,
+    num_experts_per_tok=8,
+    norm_topk_prob=True,
+    tie_word_embeddings=True,
+    max_position_embeddings=8192,
+    initializer_range=1 / 32,
     **ENDS,
 )
 
