@@ -34,7 +34,7 @@ from deployments.engine.loading.quantization import quantize
 from deployments.engine.threads import one_thread
 from kv.content import PLAIN, Content
 from tests.adapters import make_adapter
-from tests.bench.shapes import QWEN3_MOE_2B, SHAPE_135M
+from tests.bench.shapes import QWEN3_MOE_1B, SHAPE_135M
 
 SHAPES = {
     "demo": LlamaConfig(
@@ -58,7 +58,7 @@ SHAPES = {
         tie_word_embeddings=True,
         max_position_embeddings=8192,
     ),
-    "moe": QWEN3_MOE_2B,
+    "moe": QWEN3_MOE_1B,
 }
 
 

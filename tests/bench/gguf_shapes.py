@@ -1,6 +1,6 @@
 """Writes GGUF files of a shape with random weights, which Manta and llama.cpp can both load.
 
-    python -m tests.bench.gguf_shapes FOLDER [--shape 135m|1b] [--llama BUILD/bin]
+    python -m tests.bench.gguf_shapes FOLDER [--shape 135m|1b|moe] [--llama BUILD/bin]
         [--types Q8_0 Q4_0 Q4_K_M Q6_K]
 
 One file is in bfloat16. `llama-quantize` makes the others of it, where `--llama` says where it is.
@@ -11,22 +11,25 @@ import argparse
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import gguf
 import torch
 from rich.console import Console
 from tokenizers import pre_tokenizers
-from transformers import LlamaConfig
+from transformers import LlamaConfig, Qwen3MoeConfig
 
 from tests.bench.engine import SHAPES
 
 TYPES = ("Q8_0", "Q4_0", "Q4_K_M", "Q6_K")
 END = "<|endoftext|>"
 
+Config: TypeAlias = LlamaConfig | Qwen3MoeConfig
 
-def tensors(config: LlamaConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+
+def tensors(config: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The names and shapes of the weights; the output layer shares those of the embeddings."""
-    hidden, inner = config.hidden_size, config.intermediate_size
+    hidden = config.hidden_size
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     head_dim = config.head_dim
     yield "token_embd.weight", (config.vocab_size, hidden)
@@ -39,16 +42,34 @@ def tensors(config: LlamaConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
             "attn_v": (kv_heads * head_dim, hidden),
             "attn_output": (hidden, heads * head_dim),
             "ffn_norm": (hidden,),
-            "ffn_gate": (inner, hidden),
-            "ffn_up": (inner, hidden),
-            "ffn_down": (hidden, inner),
+            **_feed_forward(config),
         }.items():
             yield f"blk.{layer}.{name}.weight", shape
 
 
-def write(path: Path, config: LlamaConfig) -> None:
+def _feed_forward(config: Config) -> dict[str, tuple[int, ...]]:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    if not isinstance(config, Qwen3MoeConfig):
+        return {
+            "ffn_gate": (inner, hidden),
+            "ffn_up": (inner, hidden),
+            "ffn_down": (hidden, inner),
+        }
+    head, n, inner = (config.head_dim,), config.num_experts, config.moe_intermediate_size
+    return {
+        "attn_q_norm": head,
+        "attn_k_norm": head,
+        "ffn_gate_inp": (n, hidden),
+        "ffn_gate_exps": (n, inner, hidden),
+        "ffn_up_exps": (n, inner, hidden),
+        "ffn_down_exps": (n, hidden, inner),
+    }
+
+
+def write(path: Path, config: Config) -> None:
     """The same weights each time: they don't depend on the machine."""
-    writer = gguf.GGUFWriter(path, "llama")
+    architecture = "qwen3moe" if isinstance(config, Qwen3MoeConfig) else "llama"
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -56,6 +77,12 @@ def write(path: Path, config: LlamaConfig) -> None:
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
+    if isinstance(config, Qwen3MoeConfig):
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(10_000.0)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
@@ -66,7 +93,10 @@ def write(path: Path, config: LlamaConfig) -> None:
         if len(shape) == 1:
             writer.add_tensor(name, torch.ones(shape).numpy())
             continue
-        weight = torch.randn(shape, generator=random) * shape[1] ** -0.5
+        weight = torch.randn(shape, generator=random) * shape[-1] ** -0.5
+        if "ffn_gate_inp" in name:  # llama.cpp reads routers as float32
+            writer.add_tensor(name, weight.numpy())
+            continue
         octets = weight.bfloat16().view(torch.uint8).numpy()
         writer.add_tensor(name, octets, raw_dtype=gguf.GGMLQuantizationType.BF16)
     writer.write_header_to_file()
@@ -92,7 +122,7 @@ def add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--shape", choices=("135m", "1b"), default="135m")
+    parser.add_argument("--shape", choices=("135m", "1b", "moe"), default="135m")
     parser.add_argument("--llama", type=Path, help="folder of llama-quantize")
     parser.add_argument("--types", nargs="+", default=TYPES)
     arguments = parser.parse_args()
