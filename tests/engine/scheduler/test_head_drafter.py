@@ -19,8 +19,9 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.draft_heads.headed import HeadParts
 from deployments.engine.forward.forward import Forward, make_forward
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.loading.draft_check import DraftHead, check_draft
-from deployments.engine.loading.draft_heads.head_files import LoadedHead
+from deployments.engine.loading.draft_check import check_draft
+from deployments.engine.loading.draft_heads.draft_head import DraftHead, LoadedHead
+from deployments.engine.loading.draft_heads.mtp_files import made_mtp
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
 from deployments.text.grammar.grammar import from_regex
@@ -33,6 +34,14 @@ from tests.engine.scheduler.repeating import PROMPTS
 from tests.engine.workload import Workload
 from tests.heads import HIDDEN, PlainHead, as_llama, bigram, head_tensors, knowing_head, random_head
 from tests.models import tiny_model
+from tests.mtp_heads import (
+    CONFIGS_WITH_HEADS,
+    PlainMtp,
+    knowing_mtp,
+    model_with_head,
+    mtp_bigram,
+    mtp_tensors,
+)
 
 # So flat that n-grams hardly ever come again: the head drafts.
 FREE = SamplingParams(temperature=2.5, seed=1, logprobs=1)
@@ -70,16 +79,33 @@ def test_drafted_is_plain(name: str) -> None:
     laws.drafted_is_plain(replace(drafted(SAMPLINGS[name]), n_accepted=4))
 
 
-@pytest.mark.parametrize(
-    "law",
-    [
-        *(laws.batched_is_alone, laws.chunked_is_whole, laws.a_hit_is_no_hit),
-        *(laws.preempted_is_undisturbed, laws.failed_over_is_undisturbed),
-        laws.a_failed_step_changes_nothing,
-    ],
+def drafted_by_mtp(family: str, **changes: object) -> Workload:
+    model = partial(mtp_bigram, family)
+    return drafted(FREE, model, lambda: knowing_mtp(model(), family), **changes)
+
+
+LAWS = (
+    *(laws.batched_is_alone, laws.chunked_is_whole, laws.a_hit_is_no_hit),
+    *(laws.preempted_is_undisturbed, laws.failed_over_is_undisturbed),
+    laws.a_failed_step_changes_nothing,
 )
+
+
+@pytest.mark.parametrize("law", LAWS)
 def test_law_where_a_head_drafts(law: laws.Law) -> None:
     law(drafted(FREE).on(**DRAFTING))
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_law_where_an_mtp_head_drafts_beside_states(law: laws.Law) -> None:
+    law(drafted_by_mtp("qwen3_5").on(**DRAFTING))
+
+
+@pytest.mark.parametrize("family", CONFIGS_WITH_HEADS)
+def test_the_mtp_head_of_each_family_drafts(family: str) -> None:
+    requests = [request(f"{n}", random_ids(n), FREE, max_tokens=20) for n in (30, 7)]
+    workload = drafted_by_mtp(family, requests=requests, tolerance=1e-3)
+    laws.drafted_is_plain(replace(workload, n_accepted=2))
 
 
 def test_steps_are_launched_ahead_while_it_drafts_nothing() -> None:
@@ -179,15 +205,26 @@ def steps_of(
     )
 
 
+def with_plain(kind: str) -> tuple[LoadedModel, LoadedHead, PlainHead | PlainMtp]:
+    """A model without states, its head, and what that computes in plain torch."""
+    if kind == "eagle":
+        config, model = as_llama(norm_output=True, draft_vocab_size=40), tiny_model()
+        tensors = head_tensors(config, "embed_tokens")
+        head = random_head(tensors=tensors, norm_output=True, draft_vocab_size=40)
+        return LoadedModel(model), head, PlainHead(tensors, config, model)
+    model = model_with_head(kind, has_states=False)
+    tensors = mtp_tensors(model, kind)
+    made = made_mtp(LoadedModel(model), tensors)
+    return LoadedModel(model), made, PlainMtp(tensors, model, kind)
+
+
 @torch.inference_mode()
-def test_what_it_stores_goes_by_the_prefix_alone() -> None:
+@pytest.mark.parametrize("kind", ["eagle", *CONFIGS_WITH_HEADS])
+def test_what_it_stores_goes_by_the_prefix_alone(kind: str) -> None:
     """Rows are cut into chunks, and verified with drafts that are wrong. A third row begins behind
     pages of the first one, where the state before it is not known. What the head says of each is
     what it says of the sequence computed at once."""
-    config, model = as_llama(norm_output=True, draft_vocab_size=40), LoadedModel(tiny_model())
-    tensors = head_tensors(config, "embed_tokens")
-    plain = PlainHead(tensors, config, model.model)
-    head = random_head(tensors=tensors, norm_output=True, draft_vocab_size=40)
+    model, head, plain = with_plain(kind)
     checked, limits = check_draft(head, model), roomy(n_pages=16, draft_tokens=3, max_running=3)
     assert isinstance(checked, DraftHead)
     ids = torch.tensor([random_ids(20, seed=i) for i in (1, 2, 1)])
@@ -223,17 +260,20 @@ def headed(model: LoadedModel, head: DraftHead, n_pages: int) -> tuple[Forward, 
     execution = find_execution(model)
     shape = cache_shape(model, execution, limits, draft=head)
     storage = shape.storage(model.dtype, model.device)
+    head.prepare(shape.max_tokens)
     parts = head.parts(model, storage, limits)
     replace_attention(model.model, execution, shape.max_tokens)
     own = make_forward(model.model, execution, storage.part(0, len(execution.layout)))
     return parts.around(own), parts
 
 
-def first_guesses(plain: PlainHead, model: LoadedModel, ids: Tensor, n_found: int) -> list[Tensor]:
+def first_guesses(
+    plain: PlainHead | PlainMtp, model: LoadedModel, ids: Tensor, n_found: int
+) -> list[Tensor]:
     """Logits behind the newest token, and behind token 9 after it. In the place of the state before
     the first token that was not found stand zeros: it is not known."""
     hidden = model.model(ids[None], output_hidden_states=True).hidden_states
-    before = plain.join([hidden[i][0] for i in (2, 1, 0)])
+    before = plain.states(hidden)
     states = torch.cat([torch.zeros(1, HIDDEN), before[:-1]])
     states[n_found] = 0
     logits, own = plain(ids, states)

@@ -1,0 +1,180 @@
+"""The table of families with MTP heads: how their files name the tensors of one.
+
+transformers drops these tensors as it loads a model.
+"""
+
+import copy
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from transformers import (
+    DeepseekV3Config,
+    Glm4MoeConfig,
+    Glm4MoeLiteConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
+    Qwen3NextConfig,
+)
+
+from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.loading.weights_check import COMPUTED, listed
+
+EMBEDDING_NORM, STATE_NORM, PROJECTION = "embedding_norm", "state_norm", "projection"
+LAST_NORM, LAYER = "model.norm", "model.layers.0."
+EXPERTS = f"{LAYER}mlp.experts."
+N_STAND_INS = 16  # tokens of a model of one layer, which is never asked for any
+
+
+class MtpNames(NamedTuple):
+    """The names of a head's tensors in a model's files.
+
+    beginning: of them all; what a number in it is, is that of the first layer behind the model's.
+    modules: their names behind that, by ours. layer: the beginning of the names of its layer.
+    shared: modules that are copies of the model's.
+    is_state_first: what the projection reads begins with the state.
+    """
+
+    beginning: str
+    modules: Mapping[str, str]
+    layer: str = ""
+    shared: tuple[str, ...] = ()
+    is_state_first: bool = False
+
+    def of_heads(self, names: Iterable[str], n_layers: int) -> list[str]:
+        """Those of some names that belong to heads of a model of so many layers."""
+        stem, number, _ = self.beginning.partition("{}")
+        layer = re.compile(re.escape(stem) + (r"(\d+)\." if number else "()"))
+        found = ((name, layer.match(name)) for name in names)
+        return [name for name, match in found if match and int(match[1] or n_layers) >= n_layers]
+
+    def renamed(self, name: str, n_layers: int) -> str | None:
+        """Our name of a head's tensor. None: it is of no use, or not known."""
+        beginning = self.beginning.format(n_layers)
+        rest = name.removeprefix(beginning)
+        for ours, theirs in self.modules.items():
+            if rest.startswith(f"{theirs}."):
+                return ours + rest.removeprefix(theirs)
+        return LAYER + rest.removeprefix(self.layer) if self._is_of_layer(name, rest) else None
+
+    def unknown(self, names: Iterable[str], n_layers: int) -> list[str]:
+        """Those of a head's names that are neither used nor known to be of no use."""
+        beginning = self.beginning.format(n_layers)
+        shared = tuple(f"{beginning}{name}." for name in self.shared)
+        rest = (name for name in names if self.renamed(name, n_layers) is None)
+        return [name for name in rest if not (name.startswith(shared) or COMPUTED.search(name))]
+
+    def _is_of_layer(self, name: str, rest: str) -> bool:
+        is_shared = rest.startswith(tuple(f"{shared}." for shared in self.shared))
+        is_ours = rest != name and rest.startswith(self.layer) and not is_shared
+        return is_ours and not COMPUTED.search(name)
+
+
+DEEPSEEK = MtpNames(
+    "model.layers.{}.",
+    {
+        EMBEDDING_NORM: "enorm",
+        STATE_NORM: "hnorm",
+        PROJECTION: "eh_proj",
+        LAST_NORM: "shared_head.norm",
+    },
+    shared=("embed_tokens", "shared_head.head"),
+)
+QWEN = MtpNames(
+    "mtp.",
+    {
+        EMBEDDING_NORM: "pre_fc_norm_embedding",
+        STATE_NORM: "pre_fc_norm_hidden",
+        PROJECTION: "fc",
+        LAST_NORM: "norm",
+    },
+    layer="layers.0.",
+)
+# Files of Qwen 2's form.
+MIMO = MtpNames(
+    "model.mtp_layers.0.",
+    {
+        EMBEDDING_NORM: "token_layernorm",
+        STATE_NORM: "hidden_layernorm",
+        PROJECTION: "input_proj",
+        LAST_NORM: "final_layernorm",
+    },
+    is_state_first=True,
+)
+MTP_FAMILIES: Mapping[type[PretrainedConfig], MtpNames] = {
+    DeepseekV3Config: DEEPSEEK,
+    Glm4MoeConfig: DEEPSEEK,
+    Glm4MoeLiteConfig: DEEPSEEK,
+    Qwen3NextConfig: QWEN,
+    Qwen3_5TextConfig: QWEN,
+    Qwen3_5MoeTextConfig: QWEN,
+    Qwen2Config: MIMO,
+}
+INSTEAD = (
+    "leave spec-type out, or name a draft model or an EAGLE-3 head by model-draft; draft-tokens "
+    "alone drafts by prompt lookup"
+)
+
+
+def mtp_names(config: PretrainedConfig) -> MtpNames:
+    """How a head of a model with such a config is named. Raises UnsupportedModelError for a family
+    whose heads are not known."""
+    text = config.get_text_config(decoder=True)
+    if (names := MTP_FAMILIES.get(type(text))) is None:
+        known = sorted(kind.model_type for kind in MTP_FAMILIES)
+        raise UnsupportedModelError(
+            f"spec-type: no MTP heads of {text.model_type} are known, but those of "
+            f"{', '.join(known)} (MiMo is of type qwen2): {INSTEAD}"
+        )
+    return names
+
+
+def has_mtp_head(config: PretrainedConfig, names: Iterable[str]) -> bool:
+    """Whether a head that can draft is among the tensors of a model's files."""
+    text = config.get_text_config(decoder=True)
+    family = MTP_FAMILIES.get(type(text))
+    return family is not None and bool(family.of_heads(names, text.num_hidden_layers))
+
+
+def head_names(config: PretrainedConfig, names: Iterable[str]) -> dict[str, str]:
+    """Our names of the tensors of a head, by their names in a model's files.
+
+    Raises UnsupportedModelError where there is no head, and for tensors that are not known.
+    """
+    family, n_layers = mtp_names(config), config.get_text_config(decoder=True).num_hidden_layers
+    found = family.of_heads(names, n_layers)
+    if not found:
+        beginning = family.beginning.format(n_layers)
+        raise UnsupportedModelError(
+            f"spec-type: the model's files have no MTP head ({beginning}*): name the original "
+            f"model, if this is a copy without it; else {INSTEAD}"
+        )
+    if unknown := family.unknown(found, n_layers):
+        raise UnsupportedModelError(
+            f"the MTP head has weights that are not known: {listed(unknown)}"
+        )
+    renamed = ((name, family.renamed(name, n_layers)) for name in found)
+    return {name: ours for name, ours in renamed if ours is not None}
+
+
+def one_layer(config: PretrainedConfig, *, has_experts: bool) -> PretrainedConfig:
+    """The config of the model of one layer that a head is, of that of its model. It attends to
+    all tokens, and its feed-forward is one of experts or not."""
+    one = copy.deepcopy(config)
+    changes = {
+        "num_hidden_layers": 1,
+        "vocab_size": N_STAND_INS,
+        "tie_word_embeddings": False,
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
+        "layer_types": ["full_attention"],
+        "mlp_layer_types": ["sparse" if has_experts else "dense"],
+        "first_k_dense_replace": 0 if has_experts else 1,
+        "mlp_only_layers": [] if has_experts else [0],
+        "decoder_sparse_step": 1,
+    }
+    for name, value in changes.items():
+        if hasattr(one, name):
+            setattr(one, name, value)
+    return one
