@@ -41,6 +41,7 @@ from tests.mtp_heads import (
     model_with_head,
     mtp_bigram,
     mtp_tensors,
+    random_mtp,
 )
 
 # So flat that n-grams hardly ever come again: the head drafts.
@@ -74,38 +75,60 @@ def drafted(
     return replace(plain.on(), draft=head, drafting=DRAFTING)
 
 
+def drafted_by_mtp(
+    family: str, sampling: SamplingParams = FREE, *, knows: bool = True, **changes: object
+) -> Workload:
+    model, make = partial(mtp_bigram, family), knowing_mtp if knows else random_mtp
+    return drafted(sampling, model, lambda: make(model(), family), **changes)
+
+
+@pytest.mark.parametrize("draft", [drafted, partial(drafted_by_mtp, "mimo")])
 @pytest.mark.parametrize("name", SAMPLINGS)
-def test_drafted_is_plain(name: str) -> None:
-    laws.drafted_is_plain(replace(drafted(SAMPLINGS[name]), n_accepted=4))
-
-
-def drafted_by_mtp(family: str, **changes: object) -> Workload:
-    model = partial(mtp_bigram, family)
-    return drafted(FREE, model, lambda: knowing_mtp(model(), family), **changes)
+def test_drafted_is_plain(name: str, draft: Callable[[SamplingParams], Workload]) -> None:
+    laws.drafted_is_plain(replace(draft(SAMPLINGS[name]), n_accepted=4))
 
 
 LAWS = (
     *(laws.batched_is_alone, laws.chunked_is_whole, laws.a_hit_is_no_hit),
     *(laws.preempted_is_undisturbed, laws.failed_over_is_undisturbed),
-    laws.a_failed_step_changes_nothing,
 )
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", [*LAWS, laws.a_failed_step_changes_nothing])
 def test_law_where_a_head_drafts(law: laws.Law) -> None:
     law(drafted(FREE).on(**DRAFTING))
 
 
 @pytest.mark.parametrize("law", LAWS)
+def test_law_where_an_mtp_head_drafts(law: laws.Law) -> None:
+    law(drafted_by_mtp("mimo").on(**DRAFTING))
+
+
+@pytest.mark.parametrize("law", [laws.chunked_is_whole, laws.a_hit_is_no_hit])
 def test_law_where_an_mtp_head_drafts_beside_states(law: laws.Law) -> None:
-    law(drafted_by_mtp("qwen3_5").on(**DRAFTING))
+    requests = [request(f"{n}", random_ids(n), FREE, max_tokens=9) for n in (21, 25)]
+    law(drafted_by_mtp("qwen3_5", requests=requests).on(**DRAFTING))
 
 
 @pytest.mark.parametrize("family", CONFIGS_WITH_HEADS)
 def test_the_mtp_head_of_each_family_drafts(family: str) -> None:
-    requests = [request(f"{n}", random_ids(n), FREE, max_tokens=20) for n in (30, 7)]
+    requests = [request(f"{n}", random_ids(n), FREE, max_tokens=12) for n in (19, 7)]
     workload = drafted_by_mtp(family, requests=requests, tolerance=1e-3)
     laws.drafted_is_plain(replace(workload, n_accepted=2))
+
+
+def test_an_mtp_head_that_knows_nothing_changes_nothing() -> None:
+    laws.drafted_is_plain(drafted_by_mtp("qwen3_5", knows=False, n_drafted=4))
+
+
+def test_an_mtp_head_drafts_for_rows_with_grammars_and_adapters(tmp_path: Path) -> None:
+    path = make_adapter(tmp_path / "a", mtp_bigram("mimo"), seed=1, rank=4)
+    requests = [
+        request("adapted", random_ids(9), FREE, max_tokens=20, adapters=[path]),
+        request("words", random_ids(5), FREE, max_tokens=20, grammar=WORDS),
+    ]
+    limits = roomy(max_loras=1)
+    laws.drafted_is_plain(drafted_by_mtp("mimo", requests=requests, limits=limits, n_drafted=2))
 
 
 def test_steps_are_launched_ahead_while_it_drafts_nothing() -> None:

@@ -133,9 +133,8 @@ def mtp_names(config: PretrainedConfig) -> MtpNames:
 
 def has_mtp_head(config: PretrainedConfig, names: Iterable[str]) -> bool:
     """Whether a head that can draft is among the tensors of a model's files."""
-    text = config.get_text_config(decoder=True)
-    family = MTP_FAMILIES.get(type(text))
-    return family is not None and bool(family.of_heads(names, text.num_hidden_layers))
+    family = MTP_FAMILIES.get(type(config))
+    return family is not None and bool(family.of_heads(names, config.num_hidden_layers))
 
 
 def head_names(config: PretrainedConfig, names: Iterable[str]) -> dict[str, str]:
@@ -143,7 +142,7 @@ def head_names(config: PretrainedConfig, names: Iterable[str]) -> dict[str, str]
 
     Raises UnsupportedModelError where there is no head, and for tensors that are not known.
     """
-    family, n_layers = mtp_names(config), config.get_text_config(decoder=True).num_hidden_layers
+    family, n_layers = mtp_names(config), config.num_hidden_layers
     found = family.of_heads(names, n_layers)
     if not found:
         beginning = family.beginning.format(n_layers)

@@ -30,9 +30,9 @@ from deployments.engine.loading.draft_heads.draft_head import DraftHead, LoadedH
 from deployments.engine.loading.draft_heads.mtp_families import (
     EXPERTS,
     INSTEAD,
-    LAST_NORM,
-    LAYER,
+    MTP_FAMILIES,
     N_STAND_INS,
+    has_mtp_head,
     head_names,
     mtp_names,
     one_layer,
@@ -48,6 +48,8 @@ from deployments.engine.loading.weights_check import check_tensors
 from deployments.engine.quantized.stored_weight import StoredWeight
 from kv.layout import Layout
 from kv.storage import Storage
+
+SAFE = ".safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,16 @@ def check_mtp_files(path: str) -> None:
     mtp_names(read_config(path))
 
 
-@torch.inference_mode()
+def has_unused_head(path: str, model: LoadedModel) -> bool:
+    """Whether the files of a model have a head that can draft, by the names of their tensors."""
+    config = model.model.config
+    if is_gguf(path) or type(config) not in MTP_FAMILIES:
+        return False
+    files = [Path(file) for file in checkpoint_files(path, read_config(path))]
+    tensors = (each for file in files if file.suffix == SAFE for each in read_safetensors(file))
+    return has_mtp_head(config, (each.name for each in tensors))
+
+
 def load_mtp(path: str, model: LoadedModel) -> LoadedMtp:
     """The head in the files of a model, on its device and in its dtype.
 
@@ -136,7 +147,7 @@ def _tensors(path: str, model: LoadedModel) -> dict[str, Tensor]:
             files, options, model.dtype, lambda names: head_names(own, names).keys()
         ).tensors
         named = head_names(own, found)
-    elif all(Path(file).suffix == ".safetensors" for file in files):
+    elif all(Path(file).suffix == SAFE for file in files):
         mapped = {each.name: each for file in files for each in read_safetensors(Path(file))}
         named = head_names(own, mapped)
         found = {name: mapped[name].mapped() for name in named}
