@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import (
+    Ernie4_5_MoeConfig,
     Glm4MoeConfig,
     Glm4MoeLiteConfig,
+    NemotronHConfig,
     PretrainedConfig,
     PreTrainedModel,
     Qwen2Config,
@@ -22,8 +24,6 @@ from transformers import (
 from deployments.engine.forward.fused.families import FAMILIES
 from deployments.engine.loading.draft_heads.mtp_families import (
     EMBEDDING_NORM,
-    LAST_NORM,
-    LAYER,
     PROJECTION,
     STATE_NORM,
     mtp_names,
@@ -60,8 +60,23 @@ CONFIGS_WITH_HEADS: dict[str, Callable[[], PretrainedConfig]] = {
     ),
     "deepseek_v3": CONFIGS["deepseek_v3"],
     "mimo": lambda: Qwen2Config(**SIZES),
+    "ernie4_5_moe": lambda: Ernie4_5_MoeConfig(
+        **SIZES, moe_num_experts=4, moe_k=2, moe_intermediate_size=32, tie_word_embeddings=False
+    ),
+    "nemotron_h": lambda: NemotronHConfig(
+        **{name: size for name, size in SIZES.items() if name != "num_hidden_layers"},
+        **EXPERTS,
+        layer_types=["linear_attention", "moe", "full_attention"],
+        n_routed_experts=4,
+        moe_shared_expert_intermediate_size=32,
+        ssm_state_size=16,
+        mamba_num_heads=8,
+        mamba_head_dim=8,
+        n_groups=1,
+        chunk_size=8,
+    ),
 }
-DENSE = ("qwen3_5", "mimo")
+DENSE = ("qwen3_5", "mimo", "ernie4_5_moe")
 
 
 def model_with_head(family: str, *, has_states: bool = True) -> PreTrainedModel:
@@ -96,8 +111,9 @@ def mtp_tensors(model: PreTrainedModel, family: str, seed: int = 7) -> Tensors:
     generator = torch.Generator().manual_seed(seed)
     size = model.config.hidden_size
     layer = layer_of(model, family, seed).state_dict()
-    own = {name: weight for name, weight in layer.items() if name.startswith((LAYER, LAST_NORM))}
-    norms = (EMBEDDING_NORM, STATE_NORM, LAST_NORM)
+    names = mtp_names(model.config)
+    own = {name: weight for name, weight in layer.items() if name.startswith("model.layers.")}
+    norms = [name for name in (EMBEDDING_NORM, STATE_NORM, names.last_norm) if name in names.modules]
     found = {f"{name}.weight": torch.rand(size, generator=generator) + 0.5 for name in norms}
     projection = torch.randn(size, 2 * size, generator=generator) * size**-0.5
     return own | found | {f"{PROJECTION}.weight": projection}
@@ -113,7 +129,8 @@ def knowing_mtp(model: PreTrainedModel, family: str) -> LoadedMtp:
     _silence(tensors)
     plus = norm_plus(model)
     tensors[f"{EMBEDDING_NORM}.weight"] = torch.full((size,), 1 - plus)
-    tensors[f"{LAST_NORM}.weight"] = model.model.norm.weight.detach().clone()
+    last_norm = mtp_names(model.config).last_norm
+    tensors[f"{last_norm}.weight"] = model.get_submodule(last_norm).weight.detach().clone()
     parts = [torch.eye(size), torch.zeros(size, size)]
     is_last = mtp_names(model.config).is_state_first
     tensors[f"{PROJECTION}.weight"] = torch.cat(parts[:: -1 if is_last else 1], 1)
@@ -134,14 +151,15 @@ def in_files(model: PreTrainedModel, tensors: Tensors) -> Tensors:
         if module in names.modules:
             found[f"{beginning}{names.modules[module]}.{kind}"] = tensor
             continue
-        rest = f"{beginning}{names.layer}{name.removeprefix(LAYER)}"
+        theirs, ours = names.layer
+        rest = f"{beginning}{theirs}{name.removeprefix(ours)}"
         if kind == "gate_up_proj":
             for n, expert in enumerate(tensor):
                 for part, matrix in zip(("gate_proj", "up_proj"), expert.chunk(2), strict=True):
                     found[rest.replace("gate_up_proj", f"{n}.{part}.weight")] = matrix
-        elif kind == "down_proj":
+        elif kind in ("up_proj", "down_proj"):
             for n, matrix in enumerate(tensor):
-                found[rest.replace("down_proj", f"{n}.down_proj.weight")] = matrix
+                found[rest.replace(kind, f"{n}.{kind}.weight")] = matrix
         else:
             found[rest] = tensor
     copies = {
@@ -159,7 +177,8 @@ class PlainMtp:
     def __init__(self, tensors: Tensors, model: PreTrainedModel, family: str) -> None:
         self._tensors, self._model = tensors, model
         self._layer = layer_of(model, family)
-        of_layer = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
+        last_norm = f"{mtp_names(model.config).last_norm}.weight"
+        of_layer = {last_norm: model.get_parameter(last_norm).detach(), **tensors}
         self._layer.load_state_dict(of_layer, strict=False)
         self._is_state_first = mtp_names(model.config).is_state_first
 
@@ -180,4 +199,6 @@ class PlainMtp:
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         weight = self._tensors[f"{name}.weight"] + norm_plus(self._model)
-        return F.rms_norm(x, x.shape[-1:], weight, self._model.config.rms_norm_eps)
+        config = self._model.config
+        epsilon = getattr(config, "rms_norm_eps", None) or config.layer_norm_epsilon
+        return F.rms_norm(x, x.shape[-1:], weight, epsilon)

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 from transformers import (
     DeepseekV3Config,
+    Ernie4_5_MoeConfig,
     Glm4MoeConfig,
     Glm4MoeLiteConfig,
+    NemotronHConfig,
     PretrainedConfig,
     Qwen2Config,
     Qwen3_5MoeTextConfig,
@@ -22,8 +24,9 @@ from transformers import (
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.loading.weights_check import COMPUTED, listed
 
+# Our names: of a join, and of the model of one layer behind it.
 EMBEDDING_NORM, STATE_NORM, PROJECTION = "embedding_norm", "state_norm", "projection"
-LAST_NORM, LAYER = "model.norm", "model.layers.0."
+LAYERS, LAYER, LAST_NORM = "model.layers.", "model.layers.0.", "model.norm"
 EXPERTS = f"{LAYER}mlp.experts."
 N_STAND_INS = 16  # tokens of a model of one layer, which is never asked for any
 
@@ -32,16 +35,20 @@ class MtpNames(NamedTuple):
     """The names of a head's tensors in a model's files.
 
     beginning: of them all; what a number in it is, is that of the first layer behind the model's.
-    modules: their names behind that, by ours. layer: the beginning of the names of its layer.
+    modules: their names behind that, by ours. A head without a last norm has that of its model.
+    layer: the beginning of the names of its layer, and of ours.
     shared: modules that are copies of the model's.
     is_state_first: what the projection reads begins with the state.
+    last_norm, embedding: names of modules of its model.
     """
 
     beginning: str
     modules: Mapping[str, str]
-    layer: str = ""
+    layer: tuple[str, str]
     shared: tuple[str, ...] = ()
     is_state_first: bool = False
+    last_norm: str = LAST_NORM
+    embedding: str = "model.embed_tokens"
 
     def of_heads(self, names: Iterable[str], n_layers: int) -> list[str]:
         """Those of some names that belong to heads of a model of so many layers."""
@@ -57,7 +64,8 @@ class MtpNames(NamedTuple):
         for ours, theirs in self.modules.items():
             if rest.startswith(f"{theirs}."):
                 return ours + rest.removeprefix(theirs)
-        return LAYER + rest.removeprefix(self.layer) if self._is_of_layer(name, rest) else None
+        theirs, ours = self.layer
+        return ours + rest.removeprefix(theirs) if self._is_of_layer(name, rest) else None
 
     def unknown(self, names: Iterable[str], n_layers: int) -> list[str]:
         """Those of a head's names that are neither used nor known to be of no use."""
@@ -68,7 +76,7 @@ class MtpNames(NamedTuple):
 
     def _is_of_layer(self, name: str, rest: str) -> bool:
         is_shared = rest.startswith(tuple(f"{shared}." for shared in self.shared))
-        is_ours = rest != name and rest.startswith(self.layer) and not is_shared
+        is_ours = rest != name and rest.startswith(self.layer[0]) and not is_shared
         return is_ours and not COMPUTED.search(name)
 
 
@@ -80,6 +88,7 @@ DEEPSEEK = MtpNames(
         PROJECTION: "eh_proj",
         LAST_NORM: "shared_head.norm",
     },
+    layer=("", LAYER),
     shared=("embed_tokens", "shared_head.head"),
 )
 QWEN = MtpNames(
@@ -90,18 +99,41 @@ QWEN = MtpNames(
         PROJECTION: "fc",
         LAST_NORM: "norm",
     },
-    layer="layers.0.",
+    layer=("layers.0.", LAYER),
 )
 # Files of Qwen 2's form.
 MIMO = MtpNames(
-    "model.mtp_layers.0.",
+    "model.mtp_layers.",
     {
-        EMBEDDING_NORM: "token_layernorm",
-        STATE_NORM: "hidden_layernorm",
-        PROJECTION: "input_proj",
-        LAST_NORM: "final_layernorm",
+        EMBEDDING_NORM: "0.token_layernorm",
+        STATE_NORM: "0.hidden_layernorm",
+        PROJECTION: "0.input_proj",
+        LAST_NORM: "0.final_layernorm",
     },
+    layer=("0.", LAYER),
     is_state_first=True,
+)
+ERNIE = MtpNames(
+    "model.mtp_",
+    {
+        EMBEDDING_NORM: "emb_norm.0",
+        STATE_NORM: "hidden_norm.0",
+        PROJECTION: "linear_proj.0",
+    },
+    layer=("block.0.", LAYER),
+)
+# Two layers, which are one head: attention, and experts.
+NEMOTRON = MtpNames(
+    "mtp.",
+    {
+        EMBEDDING_NORM: "layers.0.enorm",
+        STATE_NORM: "layers.0.hnorm",
+        PROJECTION: "layers.0.eh_proj",
+        "model.norm_f": "layers.1.final_layernorm",
+    },
+    layer=("layers.", LAYERS),
+    last_norm="model.norm_f",
+    embedding="model.embeddings",
 )
 MTP_FAMILIES: Mapping[type[PretrainedConfig], MtpNames] = {
     DeepseekV3Config: DEEPSEEK,
@@ -111,6 +143,8 @@ MTP_FAMILIES: Mapping[type[PretrainedConfig], MtpNames] = {
     Qwen3_5TextConfig: QWEN,
     Qwen3_5MoeTextConfig: QWEN,
     Qwen2Config: MIMO,
+    Ernie4_5_MoeConfig: ERNIE,
+    NemotronHConfig: NEMOTRON,
 }
 INSTEAD = (
     "leave spec-type out, or name a draft model or an EAGLE-3 head by model-draft; draft-tokens "
@@ -167,11 +201,14 @@ def one_layer(config: PretrainedConfig, *, has_experts: bool) -> PretrainedConfi
         "vocab_size": N_STAND_INS,
         "tie_word_embeddings": False,
         **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
-        "layer_types": ["full_attention"],
+        "layer_types": getattr(one, "mtp_layers_block_type", None) or ["full_attention"],
         "mlp_layer_types": ["sparse" if has_experts else "dense"],
         "first_k_dense_replace": 0 if has_experts else 1,
         "mlp_only_layers": [] if has_experts else [0],
         "decoder_sparse_step": 1,
+        "moe_layer_start_index": 0 if has_experts else 1,
+        "moe_layer_end_index": 0,
+        "moe_layer_interval": 1,
     }
     for name, value in changes.items():
         if hasattr(one, name):

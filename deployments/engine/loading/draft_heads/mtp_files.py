@@ -165,9 +165,12 @@ def made_mtp(model: LoadedModel, tensors: Mapping[str, Tensor]) -> LoadedMtp:
     weights = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
     config = one_layer(plain_config(own), has_experts=any(n.startswith(EXPERTS) for n in weights))
     # Other vectors than those of tokens: the layer is tried with them.
-    generator = torch.Generator().manual_seed(0)
+    generator, names = torch.Generator().manual_seed(0), mtp_names(own)
     stand_in = torch.randn(N_STAND_INS, own.hidden_size, generator=generator).to(dtype)
-    weights |= {"model.embed_tokens.weight": stand_in, "lm_head.weight": stand_in.clone()}
+    weights |= {f"{names.embedding}.weight": stand_in, "lm_head.weight": stand_in.clone()}
+    if names.last_norm not in names.modules:
+        last_norm = model.model.get_submodule(names.last_norm).get_parameter("weight")
+        weights[f"{names.last_norm}.weight"] = last_norm.detach().to("cpu")
     with unsupported_on_error(f"the MTP head of {own.model_type} can't be loaded"):
         check_tensors(weights, config, dtype, AutoModelForCausalLM)
         layers = model_of_weights(config, weights, dtype, AutoModelForCausalLM).eval()
@@ -182,7 +185,7 @@ def _join(model: LoadedModel, tensors: Mapping[str, Tensor], dtype: torch.dtype)
         join = MtpJoin(
             JoinConfig(
                 hidden_size=own.hidden_size,
-                epsilon=own.rms_norm_eps,
+                epsilon=getattr(own, "rms_norm_eps", None) or own.layer_norm_epsilon,
                 norm_plus=0.0 if family is None else family.norm_plus,
                 is_state_first=mtp_names(own).is_state_first,
             )
