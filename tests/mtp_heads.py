@@ -3,11 +3,14 @@
 Here a token is read beside the state of the token before it, all of a sequence at once.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import (
     Ernie4_5_MoeConfig,
@@ -31,6 +34,7 @@ from deployments.engine.loading.draft_heads.mtp_families import (
 )
 from deployments.engine.loading.draft_heads.mtp_files import LoadedMtp, made_mtp
 from deployments.engine.loading.loaded_model import LoadedModel
+from tests.checkpoints import byte_tokenizer
 from tests.models import CONFIGS, SIZES, from_config
 
 Tensors = dict[str, Tensor]
@@ -113,7 +117,9 @@ def mtp_tensors(model: PreTrainedModel, family: str, seed: int = 7) -> Tensors:
     layer = layer_of(model, family, seed).state_dict()
     names = mtp_names(model.config)
     own = {name: weight for name, weight in layer.items() if name.startswith("model.layers.")}
-    norms = [name for name in (EMBEDDING_NORM, STATE_NORM, names.last_norm) if name in names.modules]
+    norms = [
+        name for name in (EMBEDDING_NORM, STATE_NORM, names.last_norm) if name in names.modules
+    ]
     found = {f"{name}.weight": torch.rand(size, generator=generator) + 0.5 for name in norms}
     projection = torch.randn(size, 2 * size, generator=generator) * size**-0.5
     return own | found | {f"{PROJECTION}.weight": projection}
@@ -169,6 +175,18 @@ def in_files(model: PreTrainedModel, tensors: Tensors) -> Tensors:
     for name in names.shared:
         found[f"{beginning}{name}.weight"] = copies[name].weight.detach()
     return {name: tensor.detach().clone() for name, tensor in found.items()}
+
+
+def save_mimo(folder: Path) -> str:
+    """A whole checkpoint with a head in it."""
+    tokenizer = byte_tokenizer()
+    model = from_config(Qwen2Config(**{**SIZES, "vocab_size": len(tokenizer)}))
+    tokenizer.save_pretrained(folder)
+    as_mimo = {"model_type": "mimo", "architectures": ["MiMoForCausalLM"]}
+    (folder / "config.json").write_text(json.dumps({**model.config.to_dict(), **as_mimo}))
+    tensors = {**model.state_dict(), **in_files(model, mtp_tensors(model, "mimo"))}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return str(folder)
 
 
 class PlainMtp:

@@ -30,8 +30,8 @@ def _spec_type(value: object) -> object:
     if value in (None, *OWN_HEAD):
         return value and OWN_HEAD[0]
     raise ValueError(
-        f"{value!s:.50} is none: mtp has the head in the model's own files draft, model-draft names "
-        "a draft model or an EAGLE-3 head, and draft-tokens alone drafts by prompt lookup"
+        f"{value!s:.50} is none: mtp has the head in the model's own files draft, model-draft "
+        "names a draft model or an EAGLE-3 head, and draft-tokens alone drafts by prompt lookup"
     )
 
 

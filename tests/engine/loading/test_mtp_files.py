@@ -125,7 +125,10 @@ REFUSED: dict[str, tuple[str, Callable[[Tensors], Tensors]]] = {
     "no MTP head .mtp": ("qwen3_5", lambda tensors: {"lm_head.weight": torch.ones(1)}),
     "lack weights: .*q_proj.weight": ("qwen3_5", without("q_proj")),
     "joins by weights": ("qwen3_5", without("mtp.fc")),
-    "not known: mtp.layers.1.q.weight": ("qwen3_5", besides("mtp.layers.1.q.weight", torch.ones(1))),
+    "not known: mtp.layers.1.q.weight": (
+        "qwen3_5",
+        besides("mtp.layers.1.q.weight", torch.ones(1)),
+    ),
     "not known: mtp.embed_tokens.weight": (
         "qwen3_5",
         besides("mtp.embed_tokens.weight", torch.ones(VOCAB, 32)),

@@ -19,7 +19,7 @@ from deployments.engine.forward.inputs import StepInputs
 from kv.storage import Storage
 
 
-class Head(Protocol):
+class DraftingHead(Protocol):
     """What a head computes: see `EagleHead` and `MtpHead`."""
 
     def join(self, tapped: Tensor, /) -> Tensor:
@@ -47,7 +47,12 @@ class HeadForward(Forward):
     """The layer of a head, between embeddings and a last matrix that may be the model's."""
 
     def __init__(
-        self, head: Head, embed: nn.Module, lm_head: nn.Module, n_embeddings: int, storage: Storage
+        self,
+        head: DraftingHead,
+        embed: nn.Module,
+        lm_head: nn.Module,
+        n_embeddings: int,
+        storage: Storage,
     ) -> None:
         """`storage` is of the head's layer alone."""
         super().__init__(storage)

@@ -31,8 +31,7 @@ class JoinConfig:
 
 
 class MtpJoin(nn.Module):
-    """Makes what the layer reads of a token's embedding and of a state, both of which are normed.
-    """
+    """Makes what the layer reads of a token's embedding and of a state, which are both normed."""
 
     def __init__(self, config: JoinConfig) -> None:
         super().__init__()
@@ -71,8 +70,7 @@ class MtpHead:
         return self._decode(nothing, positions, everywhere, step, vectors)
 
     def own_states(self, output: Tensor) -> Tensor:
-        """The states that stand for the model's own behind the tokens read last. [tokens, hidden]
-        """
+        """The states in the place of the model's own, behind the tokens read. [tokens, hidden]"""
         return output
 
     def logits(self, output: Tensor, lm_head: nn.Module, target_vocab_size: int) -> Tensor:

@@ -51,7 +51,7 @@ class MtpNames(NamedTuple):
     embedding: str = "model.embed_tokens"
 
     def of_heads(self, names: Iterable[str], n_layers: int) -> list[str]:
-        """Those of some names that belong to heads of a model of so many layers."""
+        """Returns those of some names that belong to heads of a model of so many layers."""
         stem, number, _ = self.beginning.partition("{}")
         layer = re.compile(re.escape(stem) + (r"(\d+)\." if number else "()"))
         found = ((name, layer.match(name)) for name in names)
@@ -68,7 +68,7 @@ class MtpNames(NamedTuple):
         return ours + rest.removeprefix(theirs) if self._is_of_layer(name, rest) else None
 
     def unknown(self, names: Iterable[str], n_layers: int) -> list[str]:
-        """Those of a head's names that are neither used nor known to be of no use."""
+        """Returns those of a head's names that are neither used nor known to be of no use."""
         beginning = self.beginning.format(n_layers)
         shared = tuple(f"{beginning}{name}." for name in self.shared)
         rest = (name for name in names if self.renamed(name, n_layers) is None)
@@ -210,7 +210,5 @@ def one_layer(config: PretrainedConfig, *, has_experts: bool) -> PretrainedConfi
         "moe_layer_end_index": 0,
         "moe_layer_interval": 1,
     }
-    for name, value in changes.items():
-        if hasattr(one, name):
-            setattr(one, name, value)
+    one.update({name: value for name, value in changes.items() if hasattr(one, name)})
     return one

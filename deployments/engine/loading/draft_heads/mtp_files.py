@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.modeling_utils import load_state_dict
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
@@ -111,7 +111,7 @@ def check_mtp_files(path: str) -> None:
     UnsupportedModelError, or OSError where there is no model."""
     if is_gguf(path):
         raise UnsupportedModelError(
-            f"spec-type: MTP heads in GGUF files are not read: name the original model, or {INSTEAD}"
+            f"spec-type: MTP heads in GGUF files are not read: name the original, or {INSTEAD}"
         )
     mtp_names(read_config(path))
 
