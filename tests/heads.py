@@ -172,8 +172,8 @@ class PlainHead:
         self._head = tensors.get("lm_head.weight", model.get_output_embeddings().weight.detach())
 
     def states(self, hidden: Sequence[Tensor]) -> Tensor:
-        """What the head reads of what transformers calls hidden states, of layers 2, 1 and 0.
-        [tokens, hidden]"""
+        """The states that the head reads, of what transformers calls hidden states: those of layers
+        2, 1 and 0. [tokens, hidden]"""
         return self.join([hidden[i][0] for i in (2, 1, 0)])
 
     def join(self, tapped: Sequence[Tensor]) -> Tensor:

@@ -201,7 +201,8 @@ class PlainMtp:
         self._is_state_first = mtp_names(model.config).is_state_first
 
     def states(self, hidden: Sequence[Tensor]) -> Tensor:
-        """What the head reads of what transformers calls hidden states. [tokens, hidden]"""
+        """The states that the head reads, of what transformers calls hidden states. [tokens,
+        hidden]"""
         return hidden[-1][0]
 
     def __call__(self, token_ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:

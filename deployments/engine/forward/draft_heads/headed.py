@@ -20,11 +20,11 @@ from kv.storage import Storage
 
 
 class DraftingHead(Protocol):
-    """What a head computes: see `EagleHead` and `MtpHead`."""
+    """A head, as `EagleHead` and `MtpHead` are one."""
 
     def join(self, tapped: Tensor, /) -> Tensor:
-        """What is tapped of the model [tokens, taps * hidden] -> the states that the head reads
-        [tokens, size]"""
+        """Makes the states that the head reads [tokens, size] of what is tapped of the model
+        [tokens, taps * hidden]."""
         ...
 
     def __call__(

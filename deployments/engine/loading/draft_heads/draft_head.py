@@ -1,4 +1,4 @@
-"""What all draft heads have in common, as they are loaded and as they draft for a model."""
+"""Draft heads as they are loaded, and as they draft for a model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

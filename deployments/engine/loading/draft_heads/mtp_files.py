@@ -6,6 +6,7 @@ to be of no use, or refused.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,9 +122,11 @@ def has_unused_head(path: str, model: LoadedModel) -> bool:
     config = model.model.config
     if is_gguf(path) or type(config) not in MTP_FAMILIES:
         return False
-    files = [Path(file) for file in checkpoint_files(path, read_config(path))]
-    tensors = (each for file in files if file.suffix == SAFE for each in read_safetensors(file))
-    return has_mtp_head(config, (each.name for each in tensors))
+    with suppress(OSError):  # the hub may be away: the model is loaded by now
+        files = [Path(file) for file in checkpoint_files(path, read_config(path))]
+        tensors = (each for file in files if file.suffix == SAFE for each in read_safetensors(file))
+        return has_mtp_head(config, (each.name for each in tensors))
+    return False
 
 
 def load_mtp(path: str, model: LoadedModel) -> LoadedMtp:
