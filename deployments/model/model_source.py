@@ -116,7 +116,7 @@ class ModelSource:
             weights=weights_form(settings),
         )
         log_tools(self.card)
-        if settings.spec_type is None:
+        if not settings.has_draft and settings.tensor_parallel == 1:
             log_unused_head(settings.name, settings.path, loaded)
         return core
 

@@ -82,9 +82,16 @@ def drafted_by_mtp(
     return drafted(sampling, model, lambda: make(model(), family), **changes)
 
 
-@pytest.mark.parametrize("draft", [drafted, partial(drafted_by_mtp, "mimo")])
+BY_KIND: dict[str, Callable[..., Workload]] = {
+    "eagle": drafted,
+    "mtp": partial(drafted_by_mtp, "mimo"),
+}
+of_each_kind = pytest.mark.parametrize("draft", BY_KIND.values(), ids=BY_KIND)
+
+
+@of_each_kind
 @pytest.mark.parametrize("name", SAMPLINGS)
-def test_drafted_is_plain(name: str, draft: Callable[[SamplingParams], Workload]) -> None:
+def test_drafted_is_plain(name: str, draft: Callable[..., Workload]) -> None:
     laws.drafted_is_plain(replace(draft(SAMPLINGS[name]), n_accepted=4))
 
 
@@ -94,14 +101,14 @@ LAWS = (
 )
 
 
-@pytest.mark.parametrize("law", [*LAWS, laws.a_failed_step_changes_nothing])
-def test_law_where_a_head_drafts(law: laws.Law) -> None:
-    law(drafted(FREE).on(**DRAFTING))
-
-
+@of_each_kind
 @pytest.mark.parametrize("law", LAWS)
-def test_law_where_an_mtp_head_drafts(law: laws.Law) -> None:
-    law(drafted_by_mtp("mimo").on(**DRAFTING))
+def test_law_where_a_head_drafts(law: laws.Law, draft: Callable[..., Workload]) -> None:
+    law(draft(FREE).on(**DRAFTING))
+
+
+def test_a_failed_step_changes_nothing_of_what_a_head_drafts() -> None:
+    laws.a_failed_step_changes_nothing(drafted(FREE).on(**DRAFTING))
 
 
 @pytest.mark.parametrize("law", [laws.chunked_is_whole, laws.a_hit_is_no_hit])
@@ -201,12 +208,13 @@ def test_it_drafts_for_rows_with_adapters(tmp_path: Path) -> None:
     laws.drafted_is_plain(workload)
 
 
-def test_it_drafts_beside_rows_that_want_vectors() -> None:
+@of_each_kind
+def test_it_drafts_beside_rows_that_want_vectors(draft: Callable[..., Workload]) -> None:
     wanted = replace(
         request("vector", random_ids(9), max_tokens=0), output=PoolParams(pooling=Pooling.LAST)
     )
     both = [wanted, request("text", random_ids(12), FREE, max_tokens=30)]
-    laws.drafted_is_plain(drafted(FREE, requests=both))
+    laws.drafted_is_plain(draft(FREE, requests=both))
 
 
 def steps_of(
