@@ -123,7 +123,10 @@ def besides(name: str, tensor: Tensor) -> Callable[[Tensors], Tensors]:
 
 REFUSED: dict[str, tuple[str, Callable[[Tensors], Tensors]]] = {
     "no MTP head .mtp": ("qwen3_5", lambda tensors: {"lm_head.weight": torch.ones(1)}),
-    "lack weights: .*q_proj.weight": ("qwen3_5", without("q_proj")),
+    "MTP head of qwen3_5_text: its files lack weights: .*q_proj.weight": (
+        "qwen3_5",
+        without("q_proj"),
+    ),
     "joins by weights": ("qwen3_5", without("mtp.fc")),
     "not known: mtp.layers.1.q.weight": (
         "qwen3_5",

@@ -6,7 +6,7 @@ to be of no use, or refused.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -174,12 +174,21 @@ def made_mtp(model: LoadedModel, tensors: Mapping[str, Tensor]) -> LoadedMtp:
     if names.last_norm not in names.modules:
         last_norm = model.model.get_submodule(names.last_norm).get_parameter("weight")
         weights[f"{names.last_norm}.weight"] = last_norm.detach().to("cpu")
-    with unsupported_on_error(f"the MTP head of {own.model_type} can't be loaded"):
+    with _named(own.model_type), unsupported_on_error("it can't be loaded"):
         check_tensors(weights, config, dtype, AutoModelForCausalLM)
         layers = model_of_weights(config, weights, dtype, AutoModelForCausalLM).eval()
     move_to_device(layers, device)
     finish_weights(layers, device)
     return LoadedMtp(join, layers)
+
+
+@contextmanager
+def _named(model_type: str) -> Iterator[None]:
+    """Within, errors say that they are a head's."""
+    try:
+        yield
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"the MTP head of {model_type}: {error}") from error
 
 
 def _join(model: LoadedModel, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> MtpJoin:
