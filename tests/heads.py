@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deployments.engine.loading.draft_heads.head_config import read_head_config
-from deployments.engine.loading.draft_heads.head_files import LoadedHead, made_head
+from deployments.engine.loading.draft_heads.head_files import LoadedEagle, made_head
 from tests.models import tiny_model
 
 Tensors = dict[str, Tensor]
@@ -113,7 +113,7 @@ def save_head(folder: Path, config: Mapping[str, Any], tensors: Tensors) -> str:
     return str(folder)
 
 
-def random_head(tensors: Tensors | None = None, **options: Any) -> LoadedHead:
+def random_head(tensors: Tensors | None = None, **options: Any) -> LoadedEagle:
     """A head with its own embeddings, which is hardly ever right."""
     config = as_llama(**options)
     return made_head(read_head_config(config), tensors or head_tensors(config, "embed_tokens"))
@@ -128,7 +128,7 @@ def bigram(architecture: str = "llama") -> PreTrainedModel:
     return model
 
 
-def knowing_head(model: PreTrainedModel, *, has_own: bool = True) -> LoadedHead:
+def knowing_head(model: PreTrainedModel, *, has_own: bool = True) -> LoadedEagle:
     """A head that says what a bigram says, with embeddings and a last matrix of its own.
 
     A token attends to itself alone: keys and queries are all the same, and large. A value is the
@@ -170,6 +170,11 @@ class PlainHead:
             "embed_tokens.weight", model.get_input_embeddings().weight.detach()
         )
         self._head = tensors.get("lm_head.weight", model.get_output_embeddings().weight.detach())
+
+    def states(self, hidden: Sequence[Tensor]) -> Tensor:
+        """The states that the head reads, of what transformers calls hidden states: those of layers
+        2, 1 and 0. [tokens, hidden]"""
+        return self.join([hidden[i][0] for i in (2, 1, 0)])
 
     def join(self, tapped: Sequence[Tensor]) -> Tensor:
         """The states of each layer [tokens, hidden] -> [tokens, hidden]"""

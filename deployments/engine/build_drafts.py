@@ -11,7 +11,8 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import Forward, make_forward
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
-from deployments.engine.loading.draft_check import CheckedDraft, DraftHead, DraftModel
+from deployments.engine.loading.draft_check import CheckedDraft, DraftModel
+from deployments.engine.loading.draft_heads.draft_head import DraftHead
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.needs.draft_head import DraftHeadNeed
 from deployments.engine.needs.need import Need

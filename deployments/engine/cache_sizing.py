@@ -25,7 +25,8 @@ from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import state_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.configs.context import longest_context
-from deployments.engine.loading.draft_check import CheckedDraft, DraftHead, DraftModel
+from deployments.engine.loading.draft_check import CheckedDraft, DraftModel
+from deployments.engine.loading.draft_heads.draft_head import DraftHead
 from deployments.engine.loading.encoder_check import longest_prompt
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
@@ -156,10 +157,8 @@ def _sized(
     if limits.kv_gib is None and model.device.type == "cuda":
         setting = "gpu_memory_utilization"
         is_alone = world_size == 1
-        if is_alone:
-            memory = _measure_steps(loaded, execution, limits, shape, draft)
-        else:
-            memory = _estimate_step(model, limits, shape)
+        all_of_it = loaded, execution, limits, shape, draft
+        memory = _measure_steps(*all_of_it) if is_alone else _estimate_step(model, limits, shape)
         budget = kv_budget(memory, limits.gpu_memory_utilization)
         budget -= adapter_bytes(model, limits.max_loras, limits.max_lora_rank)
         if is_alone and loaded.media is not None:
@@ -258,6 +257,7 @@ def _measure_step(
     torch.cuda.reset_peak_memory_stats(model.device)
     before = torch.cuda.memory_allocated(model.device)
     if head is not None:  # with the states that it carries
+        head.prepare(shape.max_tokens)
         forward = head.parts(loaded, pages, limits).around(forward)
     with torch.cuda.device(model.device):
         forward.logits(step).float().sort(-1, descending=True).values.softmax(-1)

@@ -20,7 +20,8 @@ from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.generate_result import GenerateResult
 from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits
-from deployments.engine.loading.draft_check import check_draft_files, load_draft
+from deployments.engine.loading.draft_check import Drafting, check_draft_files, load_draft
+from deployments.engine.loading.draft_heads.mtp_files import load_mtp
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model, load_tokenizer
@@ -70,15 +71,19 @@ class InferenceEngine:
         limits: EngineLimits | None = None,
         dialect: str = "",
         draft: str | None = None,
+        spec_type: Literal["mtp"] | None = None,
     ) -> None:
         """`model` is a path or a hub id, from which model and tokenizer are loaded; or a loaded
         model, which belongs to the engine from then on, and `tokenizer` is its own. `draft` is the
         path or hub id of a small model with the same tokenizer or of an EAGLE-3 head of this model,
-        which drafts.
+        which drafts. With `spec_type` the MTP head in the model's own files does.
 
         Raises ValueError for limits that can't be kept or a missing tokenizer,
         UnsupportedModelError for a model that can't be served, OSError where there is none.
         """
+        if draft is not None and spec_type is not None:
+            raise ValueError("draft and spec_type: one of the two drafts")
+        path, has_draft = model, draft is not None or spec_type is not None
         if isinstance(model, str):
             tokenizer = tokenizer or load_tokenizer(model)
             loaded = load_model(model, dtype=dtype, device=device)
@@ -92,13 +97,13 @@ class InferenceEngine:
         ends = end_token_ids(loaded.model, tokenizer)
         if limits is None:
             limits = ON_GPU if loaded.device.type == "cuda" else ON_CPU
-            limits = replace(limits, draft_tokens=MODEL_DRAFT_TOKENS) if draft else limits
+            limits = replace(limits, draft_tokens=MODEL_DRAFT_TOKENS) if has_draft else limits
         self.core = EngineCore(
             loaded,
             ends,
             limits,
             lambda: self.card.tokenizer_json,
-            draft=None if draft is None else load_draft(draft, loaded),
+            draft=_drafting(path, loaded, draft, spec_type),
         )
         sampling = default_sampling(generation_config(loaded.model))
         self.card: ModelCard = make_card(
@@ -268,6 +273,16 @@ class InferenceEngine:
                     yield index, text
         finally:
             events.close()
+
+
+def _drafting(
+    path: object, loaded: LoadedModel, draft: str | None, spec_type: str | None
+) -> Drafting | None:
+    if spec_type is None:
+        return None if draft is None else load_draft(draft, loaded)
+    if not isinstance(path, str):
+        raise ValueError("spec_type: the head is in the model's files, whose path is to be said")
+    return load_mtp(path, loaded)
 
 
 def _text(detokenizer: Detokenizer, event: TokenEvent) -> str:

@@ -23,6 +23,7 @@ from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.draft_check import Drafting, check_draft_files, load_draft
 from deployments.engine.loading.draft_heads.head_config import head_fields
+from deployments.engine.loading.draft_heads.mtp_files import check_mtp_files, load_mtp
 from deployments.engine.loading.fingerprint import fingerprint
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_tokenizer, model_files
@@ -39,7 +40,7 @@ from deployments.model.load_progress import ReportProgress
 from deployments.model.metrics import GpuMemory
 from deployments.model.rank_actors import start_ranks
 from deployments.model.settings import ModelSettings, check_settings
-from deployments.model.start_log import log_engine, log_tools
+from deployments.model.start_log import log_engine, log_tools, log_unused_head
 from deployments.model.weights import adapters_of, device_of, load_weights
 from deployments.model.weights_form import weights_form
 
@@ -97,6 +98,8 @@ class ModelSource:
         tokenizer = load_tokenizer(settings.path)  # first, because a broken one shows soon
         if settings.draft_model is not None:
             check_draft_files(settings.draft_model, tokenizer)
+        if settings.spec_type is not None:
+            check_mtp_files(settings.path)
         with self._model() as (loaded, ranks):
             core = self._engine(loaded, ranks, end_token_ids(loaded.model, tokenizer))
         sampling = settings.sampling.over(default_sampling(generation_config(loaded.model)))
@@ -113,6 +116,8 @@ class ModelSource:
             weights=weights_form(settings),
         )
         log_tools(self.card)
+        if not settings.has_draft and settings.tensor_parallel == 1:
+            log_unused_head(settings.name, settings.path, loaded)
         return core
 
     def _restart(self) -> EngineCore:
@@ -146,11 +151,12 @@ class ModelSource:
         return core
 
     def _draft(self, loaded: LoadedModel) -> Drafting | None:
-        if self._settings.draft_model is None:
-            return None
-        if self._kept_draft is not None:
+        settings = self._settings
+        if settings.has_draft and self._kept_draft is not None:
             return self._kept_draft.to(self._device)
-        return load_draft(self._settings.draft_model, loaded)
+        if settings.spec_type is not None:
+            return load_mtp(settings.path, loaded)
+        return None if settings.draft_model is None else load_draft(settings.draft_model, loaded)
 
     @contextmanager
     def _model(self) -> Iterator[tuple[LoadedModel, Ranks | None]]:

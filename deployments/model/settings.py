@@ -80,6 +80,7 @@ class ModelSettings:
         in `deployments.engine.quantized.rounding`.
     draft_model: of a small model with the same tokenizer or of an EAGLE-3 head, which drafts, what
         `path` is.
+    spec_type: "mtp": the head in the model's own files drafts.
     dialect: how it writes thoughts and calls of tools; "" for what its chat template says.
     parse_special_in_messages: whether messages may spell its control tokens.
     unseen_media: what becomes of media that it can't read; None: what users send is refused, and
@@ -103,6 +104,7 @@ class ModelSettings:
     dtype: str | None = None
     quantization: Literal["none", "int8", "int4", "fp8"] = "none"
     draft_model: str | None = None
+    spec_type: Literal["mtp"] | None = None
     dialect: str = ""
     parse_special_in_messages: bool = False
     unseen_media: Literal["refuse", "describe"] | None = None
@@ -115,6 +117,11 @@ class ModelSettings:
     wake_timeout_s: float = 600.0
     stop_timeout_s: float = 20.0
     limits: EngineLimits = field(default_factory=EngineLimits)
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether a model or a head drafts."""
+        return self.draft_model is not None or self.spec_type is not None
 
     @property
     def application(self) -> str:
@@ -155,17 +162,28 @@ def check_settings(settings: ModelSettings) -> None:
         raise ValueError("async_scheduling: what is drafted follows what was drawn; say one of two")
     if settings.limits.max_loras and not alone:
         raise ValueError("max_loras: ranks that share a model take no adapters of requests")
-    if settings.draft_model is not None and not alone:
-        raise ValueError("model-draft: ranks can't share what drafts; say one of the two")
-    if settings.draft_model is not None and not settings.limits.draft_tokens:
-        raise ValueError("model-draft drafts nothing with draft-max = 0")
-    if settings.draft_model is None and (settings.limits.draft_min or settings.limits.draft_p_min):
-        raise ValueError("draft-min and draft-p-min are of a draft model or head: say model-draft")
-    if settings.limits.draft_min > settings.limits.draft_tokens:
-        raise ValueError("draft-min is over draft-max")
+    _check_drafts(settings)
     _check_room(settings.limits)
     if settings.sleep_idle_s is not None and settings.sleep_idle_s <= 0:
         raise ValueError("sleep_idle_s: must be more than 0 seconds")
+
+
+def _check_drafts(settings: ModelSettings) -> None:
+    limits, drafts = settings.limits, "model-draft" if settings.draft_model else "spec-type"
+    if settings.draft_model is not None and settings.spec_type is not None:
+        raise ValueError("model-draft and spec-type: one of the two drafts")
+    if settings.has_draft and settings.tensor_parallel > 1:
+        raise ValueError(f"{drafts}: ranks can't share what drafts; say one of the two")
+    if settings.has_draft and not limits.draft_tokens:
+        raise ValueError(f"{drafts} drafts nothing with draft-max = 0")
+    if settings.spec_type is not None and names_gguf(settings.path):
+        raise ValueError("spec-type: MTP heads in GGUF files are not read: name the original model")
+    if not settings.has_draft and (limits.draft_min or limits.draft_p_min):
+        raise ValueError(
+            "draft-min and draft-p-min are of a draft model or head: say model-draft or spec-type"
+        )
+    if limits.draft_min > limits.draft_tokens:
+        raise ValueError("draft-min is over draft-max")
 
 
 def _check_room(limits: EngineLimits) -> None:

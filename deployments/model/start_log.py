@@ -6,6 +6,7 @@ import torch
 
 from deployments.contract.model_card import ModelCard
 from deployments.engine.core import EngineCore
+from deployments.engine.loading.draft_heads.mtp_files import has_unused_head
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.text.chat.template_calls import describes_tools
 from deployments.text.chat.templates import knows_tools
@@ -34,6 +35,12 @@ def log_tools(card: ModelCard) -> None:
     may_differ = knows_tools(template) and dialect_of(template).name == "generic"
     if may_differ and not describes_tools(template, card, TextTokenizer(card)):
         log.warning("%s: %s", card.name, OTHER_TOOLS)
+
+
+def log_unused_head(name: str, path: str, loaded: LoadedModel) -> None:
+    """Says where a model's files have a head that could draft."""
+    if has_unused_head(path, loaded):
+        log.info("%s: its files have an MTP head, which drafts with spec-type = mtp", name)
 
 
 def weights_line(loaded: LoadedModel) -> str:

@@ -20,7 +20,7 @@ from deployments.engine.core import EngineCore
 from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import Drafting
-from deployments.engine.loading.draft_heads.head_files import LoadedHead
+from deployments.engine.loading.draft_heads.draft_head import LoadedHead
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.scheduler.guessing_drafter import GuessingDrafter
 from kv.content import Adapter, Content

@@ -62,6 +62,7 @@ ALONE: dict[str, Any] = {
     "pooling": Pooling.MEAN,
 }
 SHARED: dict[str, Any] = {"tensor_parallel": 2}
+HEADED: dict[str, Any] = {"spec_type": "mtp"}
 LIMITS: dict[str, Any] = {
     "page_size": 8,
     "n_pages": 100,
@@ -128,7 +129,7 @@ def test_the_demo_model_can_have_options_and_another_name() -> None:
     assert len(models(aliases=["manta-demo-vision"])) == 1
 
 
-@pytest.mark.parametrize("said", [ALONE, SHARED])
+@pytest.mark.parametrize("said", [ALONE, SHARED, HEADED])
 def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[str, Any]) -> None:
     adapters = [str(directory(tmp_path / name, "adapter_config.json")) for name in "ab"]
     limits = LIMITS | (LIMITS_ALONE if said is ALONE else {})
@@ -170,7 +171,7 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[s
         served_adapters=(served,) if said is ALONE else (),
     )
     tried = {"model", "adapters", "lora_modules", "num_replicas"}.union(
-        SAID, LIMITS, LIMITS_ALONE, SAMPLING, ALONE, SHARED
+        SAID, LIMITS, LIMITS_ALONE, SAMPLING, ALONE, SHARED, HEADED
     )
     assert tried == set(ModelOptions.model_fields)
 
@@ -353,6 +354,9 @@ def test_a_model_that_is_named_as_elsewhere_is_told_how_here(model: str, hint: s
         {"draft_model": "owner/d", "draft_tokens": 0},
         {"draft_model": "owner/d", "tensor_parallel": 2},
         {"draft_model": "owner/d", "draft_min": 9},
+        {"draft_model": "owner/d", "spec_type": "mtp"},
+        {"spec_type": "mtp", "tensor_parallel": 2},
+        {"spec_type": "mtp", "model": "a/b:Q4_K_M"},
         {"draft_tokens": 4, "draft_min": 1},
         {"draft_tokens": 4, "draft_p_min": 0.5},
         {"num_gpus": 2},
@@ -366,7 +370,7 @@ def test_options_that_contradict_each_other_are_an_error(arguments: dict[str, ob
     with pytest.raises(
         ValueError,
         match=r"num_replicas|min_replicas|max_replicas|sleep_weights|quantization|kv_dtype|async|"
-        r"num_gpus is|num_gpus: ranks|context_length: 65|draft",
+        r"num_gpus is|num_gpus: ranks|context_length: 65|draft|spec-type: (ranks|MTP)",
     ):
         models(**arguments)
 

@@ -27,7 +27,7 @@ from deployments.engine.forward.fused.norm import Norm
 from deployments.engine.forward.head import base_name
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.module import Module
-from deployments.engine.forward.taps import NO_TAPS, Taps
+from deployments.engine.forward.taps import LAST_NORM, NO_TAPS, Taps
 from deployments.engine.kernels.rotary import (
     Rotaries,
     RotaryEmbedding,
@@ -89,6 +89,7 @@ class PlainDecoder:
         self._embed: Module = model.get_input_embeddings()
         self._current = current_step(model)
         self._first_position = first_position
+        self._taps = NO_TAPS
         # Gemma's: embeddings that each layer has of its own. Gemma 4 has those of padding at
         # the positions of vectors.
         self._has_inputs_by_layer = hasattr(self._base, "embed_tokens_per_layer")
@@ -111,6 +112,7 @@ class PlainDecoder:
                 position_ids=positions.unsqueeze(-2),
                 use_cache=False,
             ).last_hidden_state[0]
+        self._taps.read(LAST_NORM, hidden)
         return hidden.index_select(0, needed)
 
     @contextmanager
@@ -125,6 +127,8 @@ class PlainDecoder:
                 read = partial(_read, taps, number)
                 hook = layers[number].register_forward_pre_hook(read, with_kwargs=True)
                 hooks.callback(hook.remove)
+            self._taps = taps
+            hooks.callback(setattr, self, "_taps", NO_TAPS)
             yield
 
     def _inputs(self, token_ids: Tensor, vectors: InputVectors | None) -> dict[str, object]:
@@ -217,6 +221,7 @@ class FusedDecoder:
             for begin, layers in self._tapped_parts():
                 self._taps.read(begin, x)
                 x = _run_layers(layers, x, rotaries, step)
+        self._taps.read(LAST_NORM, x)
         return x.index_select(0, needed)
 
     def _rotary_at(self, kind: str, x: Tensor, positions: Tensor) -> RotaryEmbedding:

@@ -6,7 +6,6 @@ This holds on every rank.
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -27,7 +26,7 @@ from deployments.engine.forward.head import head
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import RecurrentLayers
-from deployments.engine.forward.taps import LAST_NORM, StaticTaps, Taps
+from deployments.engine.forward.taps import StaticTaps, Taps
 from deployments.engine.transfer import all_to_device, to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
@@ -196,14 +195,11 @@ class DecoderForward(Forward):
         asked = step.taps.tolist(), len(step.token_ids), len(step.hidden_indices)
         if self._static_taps.serve(*asked) and (logits := self._replay(step)) is not None:
             return logits, self._static_taps.read(len(step.token_ids))
-        n, indices = len(step.logit_indices), step.logit_indices
-        if LAST_NORM in step.taps:
-            indices = np.concatenate([indices, step.hidden_indices])
         taps = Taps(step.taps.tolist(), self.tensor(step.hidden_indices))
         with self._adapting(step), self._decode.tapped(taps):
-            states = self._run(step, indices, self._decode)
+            states = self._run(step, step.logit_indices, self._decode)
         # A product with no rows takes as long as one with a few.
-        return self._head(states[:n]) if n else self._nothing, taps.joined(states[n:])
+        return self._head(states) if len(states) else self._nothing, taps.joined()
 
     def logits(self, step: StepInputs) -> Tensor:
         self._clear_tails(step)
@@ -257,7 +253,7 @@ class DecoderForward(Forward):
         running = nullcontext() if recurrent is None else recurrent.running_static(n)
         with running, self._decode.tapped(taps):
             states = self._decode(token_ids, positions, indices, attention)
-        self._static_taps.keep(taps, states)
+        self._static_taps.keep(taps)
         return self._head(states)
 
     def _logits(

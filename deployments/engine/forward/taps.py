@@ -22,24 +22,24 @@ class Taps:
 
     @property
     def layers(self) -> frozenset[int]:
-        """The layers that are tapped."""
+        """The layers that are tapped, without LAST_NORM."""
         return frozenset(self._layers) - {LAST_NORM}
 
     def read(self, layer: int, hidden: Tensor) -> None:
-        """A layer is about to read these states. hidden [tokens, hidden]"""
-        if layer in self.layers:
+        """A layer is about to read these states, or the head. hidden [tokens, hidden]"""
+        if layer in self._layers:
             self._read[layer] = hidden.index_select(0, self._tokens)
 
-    def joined(self, last: Tensor) -> Tensor:
+    def joined(self) -> Tensor:
         """All states of a token behind each other, in the order of the layers that were asked for.
-        `last` [n, hidden] are those behind the last norm. [n, layers * hidden]
+        [n, layers * hidden]
 
         Raises UnsupportedModelError for a layer that the model does not have.
         """
-        missing = self.layers - self._read.keys()
+        missing = {*self._layers} - self._read.keys()
         if missing:
             raise UnsupportedModelError(f"the model has no layers {sorted(missing)} to be tapped")
-        parts = [last if n == LAST_NORM else self._read[n] for n in self._layers]
+        parts = [self._read[n] for n in self._layers]
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
@@ -49,7 +49,7 @@ class StaticTaps:
     def __init__(
         self, layers: Sequence[int] = (), n_tokens: int = 0, device: torch.device | None = None
     ) -> None:
-        """layers: none of them is LAST_NORM. n_tokens: of the largest step."""
+        """n_tokens: of the largest step."""
         self._layers = [*layers]
         self._tokens = torch.arange(n_tokens, device=device)
         self._states: Tensor | None = None  # [n_tokens, layers * hidden]
@@ -57,11 +57,11 @@ class StaticTaps:
     def taps(self, n_tokens: int) -> Taps:
         return Taps(self._layers, self._tokens[:n_tokens])
 
-    def keep(self, taps: Taps, last: Tensor) -> None:
-        """Keeps what taps have read; `last` [tokens, hidden] are states of that size."""
+    def keep(self, taps: Taps) -> None:
+        """Keeps what taps have read."""
         if not self._layers:
             return
-        joined = taps.joined(last)
+        joined = taps.joined()
         if self._states is None:
             self._states = joined.new_empty(len(self._tokens), joined.shape[1])
         self._states[: len(joined)].copy_(joined)

@@ -79,6 +79,18 @@ def check_weights(
         _check_left_out(model, info.unexpected_keys)
 
 
+def check_tensors(
+    tensors: Mapping[str, Tensor], config: PretrainedConfig, dtype: torch.dtype, auto: Any
+) -> None:
+    """Raises UnsupportedModelError unless tensors, by their names in files, are those of the model
+    that `auto` makes of its config: all of them, in their shapes, and no others."""
+    model = _made(config, dtype, auto, len(tensors))
+    info = _compared(model, _without_numbers(tensors), dtype)
+    check_loaded(info)
+    if info.unexpected_keys:
+        raise UnsupportedModelError(f"it has no weights {listed(info.unexpected_keys)}")
+
+
 @contextmanager
 def _named(files: Sequence[str]) -> Iterator[None]:
     """Within, errors name the file, or the folder of several ones."""

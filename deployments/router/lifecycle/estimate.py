@@ -181,6 +181,8 @@ def _page_bytes(settings: ModelSettings) -> int:
         layout = _layout(settings.path, settings.tensor_parallel)
         if settings.draft_model is not None:
             layout += _layout(settings.draft_model, 1)
+        if settings.spec_type is not None:  # its head has a layer as the model's last one is
+            layout += layout[-1:]
         numbers = page_numbers(layout, group_layers(layout), settings.limits.page_size)
     except CONFIG_ERRORS:
         return 0

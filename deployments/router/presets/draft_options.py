@@ -1,14 +1,15 @@
 """The options of speculative decoding, by llama-server's names and ours."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from deployments.router.presets.option_types import Model
 from deployments.router.presets.strict_options import Ini, Unset
 from deployments.router.presets.values import hub_id
 
 MAX_DRAFT_TOKENS = 64
+OWN_HEAD = ("mtp", "draft-mtp")  # here, and in llama-server
 
 DraftModel = Annotated[
     Model | None,
@@ -22,6 +23,27 @@ DraftModel = Annotated[
         )
     ),
 ]
+
+
+def _spec_type(value: object) -> object:
+    """Reads llama-server's word for it, too."""
+    if value in (None, *OWN_HEAD):
+        return value and OWN_HEAD[0]
+    raise ValueError(
+        f"{value!s:.50} is none: mtp has the head in the model's own files draft, model-draft "
+        "names a draft model or an EAGLE-3 head, and draft-tokens alone drafts by prompt lookup"
+    )
+
+
+SpecType = Annotated[
+    Literal["mtp"] | None,
+    BeforeValidator(_spec_type),
+    Ini(("spec-type", "LLAMA_ARG_SPEC_TYPE"), unset="none"),
+    Unset("none"),
+    Field(
+        description="`mtp` (`draft-mtp`): the MTP head in the model's own files drafts",
+    ),
+]
 DraftTokens = Annotated[
     int | None,
     Ini(
@@ -30,7 +52,7 @@ DraftTokens = Annotated[
             "LLAMA_ARG_DRAFT_MAX",
         )
     ),
-    Unset("0, with a draft model 8"),
+    Unset("0, with a draft model or head 8"),
     Field(
         ge=0,
         le=MAX_DRAFT_TOKENS,

@@ -45,8 +45,8 @@ REFUSED = (
     (r"chat-template.*|(no-)?jinja|reasoning-.*", "a model brings its template; see dialect"),
     (
         r".*-draft|.*draft-.*|spec-.*|speculative-.*|num-speculative-.*|mtp(-.*)?",
-        "of drafting, model-draft (a draft model or an EAGLE-3 head), draft-max, draft-min and "
-        "draft-p-min can be set",
+        "of drafting, spec-type = mtp (the model's own head), model-draft (a draft model or an "
+        "EAGLE-3 head), draft-max, draft-min and draft-p-min can be set",
     ),
     (r"lora-init-without-apply", "requests choose; see lora-modules"),
     (

@@ -6,7 +6,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits
-from deployments.router.presets.draft_options import DraftMin, DraftModel, DraftPMin, DraftTokens
+from deployments.router.presets.draft_options import (
+    DraftMin,
+    DraftModel,
+    DraftPMin,
+    DraftTokens,
+    SpecType,
+)
 from deployments.router.presets.strict_options import Ini, StrictOptions, Unset
 from deployments.router.presets.values import boolean
 
@@ -108,6 +114,7 @@ class LimitOptions(StrictOptions):
         ),
     )
     draft_model: DraftModel = None
+    spec_type: SpecType = None
     draft_tokens: DraftTokens = None
     draft_min: DraftMin = LIMITS.draft_min
     draft_p_min: DraftPMin = LIMITS.draft_p_min
@@ -173,7 +180,8 @@ class LimitOptions(StrictOptions):
         for name in ("max_running", "max_batch_tokens"):
             given[name] = given[name] or getattr(sized, name)
         if given["draft_tokens"] is None:
-            given["draft_tokens"] = MODEL_DRAFT_TOKENS if self.draft_model else LIMITS.draft_tokens
+            has_draft = self.draft_model is not None or self.spec_type is not None
+            given["draft_tokens"] = MODEL_DRAFT_TOKENS if has_draft else LIMITS.draft_tokens
         if given["max_loras"] is None:
             given["max_loras"] = DEFAULT_MAX_LORAS if lora_rank else LIMITS.max_loras
         if given["max_lora_rank"] is None:

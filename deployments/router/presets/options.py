@@ -291,6 +291,7 @@ class ModelOptions(LimitOptions, ServedOptions):
             dtype=self.dtype,
             quantization=self.quantization,
             draft_model=self.draft_model,
+            spec_type=self.spec_type,
             dialect=self.dialect,
             parse_special_in_messages=self.parse_special_in_messages,
             unseen_media=self.unseen_media,

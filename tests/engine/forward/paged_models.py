@@ -25,7 +25,7 @@ from deployments.engine.forward.forward import DecoderForward, make_forward
 from deployments.engine.forward.fused.fusing import fuse_projections
 from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.forward.taps import StaticTaps
+from deployments.engine.forward.taps import LAST_NORM, StaticTaps
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
@@ -142,7 +142,8 @@ def with_real_padding(rows: list[tuple[int, int]], max_rows: int) -> list[tuple[
 def captured_and_eager_taps(architecture: str) -> list[tuple[Tensor, Tensor]]:
     """Logits of decodes and tapped states of all their tokens, from a graph and without."""
     model, execution, storage = made_model(architecture)
-    forward, tapped = make_forward(model, execution, storage), np.array([2, 0])
+    forward = make_forward(model, execution, storage)
+    tapped = np.array([2, LAST_NORM, 0])
     assert isinstance(forward, DecoderForward)
     groups = len(storage.groups)
     forward.logits(inputs([(0, 19), (0, 6)], groups))

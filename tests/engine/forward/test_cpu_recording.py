@@ -229,7 +229,7 @@ def test_layers_are_recorded_in_parts_between_taps(monkeypatch: pytest.MonkeyPat
             last = decode(token_ids, positions, tokens, step)
             parts = [bool(part._recordings) for _, part in decode._tapped_parts()]
         assert parts == [is_recorded] * 3
-        found.append(torch.cat([last, taps.joined(last)], 1))
+        found.append(torch.cat([last, taps.joined()], 1))
         monkeypatch.setattr(recording, "TEAM", None)
     assert torch.equal(*found)
 

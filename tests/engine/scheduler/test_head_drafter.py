@@ -19,8 +19,9 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.draft_heads.headed import HeadParts
 from deployments.engine.forward.forward import Forward, make_forward
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.loading.draft_check import DraftHead, check_draft
-from deployments.engine.loading.draft_heads.head_files import LoadedHead
+from deployments.engine.loading.draft_check import check_draft
+from deployments.engine.loading.draft_heads.draft_head import DraftHead, LoadedHead
+from deployments.engine.loading.draft_heads.mtp_files import made_mtp
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
 from deployments.text.grammar.grammar import from_regex
@@ -33,6 +34,15 @@ from tests.engine.scheduler.repeating import PROMPTS
 from tests.engine.workload import Workload
 from tests.heads import HIDDEN, PlainHead, as_llama, bigram, head_tensors, knowing_head, random_head
 from tests.models import tiny_model
+from tests.mtp_heads import (
+    CONFIGS_WITH_HEADS,
+    PlainMtp,
+    knowing_mtp,
+    model_with_head,
+    mtp_bigram,
+    mtp_tensors,
+    random_mtp,
+)
 
 # So flat that n-grams hardly ever come again: the head drafts.
 FREE = SamplingParams(temperature=2.5, seed=1, logprobs=1)
@@ -65,21 +75,70 @@ def drafted(
     return replace(plain.on(), draft=head, drafting=DRAFTING)
 
 
+def drafted_by_mtp(
+    family: str, sampling: SamplingParams = FREE, *, knows: bool = True, **changes: object
+) -> Workload:
+    model, make = partial(mtp_bigram, family), knowing_mtp if knows else random_mtp
+    return drafted(sampling, model, lambda: make(model(), family), **changes)
+
+
+BY_KIND: dict[str, Callable[..., Workload]] = {
+    "eagle": drafted,
+    "mtp": partial(drafted_by_mtp, "mimo"),
+}
+of_each_kind = pytest.mark.parametrize("draft", BY_KIND.values(), ids=BY_KIND)
+
+
+@of_each_kind
 @pytest.mark.parametrize("name", SAMPLINGS)
-def test_drafted_is_plain(name: str) -> None:
-    laws.drafted_is_plain(replace(drafted(SAMPLINGS[name]), n_accepted=4))
+def test_drafted_is_plain(name: str, draft: Callable[..., Workload]) -> None:
+    laws.drafted_is_plain(replace(draft(SAMPLINGS[name]), n_accepted=4))
 
 
-@pytest.mark.parametrize(
-    "law",
-    [
-        *(laws.batched_is_alone, laws.chunked_is_whole, laws.a_hit_is_no_hit),
-        *(laws.preempted_is_undisturbed, laws.failed_over_is_undisturbed),
-        laws.a_failed_step_changes_nothing,
-    ],
+LAWS = (
+    *(laws.batched_is_alone, laws.chunked_is_whole, laws.a_hit_is_no_hit),
+    *(laws.preempted_is_undisturbed, laws.failed_over_is_undisturbed),
 )
-def test_law_where_a_head_drafts(law: laws.Law) -> None:
-    law(drafted(FREE).on(**DRAFTING))
+
+
+@of_each_kind
+@pytest.mark.parametrize("law", LAWS)
+def test_law_where_a_head_drafts(law: laws.Law, draft: Callable[..., Workload]) -> None:
+    law(draft(FREE).on(**DRAFTING))
+
+
+def test_a_failed_step_changes_nothing_of_what_a_head_drafts() -> None:
+    laws.a_failed_step_changes_nothing(drafted(FREE).on(**DRAFTING))
+
+
+@pytest.mark.parametrize("law", [laws.chunked_is_whole, laws.a_hit_is_no_hit])
+def test_law_where_an_mtp_head_drafts_beside_states(law: laws.Law) -> None:
+    requests = [request(f"{n}", random_ids(n), FREE, max_tokens=9) for n in (21, 25)]
+    law(drafted_by_mtp("qwen3_5", requests=requests).on(**DRAFTING))
+
+
+@pytest.mark.parametrize("family", CONFIGS_WITH_HEADS)
+def test_the_mtp_head_of_each_family_drafts(family: str) -> None:
+    requests = [request(f"{n}", random_ids(n), FREE, max_tokens=12) for n in (19, 7)]
+    workload = drafted_by_mtp(family, requests=requests, tolerance=1e-3)
+    laws.drafted_is_plain(replace(workload, n_accepted=2))
+
+
+def test_an_mtp_head_that_knows_nothing_changes_nothing() -> None:
+    """Beside states: each step is computed again up to its first wrong token."""
+    requests = [request(f"{n}", random_ids(n), FREE, max_tokens=20) for n in (9, 14)]
+    workload = drafted_by_mtp("qwen3_5", knows=False, requests=requests, n_drafted=2)
+    laws.drafted_is_plain(workload)
+
+
+def test_an_mtp_head_drafts_for_rows_with_grammars_and_adapters(tmp_path: Path) -> None:
+    path = make_adapter(tmp_path / "a", mtp_bigram("mimo"), seed=1, rank=4)
+    requests = [
+        request("adapted", random_ids(9), FREE, max_tokens=20, adapters=[path]),
+        request("words", random_ids(5), FREE, max_tokens=20, grammar=WORDS),
+    ]
+    limits = roomy(max_loras=1)
+    laws.drafted_is_plain(drafted_by_mtp("mimo", requests=requests, limits=limits, n_drafted=2))
 
 
 def test_steps_are_launched_ahead_while_it_drafts_nothing() -> None:
@@ -152,12 +211,13 @@ def test_it_drafts_for_rows_with_adapters(tmp_path: Path) -> None:
     laws.drafted_is_plain(workload)
 
 
-def test_it_drafts_beside_rows_that_want_vectors() -> None:
+@of_each_kind
+def test_it_drafts_beside_rows_that_want_vectors(draft: Callable[..., Workload]) -> None:
     wanted = replace(
         request("vector", random_ids(9), max_tokens=0), output=PoolParams(pooling=Pooling.LAST)
     )
     both = [wanted, request("text", random_ids(12), FREE, max_tokens=30)]
-    laws.drafted_is_plain(drafted(FREE, requests=both))
+    laws.drafted_is_plain(draft(FREE, requests=both))
 
 
 def steps_of(
@@ -179,15 +239,26 @@ def steps_of(
     )
 
 
+def with_plain(kind: str) -> tuple[LoadedModel, LoadedHead, PlainHead | PlainMtp]:
+    """A model without states, its head, and what that computes in plain torch."""
+    if kind == "eagle":
+        config, model = as_llama(norm_output=True, draft_vocab_size=40), tiny_model()
+        tensors = head_tensors(config, "embed_tokens")
+        head = random_head(tensors=tensors, norm_output=True, draft_vocab_size=40)
+        return LoadedModel(model), head, PlainHead(tensors, config, model)
+    model = model_with_head(kind, has_states=False)
+    tensors = mtp_tensors(model, kind)
+    made = made_mtp(LoadedModel(model), tensors)
+    return LoadedModel(model), made, PlainMtp(tensors, model, kind)
+
+
 @torch.inference_mode()
-def test_what_it_stores_goes_by_the_prefix_alone() -> None:
+@pytest.mark.parametrize("kind", ["eagle", *CONFIGS_WITH_HEADS])
+def test_what_it_stores_goes_by_the_prefix_alone(kind: str) -> None:
     """Rows are cut into chunks, and verified with drafts that are wrong. A third row begins behind
     pages of the first one, where the state before it is not known. What the head says of each is
     what it says of the sequence computed at once."""
-    config, model = as_llama(norm_output=True, draft_vocab_size=40), LoadedModel(tiny_model())
-    tensors = head_tensors(config, "embed_tokens")
-    plain = PlainHead(tensors, config, model.model)
-    head = random_head(tensors=tensors, norm_output=True, draft_vocab_size=40)
+    model, head, plain = with_plain(kind)
     checked, limits = check_draft(head, model), roomy(n_pages=16, draft_tokens=3, max_running=3)
     assert isinstance(checked, DraftHead)
     ids = torch.tensor([random_ids(20, seed=i) for i in (1, 2, 1)])
@@ -223,17 +294,20 @@ def headed(model: LoadedModel, head: DraftHead, n_pages: int) -> tuple[Forward, 
     execution = find_execution(model)
     shape = cache_shape(model, execution, limits, draft=head)
     storage = shape.storage(model.dtype, model.device)
+    head.prepare(shape.max_tokens)
     parts = head.parts(model, storage, limits)
     replace_attention(model.model, execution, shape.max_tokens)
     own = make_forward(model.model, execution, storage.part(0, len(execution.layout)))
     return parts.around(own), parts
 
 
-def first_guesses(plain: PlainHead, model: LoadedModel, ids: Tensor, n_found: int) -> list[Tensor]:
+def first_guesses(
+    plain: PlainHead | PlainMtp, model: LoadedModel, ids: Tensor, n_found: int
+) -> list[Tensor]:
     """Logits behind the newest token, and behind token 9 after it. In the place of the state before
     the first token that was not found stand zeros: it is not known."""
     hidden = model.model(ids[None], output_hidden_states=True).hidden_states
-    before = plain.join([hidden[i][0] for i in (2, 1, 0)])
+    before = plain.states(hidden)
     states = torch.cat([torch.zeros(1, HIDDEN), before[:-1]])
     states[n_found] = 0
     logits, own = plain(ids, states)

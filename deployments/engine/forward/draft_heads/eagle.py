@@ -15,6 +15,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from deployments.engine.attention.interface import AttentionParams, FusedStepAttention
+from deployments.engine.forward.draft_heads.norm import DraftNorm
 from deployments.engine.forward.fused.norm import Norm
 from deployments.engine.forward.linear import gate_mul, linear_add
 from deployments.engine.kernels.activations import GateActivation
@@ -75,13 +76,13 @@ class EagleHead(nn.Module):
         self.config = config
         size = config.hidden_size
         if config.norm_before_fc:
-            self.input_norm = EagleNorm(config.n_taps * config.target_size, config.epsilon)
+            self.input_norm = DraftNorm(config.n_taps * config.target_size, config.epsilon)
         if config.fc_norm:
-            norms = (EagleNorm(config.target_size, config.epsilon) for _ in range(config.n_taps))
+            norms = (DraftNorm(config.target_size, config.epsilon) for _ in range(config.n_taps))
             self.fc_norm = nn.ModuleList(norms)
         self.fc = _linear("fc", config.n_taps * config.target_size, size, config)
         self.layers = nn.ModuleList([EagleLayer(config)])
-        self.norm = EagleNorm(size, config.epsilon)
+        self.norm = DraftNorm(size, config.epsilon)
         if config.has_embedding:
             self.embed_tokens = nn.Embedding(config.target_vocab_size, size)
         if config.has_head:
@@ -131,9 +132,9 @@ class EagleLayer(nn.Module):
     def __init__(self, config: EagleConfig) -> None:
         super().__init__()
         size, epsilon = config.hidden_size, config.epsilon
-        self.input_layernorm = EagleNorm(size, epsilon)
-        self.hidden_norm = EagleNorm(size, epsilon)
-        self.post_attention_layernorm = EagleNorm(size, epsilon)
+        self.input_layernorm = DraftNorm(size, epsilon)
+        self.hidden_norm = DraftNorm(size, epsilon)
+        self.post_attention_layernorm = DraftNorm(size, epsilon)
         self.self_attn = EagleAttention(config)
         self.mlp = EagleMlp(config)
         self._norms_residual = config.norm_before_residual
@@ -161,7 +162,7 @@ class EagleAttention(nn.Module):
         self.o_proj = _linear("o_proj", config.heads * n, config.hidden_size, config)
         self._has_norms = config.has_head_norms
         if config.has_head_norms:
-            self.q_norm, self.k_norm = EagleNorm(n, config.epsilon), EagleNorm(n, config.epsilon)
+            self.q_norm, self.k_norm = DraftNorm(n, config.epsilon), DraftNorm(n, config.epsilon)
 
     def forward(self, read: Tensor, rotary: Any, step: FusedStepAttention) -> Tensor:
         """[tokens, 2 * hidden] -> [tokens, heads * head_dim]"""
@@ -183,16 +184,6 @@ class EagleMlp(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[tokens, hidden] -> [tokens, intermediate]"""
         return gate_mul(GateActivation.SILU, self.gate_proj, self.up_proj, x)
-
-
-class EagleNorm(nn.Module):
-    def __init__(self, size: int, epsilon: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.variance_epsilon = epsilon
-
-    def forward(self, x: Tensor) -> Tensor:
-        return Norm(self)(x)
 
 
 def rotary_of(config: EagleConfig) -> nn.Module:

@@ -6,34 +6,58 @@ before it. So what a page holds depends on its own prefix alone, for the head as
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
+from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.draft_heads.carried_states import NOBODY, CarriedStates
-from deployments.engine.forward.draft_heads.eagle import EagleHead
 from deployments.engine.forward.forward import Forward, step_attention
 from deployments.engine.forward.inputs import StepInputs
 from kv.storage import Storage
 
 
-class HeadForward(Forward):
-    """The layer of a head, beside the model whose embeddings and last matrix it may use."""
+class DraftingHead(Protocol):
+    """A head, as `EagleHead` and `MtpHead` are one."""
 
-    def __init__(self, head: EagleHead, model: PreTrainedModel, storage: Storage) -> None:
+    def join(self, tapped: Tensor, /) -> Tensor:
+        """Makes the states that the head reads [tokens, size] of what is tapped of the model
+        [tokens, taps * hidden]."""
+        ...
+
+    def __call__(
+        self, embedded: Tensor, states: Tensor, positions: Tensor, step: FusedStepAttention, /
+    ) -> Tensor:
+        """Reads embedded tokens, each with the state of the token before it, which may be changed.
+        positions [tokens]. Returns its output; all others [tokens, size]."""
+        ...
+
+    def own_states(self, output: Tensor, /) -> Tensor:
+        """The states that stand for the model's own behind the tokens read last. [tokens, size]"""
+        ...
+
+    def logits(self, output: Tensor, lm_head: nn.Module, target_vocab_size: int, /) -> Tensor:
+        """Logits behind the tokens read last. [tokens, target_vocab_size]"""
+        ...
+
+
+class HeadForward(Forward):
+    """The layer of a head, between embeddings and a last matrix that may be the model's."""
+
+    def __init__(
+        self,
+        head: DraftingHead,
+        embed: nn.Module,
+        lm_head: nn.Module,
+        n_embeddings: int,
+        storage: Storage,
+    ) -> None:
         """`storage` is of the head's layer alone."""
         super().__init__(storage)
-        config = head.config
-        self._head = head
-        self._embed: nn.Module = (
-            head.embed_tokens if config.has_embedding else (model.get_input_embeddings())
-        )
-        self._lm_head: nn.Module = (
-            head.lm_head if config.has_head else (model.get_output_embeddings())
-        )
-        self._n_embeddings = config.target_vocab_size
+        self._head, self._embed, self._lm_head = head, embed, lm_head
+        self._n_embeddings = n_embeddings
 
     def join(self, tapped: Tensor) -> Tensor:
         """[tokens, taps * hidden] -> [tokens, size of a state]"""

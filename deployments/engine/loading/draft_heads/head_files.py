@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +16,17 @@ from transformers.modeling_utils import load_state_dict
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.draft_heads.eagle import EagleConfig, EagleHead, rotary_of
+from deployments.engine.forward.draft_heads.headed import HeadForward
+from deployments.engine.forward.linear import pack_linears
+from deployments.engine.loading.draft_heads.draft_head import DraftHead, LoadedHead
 from deployments.engine.loading.draft_heads.head_config import head_fields, read_head_config
 from deployments.engine.loading.formats.checkpoint import checkpoint_files
+from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.weights_check import listed
+from kv.layout import LayerShape, Layout
+from kv.storage import Storage
 
+MAX_OTHER_TOKENS = 128  # that one vocabulary alone has: it was made for more special tokens
 OFFSETS = "d2t"  # by how much the model's ids are larger than those of the head
 # Which of the model's tokens the head can say: as `d2t` has it. What modules compute by themselves.
 # What a head is compared with in training.
@@ -31,8 +37,8 @@ JOINED, PARTS = f"{ATTENTION}qkv_proj.", [f"{ATTENTION}{name}_proj." for name in
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedHead:
-    """A draft head in evaluation mode, for the model that it was made for."""
+class LoadedEagle(LoadedHead):
+    """An EAGLE-3 head."""
 
     module: EagleHead
 
@@ -48,18 +54,62 @@ class LoadedHead:
     def device(self) -> torch.device:
         return self.module.norm.weight.device
 
-    def to(self, device: torch.device | str) -> Self:
-        """Moves all parts to a device."""
-        self.module.to(device)
-        return self
-
     def parts(self) -> Iterator[nn.Module]:
-        """All that has weights."""
         yield self.module
+
+    def checked(self, model: LoadedModel) -> "EagleDraft":
+        """Raises UnsupportedModelError for a model of other sizes."""
+        config, text = self.config, model.model.config.get_text_config(decoder=True)
+        size, n_layers = getattr(text, "hidden_size", None), text.num_hidden_layers
+        if config.target_size != size:
+            raise UnsupportedModelError(
+                f"the draft head reads states of size {config.target_size}, and those of the model "
+                f"have {size}: it was made for another one"
+            )
+        if abs(config.target_vocab_size - model.vocab_size) > MAX_OTHER_TOKENS:
+            raise UnsupportedModelError(
+                f"the draft head was made for {config.target_vocab_size} tokens, and the model has "
+                f"{model.vocab_size}"
+            )
+        own = {"embed_tokens": config.has_embedding, "lm_head": config.has_head}
+        if config.hidden_size != size and not all(own.values()):
+            lacking = next(name for name, has in own.items() if not has)
+            raise UnsupportedModelError(
+                f"the draft head has no {lacking}, and that of the model is of another size"
+            )
+        tapped = config.tapped_of(n_layers)
+        if not all(0 <= layer < n_layers for layer in tapped):
+            raise UnsupportedModelError(
+                f"the draft head reads layers {[*tapped]} of the model, which has {n_layers}"
+            )
+        return EagleDraft(self, tapped, config.hidden_size)
+
+
+@dataclass(frozen=True, slots=True)
+class EagleDraft(DraftHead):
+    """An EAGLE-3 head that drafts."""
+
+    loaded: LoadedEagle
+    tapped: tuple[int, ...]
+    state_size: int
+
+    @property
+    def layout(self) -> Layout:
+        config = self.loaded.config
+        return (LayerShape(config.kv_heads, config.head_dim),)
+
+    def prepare(self, max_tokens: int) -> None:
+        pack_linears(self.loaded.module)
+
+    def forward(self, model: LoadedModel, storage: Storage) -> HeadForward:
+        head, config = self.loaded.module, self.loaded.config
+        embed = head.embed_tokens if config.has_embedding else model.model.get_input_embeddings()
+        lm_head = head.lm_head if config.has_head else model.model.get_output_embeddings()
+        return HeadForward(head, embed, lm_head, config.target_vocab_size, storage)
 
 
 @torch.inference_mode()
-def load_head(path: str, dtype: torch.dtype, device: torch.device | str) -> LoadedHead:
+def load_head(path: str, dtype: torch.dtype, device: torch.device | str) -> LoadedEagle:
     """The head in a directory or at a hub id, on `device` and in `dtype`.
 
     Raises UnsupportedModelError for a head that is not supported, and for one whose tensors are
@@ -82,7 +132,7 @@ def made_head(
     tensors: Mapping[str, Tensor],
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
-) -> LoadedHead:
+) -> LoadedEagle:
     """A head of tensors by their names in files, which say what its config leaves open. Raises
     UnsupportedModelError for tensors that are not as it says."""
     named = {_name(name): tensor for name, tensor in tensors.items() if not NO_USE.search(name)}
@@ -95,7 +145,7 @@ def made_head(
     placed = {name: tensor.to(device, dtype) for name, tensor in named.items()}
     head.load_state_dict(_joined(placed), assign=True)
     head.target_ids = _target_ids(offsets, config)
-    return LoadedHead(head.to(device).eval())
+    return LoadedEagle(head.to(device).eval())
 
 
 def _name(name: str) -> str:

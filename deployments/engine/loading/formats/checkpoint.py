@@ -8,7 +8,7 @@ values, which only say how to round these for a cache of 8 bits (see `has_kv_sca
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,20 +62,26 @@ def checkpoint_files(path: str, config: PretrainedConfig) -> list[str]:
 
 
 def read_checkpoint(
-    files: Sequence[str], options: Options, dtype: torch.dtype
+    files: Sequence[str],
+    options: Options,
+    dtype: torch.dtype,
+    choose: Callable[[Collection[str]], Collection[str]] | None = None,
 ) -> QuantizedCheckpoint:
-    """The tensors of files with such options. dtype: that the model computes in.
+    """The tensors of files with such options. dtype: that the model computes in. `choose` returns
+    the names of those that are read, of all names; of them none may be quantized.
 
     Raises UnsupportedModelError for a format that is not read and for tensors that are not as it
     says.
     """
     formats = formats_of(options)
     found = {each.name: each for each in _tensors(files) if not NO_WEIGHT.search(each.name)}
+    if choose is not None:
+        found = {name: found[name] for name in choose(found.keys())}
     stored: dict[str, Tensor] = {}
     for form in formats:
         for parts in _taken_out(found, form):
             stored[parts.name + form.target] = _parameter(parts, form, options, dtype)
-    if not stored:
+    if not stored and choose is None:
         raise UnsupportedModelError(
             f"its config says that its weights are quantized ({method_of(options)}), and none in "
             f"its files is: {INSTEAD}, or take quantization_config out of its config.json"
