@@ -15,8 +15,15 @@ import numpy as np
 from numba import carray, njit
 
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
+from deployments.engine.kernels.cpu.layer_ir import (
+    copy_bytes,
+    sum_squares,
+    turn_halves,
+    write_normed,
+)
 from deployments.engine.kernels.cpu.matmul_kernels import GELU, SWISH, activated
 from deployments.engine.kernels.cpu.simd import (
+    LANES,
     Code,
     at_i64,
     at_u16,
@@ -41,6 +48,24 @@ class NormArguments(NamedTuple):
 _norm_arguments = reader_of(NormArguments)
 
 
+@njit(inline="always")
+def _norm(
+    x: Code, weight: Code, epsilon: Code, plus: Code, residual: Code, out: Code, width: Code
+) -> None:
+    """The RMSNorm of `width` numbers, all at their addresses. A residual of 0 is none."""
+    vectors = width // LANES * LANES
+    own, factors = carray(at_u16(x), (width,)), carray(at_u16(weight), (width,))
+    results, others = carray(at_u16(out), (width,)), carray(at_u16(residual), (width,))
+    squares = sum_squares(x, np.float32(0), vectors)
+    for i in range(vectors, width):
+        squares += to_float32(own[i]) * to_float32(own[i])
+    scale = np.float32(1) / np.sqrt(squares / np.float32(width) + epsilon)
+    write_normed(x, np.float32(0), scale, weight, plus, residual, out, vectors)
+    for i in range(vectors, width):
+        value = to_float32(own[i]) * scale * (to_float32(factors[i]) + plus)
+        results[i] = to_bfloat16(to_float32(others[i]) + value if residual != 0 else value)
+
+
 @cache
 def norm_kernel() -> Kernel:
     """RMSNorm of each token, and the sum of this and a residual."""
@@ -49,27 +74,14 @@ def norm_kernel() -> Kernel:
         args = _norm_arguments(block)
         n, width, step = args.tokens, args.width, args.tokens_per_task
         epsilon, plus = np.float32(args.epsilon), np.float32(args.plus)
-        x, out = carray(at_u16(args.x), (n, width)), carray(at_u16(args.out), (n, width))
-        weight = carray(at_u16(args.weight), (width,))
-        residual = carray(at_u16(args.residual), (n, width))
         while True:
             first = next_task(block) * step
             if first >= n:
                 break
             for token in range(first, min(n, first + step)):
-                squares = np.float32(0)
-                for i in range(width):
-                    value = to_float32(x[token, i])
-                    squares += value * value
-                scale = np.float32(1) / np.sqrt(squares / np.float32(width) + epsilon)
-                if args.residual != 0:
-                    for i in range(width):
-                        value = to_float32(x[token, i]) * scale * (to_float32(weight[i]) + plus)
-                        out[token, i] = to_bfloat16(to_float32(residual[token, i]) + value)
-                else:
-                    for i in range(width):
-                        value = to_float32(x[token, i]) * scale * (to_float32(weight[i]) + plus)
-                        out[token, i] = to_bfloat16(value)
+                at = 2 * token * width
+                other = args.residual + at if args.residual != 0 else 0
+                _norm(args.x + at, args.weight, epsilon, plus, other, args.out + at, width)
 
     return Kernel(body, NormArguments)
 
@@ -180,26 +192,20 @@ def rotary_kernel() -> Kernel:
         cos = carray(at_u16(args.cos), (n, args.rotated))
         sin = carray(at_u16(args.sin), (n, args.rotated))
         is_normed = args.first_weight != 0
-        weights = (
-            carray(at_u16(args.first_weight), (dim,)),
-            carray(at_u16(args.other_weight), (dim,)),
-        )
         while True:
             token = next_task(block)
             if token >= n:
                 break
             for head in range(heads):
                 start = token * stride + head * dim
+                at = args.x + 2 * start
                 if is_normed:
-                    weight = weights[0] if head < n_first else weights[1]
-                    squares = np.float32(0)
-                    for i in range(start, start + dim):
-                        squares += to_float32(x[i]) * to_float32(x[i])
-                    scale = np.float32(1) / np.sqrt(squares / np.float32(dim) + epsilon)
-                    for i in range(dim):
-                        x[start + i] = to_bfloat16(
-                            to_float32(x[start + i]) * scale * (to_float32(weight[i]) + plus)
-                        )
+                    weight = args.first_weight if head < n_first else args.other_weight
+                    _norm(at, weight, epsilon, plus, 0, at, dim)
+                if half % LANES == 0:
+                    row = 2 * token * args.rotated
+                    turn_halves(at, args.cos + row, args.sin + row, half)
+                    continue
                 for i in range(half):
                     j = half + i
                     low, high = to_float32(x[start + i]), to_float32(x[start + j])
@@ -237,11 +243,11 @@ _store_arguments = reader_of(StoreArguments)
 
 @njit(inline="always")
 def _copy_heads(source: Code, stride: Code, target: Code, heads: Code, dim: Code) -> None:
+    if stride == dim:
+        copy_bytes(source, target, 2 * heads * dim)
+        return
     for head in range(heads):
-        given = carray(at_u16(source + 2 * head * stride), (dim,))
-        kept = carray(at_u16(target + 2 * head * dim), (dim,))
-        for i in range(dim):
-            kept[i] = given[i]
+        copy_bytes(source + 2 * head * stride, target + 2 * head * dim, 2 * dim)
 
 
 @cache
