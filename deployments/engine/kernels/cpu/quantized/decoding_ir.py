@@ -8,13 +8,16 @@ import torch
 from llvmlite import ir
 
 from deployments.engine.kernels.cpu.pack_format import (
-    WORD_BITS,
+    BYTE_BITS,
     Integers,
+    Planes,
     QuantizedFormat,
+    planes_of,
 )
 from deployments.engine.kernels.cpu.quantized.number_ir import (
     BYTE,
     E4M3_UNIT,
+    EACH_BYTE,
     BFloatType,
     NumberEmitter,
 )
@@ -23,15 +26,13 @@ from deployments.engine.kernels.cpu.simd import (
     LANES,
     PACK,
     STRICT,
-    WORD,
     Code,
     Emitter,
 )
 from deployments.engine.quantized.layout import INT8, Codebook, FactorType
 
 PARTS = range(PACK // LANES)  # vectors of a block's outputs
-EACH_BYTE = 0x01010101  # of a word
-BYTE_BITS = 8
+INT_BITS = 32
 
 
 class Fetch(NamedTuple):
@@ -75,7 +76,7 @@ class Lookup:
     def numbers(self, codes: Code) -> Code:
         emit, build, tables = self._emit, self._emit.builder, self._tables
         if self._is_signed:
-            by = emit.all_ints(WORD_BITS - self._bits)
+            by = emit.all_ints(INT_BITS - self._bits)
             return build.sitofp(build.ashr(build.shl(codes, by), by), emit.vector)
         if HAS_AVX512 and len(tables) == 1:
             return emit.call("llvm.x86.avx512.permvar.sf.512", emit.vector, tables[0], codes)
@@ -218,7 +219,8 @@ class CodeReader:
         self.emit = emit
         self._quantized = quantized
         codebook = quantized.layout.codebook
-        self.low_bits, self.high_bits = quantized.planes[0], quantized.high_bits
+        self._planes = quantized.planes
+        self.low_bits, self.high_bits = quantized.planes.low_bits, quantized.planes.high_bits
         self.low_mask, self.high_mask = (1 << self.low_bits) - 1, (1 << self.high_bits) - 1
         if quantized.has_words:
             self.lookup = Lookup(emit, codebook)
@@ -238,37 +240,37 @@ class CodeReader:
 
         Where a group is half a unit, the unit is that of an even `group` and the next one.
         """
-        emit, quantized = self.emit, self._quantized
+        emit, quantized, planes = self.emit, self._quantized, self._planes
         if quantized.is_half_unit:
             nth = emit.builder.and_(group, emit.whole(1))
             if fetch is not None:
-                fetch.codes(emit, codes, quantized.unit_bytes)
+                fetch.codes(emit, codes, planes.unit_bytes)
             yield self._step_within(codes, nth), emit.whole(0)
             return
         with emit.loop(n_units) as loop:
-            unit = emit.address(codes, emit.times(loop.index, quantized.unit_bytes))
+            unit = emit.address(codes, emit.times(loop.index, planes.unit_bytes))
             if fetch is not None:
-                fetch.codes(emit, unit, quantized.unit_bytes)
-            first = emit.times(loop.index, quantized.unit)
+                fetch.codes(emit, unit, planes.unit_bytes)
+            first = emit.times(loop.index, planes.unit)
             if not quantized.has_words:
                 yield ByteStep(self, unit), first
             elif not self.high_bits:
-                n_words = quantized.unit_bytes // (4 * PACK)
-                words = [self._words(emit.address(unit, 4 * PACK * nth)) for nth in range(n_words)]
+                words = [
+                    self._words(emit.address(unit, 4 * PACK * nth))
+                    for nth in range(planes.low_words)
+                ]
                 yield Step(self, words, []), first
             else:
-                n_words = emit.whole(quantized.unit // quantized.word_inputs)
-                with emit.loop(n_words) as word:
-                    at = emit.address(first, emit.times(word.index, quantized.word_inputs))
+                with emit.loop(emit.whole(planes.low_words)) as word:
+                    at = emit.address(first, emit.times(word.index, planes.word_codes))
                     yield self._step_within(unit, word.index), at
 
     def _step_within(self, unit: Code, nth: Code) -> Step:
         """The nth word of the first plane in a unit, with its part of the second plane's."""
-        emit, quantized = self.emit, self._quantized
-        n_low = quantized.unit // quantized.word_inputs
+        emit, planes = self.emit, self._planes
         own = self._words(emit.address(unit, emit.times(nth, 4 * PACK)))
-        by = emit.broadcast_int(emit.times(nth, quantized.word_inputs // 4 * self.high_bits))
-        high = self._words(emit.address(unit, 4 * PACK * n_low))
+        by = emit.broadcast_int(emit.times(nth, planes.word_codes // 4 * self.high_bits))
+        high = self._words(emit.address(unit, 4 * PACK * planes.low_words))
         return Step(self, [own], [emit.builder.lshr(word, by) for word in high])
 
     def _words(self, address: Code) -> list[Code]:
@@ -293,9 +295,9 @@ class FactorReader:
 
     def fetch(self, group: Code, fetch: Fetch) -> None:
         for factor, base in zip(self._types, self._bases, strict=True):
-            fetch.factors(
-                self._emit, self._address(factor, base, group), PACK * factor.dtype.itemsize
-            )
+            size = PACK * factor.stored_bits // BYTE_BITS
+            at = self._emit.address(base, self._emit.times(self._nth(factor, group), size))
+            fetch.factors(self._emit, at, size)
 
     def read(self, group: Code) -> list[Code]:
         """A vector for each part of the block."""
@@ -308,14 +310,34 @@ class FactorReader:
         return [multiply(a, b, flags=STRICT) for a, b in zip(*parts, strict=True)]
 
     def _read(self, factor: FactorType, base: Code, group: Code) -> list[Code]:
-        emit, size = self._emit, factor.dtype.itemsize
-        base = self._address(factor, base, group)
-        addresses = [emit.address(base, LANES * size * part) for part in PARTS]
-        return [emit.load_factor(at, factor.dtype) for at in addresses]
+        emit, nth = self._emit, self._nth(factor, group)
+        planes = planes_of(factor)
+        if planes is not None:
+            codes = self._codes_in(planes, base, nth)
+            return [emit.numbers_of_bytes(codes, part, factor.offset) for part in PARTS]
+        size = factor.dtype.itemsize
+        at = emit.address(base, emit.times(nth, PACK * size))
+        return [
+            emit.load_factor(emit.address(at, LANES * size * part), factor.dtype) for part in PARTS
+        ]
 
-    def _address(self, factor: FactorType, base: Code, group: Code) -> Code:
+    def _codes_in(self, planes: Planes, base: Code, nth: Code) -> Code:
+        """The nth codes of all outputs of a block, a byte each."""
+        emit, word = self._emit, planes.word_codes
+        unit = emit.address(base, emit.times(emit.over(nth, planes.unit), planes.unit_bytes))
+        own = emit.rest(nth, planes.unit)
+        at = emit.address(unit, emit.times(emit.over(own, word), PACK))
+        by = emit.times(emit.rest(own, word), planes.low_bits)
+        codes = emit.load_fields(at, PACK, by, (0, planes.low_bits))
+        if planes.high_bits:
+            at = emit.address(unit, planes.low_words * PACK)
+            by = emit.times(own, planes.high_bits)
+            high = emit.load_fields(at, PACK, by, (planes.low_bits, planes.high_bits))
+            codes = emit.builder.or_(codes, high)
+        return codes
+
+    def _nth(self, factor: FactorType, group: Code) -> Code:
+        """The number of the factor that a group has."""
         if not factor.group:
-            return base
-        shared = ir.Constant(WORD, factor.group // self._group)
-        nth = self._emit.builder.udiv(group, shared)
-        return self._emit.address(base, self._emit.times(nth, PACK * factor.dtype.itemsize))
+            return self._emit.whole(0)
+        return self._emit.over(group, factor.group // self._group)

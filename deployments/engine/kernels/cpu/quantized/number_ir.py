@@ -10,6 +10,7 @@ from deployments.engine.kernels.cpu.simd import HAS_AVX512, SHORT, Code, Emitter
 
 E4M3_UNIT = 256.0  # what its bits are as float16 has to be multiplied with
 HALF, BYTE, WORD_OF_PAIR = ir.HalfType(), ir.IntType(8), ir.IntType(32)
+EACH_BYTE = 0x01010101  # of a word
 BITS_OF_HALF = 0xBF80  # which those of e4m3 become
 
 
@@ -78,6 +79,35 @@ class NumberEmitter(Emitter):
             torch.int8: self.load_int8,
         }
         return loads[dtype](address)
+
+    def load_fields(self, address: Code, n: int, first: Code, into: tuple[int, int]) -> Code:
+        """Loads n bytes, and gives each one's bits from the `first` one on, at another bit and so
+        many."""
+        at, bits = into
+        build, kind = self.builder, ir.VectorType(WORD_OF_PAIR, n // 4)
+        zero = ir.Constant(WORD_OF_PAIR, 0)
+        by = build.insert_element(
+            ir.Constant(kind, ir.Undefined), build.trunc(first, WORD_OF_PAIR), zero
+        )
+        by = build.shuffle_vector(by, by, ir.Constant(kind, None))
+        moved = build.lshr(self.load(address, kind), by)
+        if at:
+            moved = build.shl(moved, ir.Constant(kind, [at] * kind.count))
+        mask = ((1 << bits) - 1 << at) * EACH_BYTE
+        return build.and_(moved, ir.Constant(kind, [mask] * kind.count))
+
+    def numbers_of_bytes(self, words: Code, part: int, offset: int) -> Code:
+        """The bytes of a part of such words, each with an offset."""
+        build, n = self.builder, 4 * words.type.count
+        own = [part * self.lanes + lane for lane in range(self.lanes)]
+        all_bytes = build.bitcast(words, ir.VectorType(BYTE, n))
+        narrow = build.shuffle_vector(
+            all_bytes, all_bytes, ir.Constant(ir.VectorType(WORD_OF_PAIR, self.lanes), own)
+        )
+        whole = build.zext(narrow, self.ints)
+        if offset:
+            whole = build.add(whole, self.all_ints(offset))
+        return build.sitofp(whole, self.vector)
 
     def pair_fma(self, total: Code, pairs: Code, address: Code) -> Code:
         """Adds the products of pairs of bfloat16 with the pair at the address."""
