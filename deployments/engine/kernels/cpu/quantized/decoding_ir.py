@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from llvmlite import ir
+from numba.core import cgutils
 
 from deployments.engine.kernels.cpu.pack_format import (
     BYTE_BITS,
@@ -26,6 +27,7 @@ from deployments.engine.kernels.cpu.simd import (
     LANES,
     PACK,
     STRICT,
+    WORD,
     Code,
     Emitter,
 )
@@ -292,6 +294,7 @@ class FactorReader:
         self._group = quantized.group
         self._types = types
         self._bases = bases
+        self._rooms = [self._room(planes_of(factor)) for factor in types]
 
     def fetch(self, group: Code, fetch: Fetch) -> None:
         for factor, base in zip(self._types, self._bases, strict=True):
@@ -299,41 +302,65 @@ class FactorReader:
             at = self._emit.address(base, self._emit.times(self._nth(factor, group), size))
             fetch.factors(self._emit, at, size)
 
+    def unpack(self, group: Code) -> None:
+        """Unpacks what `read` reads of a group, and of those behind it that share a unit: groups
+        are read in order."""
+        for factor, base, room in zip(self._types, self._bases, self._rooms, strict=True):
+            planes = planes_of(factor)
+            if planes is not None:
+                self._unpack(planes, base, self._nth(factor, group), room)
+
     def read(self, group: Code) -> list[Code]:
         """A vector for each part of the block."""
         parts = [
-            self._read(*factor, group) for factor in zip(self._types, self._bases, strict=True)
+            self._read(*factor, group)
+            for factor in zip(self._types, self._bases, self._rooms, strict=True)
         ]
         if len(parts) == 1:
             return parts[0]
         multiply = self._emit.builder.fmul
         return [multiply(a, b, flags=STRICT) for a, b in zip(*parts, strict=True)]
 
-    def _read(self, factor: FactorType, base: Code, group: Code) -> list[Code]:
+    def _read(self, factor: FactorType, base: Code, room: Code, group: Code) -> list[Code]:
         emit, nth = self._emit, self._nth(factor, group)
         planes = planes_of(factor)
         if planes is not None:
-            codes = self._codes_in(planes, base, nth)
-            return [emit.numbers_of_bytes(codes, part, factor.offset) for part in PARTS]
+            own = emit.times(emit.rest(nth, planes.unit), PACK)
+            at = emit.address(room, own)
+            return [
+                emit.load_uint8(emit.address(at, LANES * part), factor.offset) for part in PARTS
+            ]
         size = factor.dtype.itemsize
         at = emit.address(base, emit.times(nth, PACK * size))
         return [
             emit.load_factor(emit.address(at, LANES * size * part), factor.dtype) for part in PARTS
         ]
 
-    def _codes_in(self, planes: Planes, base: Code, nth: Code) -> Code:
-        """The nth codes of all outputs of a block, a byte each."""
-        emit, word = self._emit, planes.word_codes
-        unit = emit.address(base, emit.times(emit.over(nth, planes.unit), planes.unit_bytes))
+    def _room(self, planes: Planes | None) -> Code:
+        """The address of memory for the codes of a unit, a byte each."""
+        if planes is None:
+            return None
+        kind = ir.ArrayType(self._emit.words_of(PACK), planes.unit)
+        return self._emit.builder.ptrtoint(cgutils.alloca_once(self._emit.builder, kind), WORD)
+
+    def _unpack(self, planes: Planes, base: Code, nth: Code, room: Code) -> None:
+        emit, build = self._emit, self._emit.builder
         own = emit.rest(nth, planes.unit)
-        at = emit.address(unit, emit.times(emit.over(own, word), PACK))
-        by = emit.times(emit.rest(own, word), planes.low_bits)
-        codes = emit.load_fields(at, PACK, by, (0, planes.low_bits))
+        with build.if_then(build.icmp_unsigned("==", own, emit.whole(0))):
+            unit = emit.address(base, emit.times(emit.over(nth, planes.unit), planes.unit_bytes))
+            for number in range(planes.unit):
+                emit.store(self._codes(planes, unit, number), emit.address(room, number * PACK))
+
+    def _codes(self, planes: Planes, unit: Code, number: int) -> Code:
+        """The codes of this number in a unit, of all outputs, a byte each."""
+        emit, (word, within) = self._emit, divmod(number, planes.word_codes)
+        low = emit.load(emit.address(unit, word * PACK), emit.words_of(PACK))
+        codes = emit.fields(low, within * planes.low_bits, planes.low_bits)
         if planes.high_bits:
             at = emit.address(unit, planes.low_words * PACK)
-            by = emit.times(own, planes.high_bits)
-            high = emit.load_fields(at, PACK, by, (planes.low_bits, planes.high_bits))
-            codes = emit.builder.or_(codes, high)
+            high = emit.load(at, emit.words_of(PACK))
+            own = emit.fields(high, number * planes.high_bits, planes.high_bits, planes.low_bits)
+            codes = emit.builder.or_(codes, own)
         return codes
 
     def _nth(self, factor: FactorType, group: Code) -> Code:

@@ -40,9 +40,13 @@ class NumberEmitter(Emitter):
     def load_half(self, address: Code) -> Code:
         return self.builder.fpext(self.load(address, ir.VectorType(HALF, self.lanes)), self.vector)
 
-    def load_uint8(self, address: Code) -> Code:
+    def load_uint8(self, address: Code, offset: int = 0) -> Code:
+        """Loads as many uint8 as there are lanes, with an offset, as float32."""
         narrow = self.load(address, ir.VectorType(BYTE, self.lanes))
-        return self.builder.sitofp(self.builder.zext(narrow, self.ints), self.vector)
+        whole = self.builder.zext(narrow, self.ints)
+        if offset:
+            whole = self.builder.add(whole, self.all_ints(offset))
+        return self.builder.sitofp(whole, self.vector)
 
     def load_e4m3(self, address: Code, n: int) -> list[Code]:
         """Loads n vectors of e4m3, and divides them by E4M3_UNIT."""
@@ -80,34 +84,18 @@ class NumberEmitter(Emitter):
         }
         return loads[dtype](address)
 
-    def load_fields(self, address: Code, n: int, first: Code, into: tuple[int, int]) -> Code:
-        """Loads n bytes, and gives each one's bits from the `first` one on, at another bit and so
-        many."""
-        at, bits = into
-        build, kind = self.builder, ir.VectorType(WORD_OF_PAIR, n // 4)
-        zero = ir.Constant(WORD_OF_PAIR, 0)
-        by = build.insert_element(
-            ir.Constant(kind, ir.Undefined), build.trunc(first, WORD_OF_PAIR), zero
-        )
-        by = build.shuffle_vector(by, by, ir.Constant(kind, None))
-        moved = build.lshr(self.load(address, kind), by)
-        if at:
-            moved = build.shl(moved, ir.Constant(kind, [at] * kind.count))
-        mask = ((1 << bits) - 1 << at) * EACH_BYTE
-        return build.and_(moved, ir.Constant(kind, [mask] * kind.count))
+    def words_of(self, n: int) -> Code:
+        """The type of n bytes as words, which can be shifted."""
+        return ir.VectorType(WORD_OF_PAIR, n // 4)
 
-    def numbers_of_bytes(self, words: Code, part: int, offset: int) -> Code:
-        """The bytes of a part of such words, each with an offset."""
-        build, n = self.builder, 4 * words.type.count
-        own = [part * self.lanes + lane for lane in range(self.lanes)]
-        all_bytes = build.bitcast(words, ir.VectorType(BYTE, n))
-        narrow = build.shuffle_vector(
-            all_bytes, all_bytes, ir.Constant(ir.VectorType(WORD_OF_PAIR, self.lanes), own)
-        )
-        whole = build.zext(narrow, self.ints)
-        if offset:
-            whole = build.add(whole, self.all_ints(offset))
-        return build.sitofp(whole, self.vector)
+    def fields(self, words: Code, first: int, bits: int, at: int = 0) -> Code:
+        """So many bits of each byte, from the `first` one on, moved to another one."""
+        build, kind = self.builder, words.type
+        if first != at:
+            by = ir.Constant(kind, [abs(first - at)] * kind.count)
+            words = build.lshr(words, by) if first > at else build.shl(words, by)
+        mask = ((1 << bits) - 1 << at) * EACH_BYTE
+        return build.and_(words, ir.Constant(kind, [mask] * kind.count))
 
     def pair_fma(self, total: Code, pairs: Code, address: Code) -> Code:
         """Adds the products of pairs of bfloat16 with the pair at the address."""

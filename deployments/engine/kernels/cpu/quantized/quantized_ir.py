@@ -93,6 +93,7 @@ class GroupLoop:
         with emit.loop(n_groups) as loop:
             self._scale.fetch(loop.index, self._fetch)
             self._least.fetch(loop.index, self._fetch)
+            self._unpack(loop.index)
             own = self._products(tile, loop.index, n_units, rows)
             scale = self._scale.read(loop.index)
             least = self._least.read(loop.index) if self._quantized.layout.least else []
@@ -129,6 +130,7 @@ class GroupLoop:
         emit, builder = self._emit, self._emit.builder
         n_groups, n_units = self._counts(width)
         with emit.loop(n_groups) as loop:
+            self._unpack(loop.index)
             scale = [self._in_units(part) for part in self._scale.read(loop.index)]
             least = self._least.read(loop.index) if self._quantized.layout.least else []
             start = emit.times(loop.index, self._quantized.group)
@@ -146,6 +148,12 @@ class GroupLoop:
                         if least:
                             both = [builder.fadd(each, least[part], flags=STRICT) for each in both]
                         emit.store(emit.bfloat16_pairs(*both), emit.address(outs[part], by))
+
+    def _unpack(self, group: Code) -> None:
+        """Before anything else of a group is read: where code branches, all that is between has to
+        be kept."""
+        self._scale.unpack(group)
+        self._least.unpack(group)
 
     def _counts(self, width: Code) -> tuple[Code, Code]:
         """The number of groups, and that of units in each."""
