@@ -34,13 +34,22 @@ class BitsOfBytes(NamedTuple):
     up: int = 0
 
 
+class BitsInRow(NamedTuple):
+    """Some bits of each of 4 numbers, side by side from the lowest of byte `at` on: `bits << up`.
+    4 bytes are read."""
+
+    at: int
+    bits: int
+    up: int = 0
+
+
 class ByteFactors(NamedTuple):
-    """The factors of a block that are bytes.
+    """The factors of a block that have a byte at most.
 
     fours: for each 4 of them their bits, which are put together.
     """
 
-    fours: tuple[tuple[BitsOfBytes, ...], ...]
+    fours: tuple[tuple[BitsOfBytes | BitsInRow, ...], ...]
 
     @property
     def n(self) -> int:

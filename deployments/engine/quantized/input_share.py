@@ -40,7 +40,7 @@ def bits_of_weight(matrix: StoredMatrix) -> float:
     """Bits that each of its weights takes on average, with its share of all factors."""
     layout, n_columns = matrix.layout, matrix.n_columns
     factors = layout.scale + layout.least
-    bits = sum(8 * dtype.itemsize / (group or n_columns) for dtype, group in factors)
+    bits = sum(part.stored_bits / (part.group or n_columns) for part in factors)
     return (layout.codebook.bits + bits) * n_columns / matrix.n_inputs
 
 

@@ -61,10 +61,25 @@ IQ4 = Codebook("iq4", (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 
 
 
 class FactorType(NamedTuple):
-    """The type of a factor, and how many inputs side by side share it; 0: all of a row."""
+    """The type of a factor.
+
+    group: inputs side by side that share it; 0: all of a row.
+    bits: of whole numbers, where these are fewer than a byte has. Numbers of uint8 then begin with
+        0, those of int8 are as many below 0 as from it on. 0: numbers are any of the type.
+    """
 
     dtype: torch.dtype
     group: int
+    bits: int = 0
+
+    @property
+    def stored_bits(self) -> int:
+        return self.bits or 8 * self.dtype.itemsize
+
+    @property
+    def offset(self) -> int:
+        """The number that the code 0 of `bits` stands for."""
+        return -(1 << self.bits - 1) if self.dtype.is_signed else 0
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Rows of a quantized matrix, and the numbers that they stand for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
 
@@ -17,10 +17,12 @@ class Factors:
 
     coarse: [rows, n], each for as many groups side by side as there are for each.
     fine: [rows, groups]; None: `coarse` is [rows, groups], and the number itself.
+    fine_bits: of the numbers of `fine`, as `FactorType` has them.
     """
 
     coarse: Tensor
     fine: Tensor | None = None
+    fine_bits: int = 0
 
     @property
     def n_groups(self) -> int:
@@ -28,10 +30,12 @@ class Factors:
 
     def types(self, n_inputs: int) -> tuple[FactorType, ...]:
         """The types of the factors of rows of so many inputs."""
-        parts = (self.coarse,) if self.fine is None else (self.fine, self.coarse)
+        parts = [(self.coarse, 0)]
+        if self.fine is not None:
+            parts.insert(0, (self.fine, self.fine_bits))
         return tuple(
-            FactorType(part.dtype, 0 if part.shape[1] == 1 else n_inputs // part.shape[1])
-            for part in parts
+            FactorType(part.dtype, 0 if part.shape[1] == 1 else n_inputs // part.shape[1], bits)
+            for part, bits in parts
         )
 
     def float32(self) -> Tensor:
@@ -47,17 +51,17 @@ class Factors:
             return self
         if self.fine is None:
             return Factors(self.coarse.repeat_interleave(n, 1))
-        return Factors(self.coarse, self.fine.repeat_interleave(n, 1))
+        return replace(self, fine=self.fine.repeat_interleave(n, 1))
 
     def zeros(self) -> "Factors":
-        return Factors(torch.zeros_like(self.coarse), self.fine)
+        return replace(self, coarse=torch.zeros_like(self.coarse))
 
     def at(self, index: Tensor) -> "Factors":
         """The factors of groups by their numbers."""
         if self.fine is None:
             return Factors(self.coarse[:, index])
         n = self.n_groups // self.coarse.shape[1]
-        return Factors(self.coarse[:, index // n], self.fine[:, index])
+        return replace(self, coarse=self.coarse[:, index // n], fine=self.fine[:, index])
 
     def groups(self, first: int, end: int) -> "Factors":
         """The factors of some groups."""
@@ -65,10 +69,10 @@ class Factors:
             return Factors(self.coarse[:, first:end])
         n = self.n_groups // self.coarse.shape[1]
         if first % n or end % n:  # a coarse factor is parted
-            return Factors(
-                self.coarse.repeat_interleave(n, 1)[:, first:end], self.fine[:, first:end]
-            )
-        return Factors(self.coarse[:, first // n : end // n], self.fine[:, first:end])
+            coarse = self.coarse.repeat_interleave(n, 1)[:, first:end]
+        else:
+            coarse = self.coarse[:, first // n : end // n]
+        return replace(self, coarse=coarse, fine=self.fine[:, first:end])
 
 
 @dataclass(frozen=True)
@@ -101,21 +105,17 @@ class QuantizedRows:
         }
         return {name: tensor for name, tensor in found.items() if tensor is not None}
 
-    @classmethod
-    def of_tensors(cls, codebook: Codebook, tensors: Mapping[str, Tensor]) -> "QuantizedRows":
-        scale = Factors(tensors["scale"], tensors.get("fine_scale"))
-        least = tensors.get("least")
-        return cls(
-            codebook,
-            tensors["codes"],
-            scale,
-            None if least is None else Factors(least, tensors.get("fine_least")),
-        )
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "QuantizedRows":
+        """Rows of the same layout, with these in the place of `tensors`."""
+        least = self.least
+        if least is not None:
+            least = replace(least, coarse=tensors["least"], fine=tensors.get("fine_least"))
+        scale = replace(self.scale, coarse=tensors["scale"], fine=tensors.get("fine_scale"))
+        return QuantizedRows(self.codebook, tensors["codes"], scale, least)
 
     def take(self, index: Tensor | slice) -> "QuantizedRows":
         """Some of the rows, by their numbers."""
-        taken = {name: tensor[index] for name, tensor in self.tensors().items()}
-        return QuantizedRows.of_tensors(self.codebook, taken)
+        return self.with_tensors({name: tensor[index] for name, tensor in self.tensors().items()})
 
     def inputs(self, first: int, end: int) -> "QuantizedRows":
         """The weights of some inputs. Where a group is parted, each part becomes several groups."""
@@ -164,4 +164,4 @@ def joined(parts: Sequence[QuantizedRows]) -> QuantizedRows:
     of_parts = [part.tensors() for part in parts]
     names = of_parts[0]
     whole = {name: torch.cat([tensors[name] for tensors in of_parts]) for name in names}
-    return QuantizedRows.of_tensors(parts[0].codebook, whole)
+    return parts[0].with_tensors(whole)

@@ -52,7 +52,7 @@ def random_rows(
         if not coarse_group:
             return Factors(coarse)
         fine = torch.randint(0, 64, (n_rows, n_inputs // group), generator=random)
-        return Factors(coarse, fine.to(torch.uint8))
+        return Factors(coarse, fine.to(torch.uint8), fine_bits=6)
 
     codes = torch.randint(0, len(codebook.values), (n_rows, n_inputs), generator=random)
     return QuantizedRows(
@@ -67,14 +67,17 @@ def rows_of(layout: Layout, shape: tuple[int, int], seed: int = 0) -> QuantizedR
 
     def factors(types: Sequence[FactorType]) -> Factors:
         parts = []
-        for dtype, group in types:
-            n = n_inputs // group if group else 1
+        for part in types:
+            n = n_inputs // part.group if part.group else 1
             numbers = torch.randn(n_rows, n, generator=random)
-            if dtype in (torch.uint8, torch.int8):
-                least = 0 if dtype is torch.uint8 else -63
+            if part.bits:
+                numbers = torch.randint(1 << part.bits, (n_rows, n), generator=random) + part.offset
+            elif part.dtype in (torch.uint8, torch.int8):
+                least = 0 if part.dtype is torch.uint8 else -63
                 numbers = torch.randint(least, 64, (n_rows, n), generator=random)
-            parts.append(numbers.to(dtype))
-        return Factors(*reversed(parts))
+            parts.append(numbers.to(part.dtype))
+        *fine, coarse = parts
+        return Factors(coarse, *fine, fine_bits=types[0].bits)
 
     codes = torch.randint(0, len(layout.codebook.values), shape, generator=random)
     least = factors(layout.least) if layout.least else None

@@ -22,7 +22,7 @@ class ResidentMatrix(nn.Module, StoredMatrix):
             self, weight.storage_format, n_outputs, n_inputs, weight.nbytes, weight.input_order
         )
         first = weight.read(0, 1)
-        self._codebook = first.codebook
+        self._none = first.take(slice(0, 0))  # of its rows: it says their layout
         self._pairs = first.codebook.bits <= HALF_BYTE and self.n_columns % 2 == 0
         for name, row in self._packed(first).items():
             self.register_buffer(name, row.new_empty(n_outputs, row.shape[1], device=device))
@@ -50,4 +50,4 @@ class ResidentMatrix(nn.Module, StoredMatrix):
         if self._pairs:
             codes = tensors["codes"]
             tensors["codes"] = torch.stack([codes & 15, codes >> HALF_BYTE], -1).flatten(1)
-        return QuantizedRows.of_tensors(self._codebook, tensors)
+        return self._none.with_tensors(tensors)

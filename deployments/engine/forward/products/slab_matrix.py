@@ -99,11 +99,12 @@ class SlabMatrix(nn.Module, StoredMatrix):
         assert coding is not None
         assert scaling is not None
         self._coding, self._scaling = coding, scaling
+        self._fine_bits = [part[0].bits if part else 0 for part in (layout.scale, layout.least)]
         step = max(1, WEIGHTS_AT_ONCE // n_columns)
         for at in range(0, n_outputs, step):
             stored = weight.read(at, min(at + step, n_outputs))
             on_device = {name: part.to(device) for name, part in stored.tensors().items()}
-            rows = QuantizedRows.of_tensors(stored.codebook, on_device)  # packed there: it is fast
+            rows = stored.with_tensors(on_device)  # packed there: it is fast
             for name, part in self._packed(rows):
                 if at == 0:
                     shape = [*part.shape[:-2], n_outputs, part.shape[-1]]
@@ -149,11 +150,12 @@ class SlabMatrix(nn.Module, StoredMatrix):
             if (factor := getattr(scaling, name)) is not None
         }
         least = numbers.get("least")
+        of_scale, of_least = self._fine_bits
         return QuantizedRows(
             self._codebook,
             low[:, : self.n_columns],
-            Factors(numbers["coarse"], numbers.get("fine")),
-            None if least is None else Factors(least, numbers.get("fine_least")),
+            Factors(numbers["coarse"], numbers.get("fine"), of_scale),
+            None if least is None else Factors(least, numbers.get("fine_least"), of_least),
         )
 
     def numbers(self, index: Tensor, dtype: torch.dtype) -> Tensor:

@@ -21,12 +21,13 @@ from deployments.engine.kernels.cpu.simd import (
 )
 from deployments.engine.quantized.layout import E4M3, INT8, Codebook, FactorType, Layout
 
-WORD_BITS = 32  # of a plane
+BYTE_BITS = 8
 OCTET = 8  # inputs whose lower four bits are a word
 ALIGNMENT = 64  # bytes: a block begins with a cache line
 MAX_CODEBOOK = 32  # numbers of a codebook that are looked up, where vectors have 16 lanes
 SUMMED, MAX_SUMMED = 128, 256  # inputs whose products with bytes are summed as int32, and at most
-# Of codes of so many bits: the first ones whose units fit groups.
+WORD_BYTES = 4  # of a plane of weights' codes
+# The bits of planes, by those of a code: the first ones whose units fit groups.
 PLANES: dict[int, Sequence[tuple[int, ...]]] = {
     1: [(2,), (4,)],
     2: [(2,), (4,)],
@@ -35,10 +36,62 @@ PLANES: dict[int, Sequence[tuple[int, ...]]] = {
     5: [(4, 1)],
     6: [(4, 2)],
 }
+FACTOR_PLANES: dict[int, tuple[int, ...]] = {4: (4,), 6: (4, 2)}  # the same of factors
 MAX_FACTORS = 4  # two of scales, and two of least numbers
 FACTOR_TYPES = frozenset(
     {torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.float8_e4m3fn}
 )
+
+
+class Planes(NamedTuple):
+    """How codes lie in memory: a plane has some bits of each, side by side.
+
+    bits: of each plane, from the lowest of a code on. There are one or two.
+    word_bytes: a plane has words [PACK] for so many codes as fit in. Each byte of a word of n bytes
+        holds every n-th of these, from its lowest bits on.
+    unit: codes that begin with a word in each plane. Units follow each other: words of the first
+        plane, then one of the second.
+    """
+
+    bits: tuple[int, ...]
+    word_bytes: int
+    unit: int
+
+    @property
+    def low_bits(self) -> int:
+        """Bits of the first plane."""
+        return self.bits[0]
+
+    @property
+    def high_bits(self) -> int:
+        """Bits of the second plane, which may be none."""
+        return self.bits[1] if len(self.bits) > 1 else 0
+
+    @property
+    def word_codes(self) -> int:
+        """Codes of a word of the first plane."""
+        return BYTE_BITS * self.word_bytes // self.low_bits
+
+    @property
+    def low_words(self) -> int:
+        """Words of the first plane in a unit."""
+        return self.unit // self.word_codes
+
+    @property
+    def unit_bytes(self) -> int:
+        return self.n_bytes(self.unit)
+
+    def n_bytes(self, n_codes: int) -> int:
+        """Bytes of some codes, which are whole units, of PACK outputs."""
+        return n_codes * PACK * sum(self.bits) // BYTE_BITS
+
+    def filled(self, n_codes: int) -> int:
+        """The number of codes of as many whole units as these take."""
+        return n_codes + -n_codes % self.unit
+
+
+def _in_words(bits: tuple[int, ...], word_bytes: int) -> Planes:
+    return Planes(bits, word_bytes, BYTE_BITS * word_bytes // bits[-1])
 
 
 class Integers(NamedTuple):
@@ -87,44 +140,21 @@ class Regions(NamedTuple):
 class QuantizedFormat:
     """How the rows of a layout are packed. There is one object of each layout.
 
-    planes: bits that lie side by side, from the lowest of a code on. A plane has words of 32 bits,
-        [pack] for so many inputs as fit in. Each byte of a word holds every fourth of these, from
-        its lowest bits on. Units follow each other: words of the first plane, then one of the
-        second. Codes of E4M3 are bytes [inputs, pack].
+    planes: of its codes.
     """
 
     layout: Layout
-    planes: tuple[int, ...]
-
-    @property
-    def unit(self) -> int:
-        """Inputs whose codes begin with a word in each plane."""
-        if self.planes == (8,):
-            return OCTET if self.has_words else 2
-        return WORD_BITS // self.planes[-1]
+    planes: Planes
 
     @property
     def has_words(self) -> bool:
-        return self.layout.codebook != E4M3
-
-    @property
-    def high_bits(self) -> int:
-        """Bits of the second plane."""
-        return self.planes[1] if len(self.planes) > 1 else 0
+        """Whether codes are in words of 4; those of E4M3 are bytes [inputs, PACK]."""
+        return self.planes.word_bytes == WORD_BYTES
 
     @property
     def is_half_unit(self) -> bool:
         """Whether two groups share a unit."""
-        return 2 * self.group == self.unit
-
-    @property
-    def word_inputs(self) -> int:
-        """Inputs of a word of the first plane."""
-        return WORD_BITS // self.planes[0]
-
-    @property
-    def unit_bytes(self) -> int:
-        return self.unit * PACK * sum(self.planes) // 8
+        return 2 * self.group == self.planes.unit
 
     @property
     def group(self) -> int:
@@ -161,16 +191,31 @@ class QuantizedFormat:
         return n_inputs // factor.group if factor.group else 1
 
     def regions(self, n_inputs: int) -> Regions:
-        filled = n_inputs + -n_inputs % self.unit
-        at, offsets = filled * PACK * sum(self.planes) // 8, []
+        filled = self.planes.filled(n_inputs)
+        at, offsets = self.planes.n_bytes(filled), []
         for factor in self.factors:
             at += -at % ALIGNMENT
             offsets.append(at)
-            at += self.n_groups(factor, n_inputs) * PACK * factor.dtype.itemsize
+            at += factor_bytes(factor, self.n_groups(factor, n_inputs))
         offsets += [0] * (MAX_FACTORS - len(offsets))
         least = self.layout.least
         n_totals = self.n_groups(least[0], n_inputs) if least else 0
         return Regions(filled, n_totals, tuple(offsets), at + -at % ALIGNMENT)
+
+
+@cache
+def planes_of(factor: FactorType) -> Planes | None:
+    """The planes of a factor, in words of a byte; None: its numbers lie [groups, PACK] as they
+    are."""
+    return _in_words(FACTOR_PLANES[factor.bits], 1) if factor.bits else None
+
+
+def factor_bytes(factor: FactorType, n_groups: int) -> int:
+    """Bytes that the factors of some groups of PACK outputs take."""
+    planes = planes_of(factor)
+    if planes is None:
+        return n_groups * PACK * factor.dtype.itemsize
+    return planes.n_bytes(planes.filled(n_groups))
 
 
 class PackFormat(NamedTuple):
@@ -204,19 +249,22 @@ def _has_known_factors(layout: Layout) -> bool:
         len(kind) <= 2
         and kind[0].group == layout.scale[0].group
         and all(factor.dtype in FACTOR_TYPES for factor in kind)
+        and all(factor.bits in FACTOR_PLANES for factor in kind if factor.bits)
         for kind in kinds
     )
 
 
-def _planes(layout: Layout) -> tuple[int, ...] | None:
+def _planes(layout: Layout) -> Planes | None:
     codebook, group = layout.codebook, layout.scale[0].group
-    for planes in PLANES.get(codebook.bits, ()):
-        unit = WORD_BITS // planes[-1]
-        is_half = 2 * group == unit == 2 * (WORD_BITS // planes[0])
-        if _is_decoded(layout) and (group % unit == 0 or is_half):
+    for bits in PLANES.get(codebook.bits, ()):
+        planes = _in_words(bits, WORD_BYTES)
+        is_half = 2 * group == planes.unit == 2 * planes.word_codes
+        if _is_decoded(layout) and (group % planes.unit == 0 or is_half):
             return planes
-    if codebook in (INT8, E4M3) or codebook.offset is not None:
-        return (8,)
+    if codebook == E4M3:
+        return Planes((BYTE_BITS,), 1, 2)
+    if codebook == INT8 or codebook.offset is not None:
+        return Planes((BYTE_BITS,), WORD_BYTES, OCTET)
     return None
 
 

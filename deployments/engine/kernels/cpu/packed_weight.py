@@ -1,6 +1,6 @@
 """Packed weights: they are made of rows a piece at a time, and rows are read out of them again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -10,16 +10,19 @@ from torch import Tensor
 
 from deployments.engine.kernels.cpu.dispatch import contiguous_rows
 from deployments.engine.kernels.cpu.pack_format import (
-    WORD_BITS,
+    BYTE_BITS,
     PackFormat,
+    Planes,
     QuantizedFormat,
     Regions,
+    factor_bytes,
     format_of,
+    planes_of,
 )
-from deployments.engine.kernels.cpu.quantized.block_ir import BITS_OF_LOW, WHOLE_BYTE
 from deployments.engine.kernels.cpu.quantized.block_kernels import pack_blocks_kernel
 from deployments.engine.kernels.cpu.quantized.embedding_kernels import (
-    FACTOR_NUMBERS,
+    described_factor,
+    described_planes,
     embedding_kernel,
 )
 from deployments.engine.kernels.cpu.quantized.packing_kernels import (
@@ -29,11 +32,10 @@ from deployments.engine.kernels.cpu.quantized.packing_kernels import (
 )
 from deployments.engine.kernels.cpu.simd import PACK
 from deployments.engine.quantized.block_rows import BlockRows
-from deployments.engine.quantized.layout import Layout
+from deployments.engine.quantized.layout import FactorType, Layout
 from deployments.engine.quantized.quantized_rows import Factors, QuantizedRows
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 
-BYTE_BITS = 8
 WEIGHTS_AT_ONCE = 1 << 20  # that are packed: so many stay in a cache
 BLOCK_WEIGHTS_AT_ONCE = 1 << 24  # that are packed from where they lie, before it is let go
 
@@ -70,7 +72,7 @@ class PackedWeight(NamedTuple):
     def is_filled(self) -> bool:
         """Whether it has zeros behind its inputs."""
         quantized = self.pack_format.quantized
-        return bool(self.n_in % (2 if quantized is None else quantized.unit))
+        return bool(self.n_in % (2 if quantized is None else quantized.planes.unit))
 
     @property
     def pointer(self) -> PackedPointer:
@@ -89,14 +91,18 @@ class PackedWeight(NamedTuple):
         assert quantized is not None, "weights of bfloat16 have no codes"
         layout, blocks, outputs = quantized.layout, index // PACK, index % PACK
         views = _Views(self.weights, quantized, self.n_in)
-        factors = [view[blocks, :, outputs] for view in views.factors]
+        own = [view[blocks, ..., outputs] for view in views.factors]
+        factors = [
+            _numbers(words, factor)[:, : quantized.n_groups(factor, self.n_in)]
+            for words, factor in zip(own, quantized.factors, strict=True)
+        ]
         n = len(layout.scale)
-        codes = _codes(views.codes[blocks, ..., outputs], quantized)
+        codes = views.codes[blocks, ..., outputs]
         return QuantizedRows(
             layout.codebook,
-            codes[:, : self.n_in],
-            Factors(*reversed(factors[:n])),
-            Factors(*reversed(factors[n:])) if layout.least else None,
+            (_codes(codes, quantized.planes) if quantized.has_words else codes)[:, : self.n_in],
+            _factors(factors[:n], layout.scale),
+            _factors(factors[n:], layout.least) if layout.least else None,
         )
 
 
@@ -136,10 +142,16 @@ class PackedMatrix(StoredMatrix):
         offsets = quantized.regions(n_in).factors
         return torch.tensor(
             [
-                (offset, FACTOR_NUMBERS[factor.dtype], quantized.n_groups(factor, n_in))
+                (offset, quantized.n_groups(factor, n_in), *described_factor(factor))
                 for offset, factor in zip(offsets, quantized.factors, strict=False)
             ]
         )
+
+    @cached_property
+    def _planes(self) -> Tensor:
+        quantized = self._packed.pack_format.quantized
+        assert quantized is not None, "weights of bfloat16 have no codes"
+        return torch.tensor(described_planes(quantized.planes))
 
     @cached_property
     def _described(self) -> dict[str, int]:
@@ -150,8 +162,7 @@ class PackedMatrix(StoredMatrix):
             "weights": weights.data_ptr(),
             "stride": weights.stride(0),
             "width": self.n_columns,
-            "low_bits": quantized.planes[0] if quantized.has_words else 0,
-            "high_bits": quantized.high_bits,
+            "planes": self._planes.data_ptr(),
             "table": quantized.layout.codebook.table.data_ptr(),
             "n_factors": len(self._factors),
             "n_scales": len(quantized.layout.scale),
@@ -162,23 +173,30 @@ class _Views:
     """The regions of some blocks of quantized weights.
 
     codes: uint8 [blocks, inputs, PACK], or int32 [blocks, units, words, PACK].
-    factors: [blocks, groups, PACK] of each kind.
+    factors: of each kind [blocks, groups, PACK], or uint8 [blocks, units, words, PACK] of planes.
     """
 
     def __init__(self, blocks: Tensor, quantized: QuantizedFormat, n_in: int) -> None:
-        regions, n = quantized.regions(n_in), len(blocks)
-        n_units = regions.n_inputs // quantized.unit
-        codes = blocks[:, : n_units * quantized.unit_bytes]
+        regions, planes = quantized.regions(n_in), quantized.planes
+        codes = blocks[:, : planes.n_bytes(regions.n_inputs)]
         if not quantized.has_words:
-            self.codes = codes.view(n, regions.n_inputs, PACK)
+            self.codes = codes.unflatten(1, (regions.n_inputs, PACK))
         else:
-            words = codes.view(torch.int32)
-            self.codes = words.view(n, n_units, words.shape[1] // n_units // PACK, PACK)
+            self.codes = _words(codes.view(torch.int32), planes)
         self.factors = []
         for factor, at in zip(quantized.factors, regions.factors, strict=False):
             groups = quantized.n_groups(factor, n_in)
-            part = blocks[:, at : at + groups * PACK * factor.dtype.itemsize]
-            self.factors.append(part.view(factor.dtype).view(n, groups, PACK))
+            part, own = blocks[:, at : at + factor_bytes(factor, groups)], planes_of(factor)
+            if own is None:
+                self.factors.append(part.view(factor.dtype).unflatten(1, (groups, PACK)))
+            else:
+                self.factors.append(_words(part, own))
+
+
+def _words(words: Tensor, planes: Planes) -> Tensor:
+    """[blocks, units, words of a unit, PACK]"""
+    n = planes.unit_bytes // planes.word_bytes // PACK
+    return words.unflatten(1, (-1, n, PACK))
 
 
 def pack(weight: Tensor) -> PackedWeight:
@@ -237,18 +255,19 @@ def fill(packed: PackedWeight, rows: QuantizedRows) -> None:
     _pack_codes(rows.codes, packed, quantized)
     views = _Views(packed.weights, quantized, packed.n_in)
     given = [part for kind in (rows.scale, rows.least) if kind is not None for part in _parts(kind)]
-    for view, factors in zip(views.factors, given, strict=True):
-        view.copy_(_in_blocks(factors).transpose(1, 2))
+    for view, factors, kind in zip(views.factors, given, quantized.factors, strict=True):
+        planes = planes_of(kind)
+        codes = factors if planes is None else (factors - kind.offset).byte()
+        own = _in_blocks(codes).transpose(1, 2)
+        view.copy_(own if planes is None else _in_planes(own, planes))
 
 
 def fill_blocks(packed: PackedWeight, rows: BlockRows, n_threads: int) -> None:
     """Packs as many rows as there is memory for, from where they lie."""
     quantized, addresses = packed.pack_format.quantized, rows.addresses.contiguous()
     assert quantized is not None, "weights of bfloat16 have no codes"
-    assert quantized.planes[0] >= BITS_OF_LOW, "no form of blocks has codes of fewer bits"
-    high_bits = WHOLE_BYTE if quantized.planes == (WHOLE_BYTE,) else quantized.high_bits
     first, second, third, fourth = quantized.regions(packed.n_in).factors
-    pack_blocks_kernel(rows.form, high_bits).call_on_threads(
+    pack_blocks_kernel(rows.form, quantized).call_on_threads(
         n_threads,
         rows=addresses.data_ptr(),
         n_blocks=rows.n_blocks,
@@ -267,13 +286,13 @@ def _parts(factors: Factors) -> list[Tensor]:
 
 
 def _pack_codes(codes: Tensor, packed: PackedWeight, quantized: QuantizedFormat) -> None:
-    codes = contiguous_rows(_filled(codes, 0, -packed.n_in % quantized.unit))
+    codes = contiguous_rows(_filled(codes, 0, -packed.n_in % quantized.planes.unit))
     if not quantized.has_words:
         kernel = pack_bytes_kernel()
-    elif quantized.planes == (8,):
+    elif quantized.planes.low_bits == BYTE_BITS:
         kernel = pack_words_kernel()
     else:
-        kernel = pack_planes_kernel(quantized.planes[0], quantized.high_bits)
+        kernel = pack_planes_kernel(quantized.planes.low_bits, quantized.planes.high_bits)
     kernel.call(
         codes.numel(),
         codes=codes.data_ptr(),
@@ -285,20 +304,44 @@ def _pack_codes(codes: Tensor, packed: PackedWeight, quantized: QuantizedFormat)
     )
 
 
-def _codes(words: Tensor, quantized: QuantizedFormat) -> Tensor:
-    """uint8 [rows, inputs] of what `_Views` says."""
-    if not quantized.has_words:
-        return words
-    n_low = quantized.unit * quantized.planes[0] // WORD_BITS
+def _factors(parts: Sequence[Tensor], types: Sequence[FactorType]) -> Factors:
+    *fine, coarse = parts
+    return Factors(coarse, *fine, fine_bits=types[0].bits)
+
+
+def _numbers(words: Tensor, factor: FactorType) -> Tensor:
+    """[rows, groups] of what `_Views` says, filled up."""
+    planes = planes_of(factor)
+    return words if planes is None else _codes(words, planes).to(factor.dtype) + factor.offset
+
+
+def _codes(words: Tensor, planes: Planes) -> Tensor:
+    """uint8 [rows, codes] of words [rows, units, words of a unit]"""
     codes, at = torch.zeros((), dtype=torch.uint8), 0
-    for bits in quantized.planes:
-        own = words[:, :, :n_low] if at == 0 else words[:, :, n_low:]
-        nth = torch.arange(0, BYTE_BITS, bits, dtype=torch.int32)[:, None]
-        shifts = (nth + torch.arange(0, WORD_BITS, BYTE_BITS, dtype=torch.int32)).flatten()
-        fields = (own[..., None] >> shifts) & ((1 << bits) - 1)
+    for bits in planes.bits:
+        own = words[:, :, : planes.low_words] if at == 0 else words[:, :, planes.low_words :]
+        fields = (own[..., None] >> _first_bits(bits, planes.word_bytes)) & ((1 << bits) - 1)
         codes = codes | fields.flatten(1).to(torch.uint8) << at
         at += bits
     return codes
+
+
+def _in_planes(codes: Tensor, planes: Planes) -> Tensor:
+    """Codes uint8 [blocks, codes, PACK] in words of a byte: [blocks, units, words, PACK]"""
+    filled = _filled(codes, 0, 0, 0, -codes.shape[1] % planes.unit)
+    units, parts, at = filled.unflatten(1, (-1, planes.unit)), [], 0
+    for bits in planes.bits:
+        fields = ((units >> at) & ((1 << bits) - 1)).unflatten(2, (-1, BYTE_BITS // bits))
+        moved = fields << _first_bits(bits, 1)[:, None]
+        parts.append(moved.sum(3).byte())
+        at += bits
+    return torch.cat(parts, 2)
+
+
+def _first_bits(bits: int, word_bytes: int) -> Tensor:
+    """The first bit of each code in a word of a plane."""
+    nth = torch.arange(0, BYTE_BITS, bits, dtype=torch.int32)[:, None]
+    return (nth + torch.arange(0, BYTE_BITS * word_bytes, BYTE_BITS, dtype=torch.int32)).flatten()
 
 
 def _in_blocks(x: Tensor) -> Tensor:

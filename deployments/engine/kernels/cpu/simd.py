@@ -135,7 +135,14 @@ class Emitter:
         return self.builder.mul(value, ir.Constant(WORD, factor))
 
     def half(self, value: Code) -> Code:
-        return self.builder.udiv(value, ir.Constant(WORD, 2))
+        return self.over(value, 2)
+
+    def over(self, value: Code, divisor: int) -> Code:
+        """The quotient of numbers that are not below 0, rounded down; `rest` is what is left."""
+        return self.builder.udiv(value, ir.Constant(WORD, divisor))
+
+    def rest(self, value: Code, divisor: int) -> Code:
+        return self.builder.urem(value, ir.Constant(WORD, divisor))
 
     def loop(self, count: Code) -> AbstractContextManager[Code]:
         loop: AbstractContextManager[Code] = cgutils.for_range(self.builder, count)

@@ -1,8 +1,9 @@
 """A GGUF file as the files of a model."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,13 @@ from deployments.engine.loading.sentence_files import SentenceFiles
 POOLER = "pooler"  # of BERT
 
 
+@lru_cache(2)  # of a model and of its draft
+def _read(path: Path, _time: int, _size: int) -> GGUF:
+    """A model that is loaded is asked for its tokenizer first, by somebody else. What a vocabulary
+    takes is given back with its weights."""
+    return read_gguf(path)
+
+
 class GGUFFiles(ModelFiles):
     """The model of one file, or of a split one whose first part it is."""
 
@@ -37,7 +45,11 @@ class GGUFFiles(ModelFiles):
 
     @cached_property
     def _gguf(self) -> GGUF:
-        return read_gguf(Path(self._path))
+        path = Path(self._path)
+        if not path.is_file():
+            return read_gguf(path)  # which says so
+        found = os.stat(path)
+        return _read(path, found.st_mtime_ns, found.st_size)
 
     @cached_property
     def _plan(self) -> GGUFPlan:
@@ -85,6 +97,7 @@ class GGUFFiles(ModelFiles):
         sources = self._plan.sources
         weights = {name: source.weight(dtype) for name, source in sources.items()}
         model = model_of_weights(config, weights, dtype, auto)
+        _read.cache_clear()
         if POOLER in model._modules and not any(name.startswith(POOLER) for name in sources):
             model._modules[POOLER] = None  # no file has it, and nothing reads what it computes
         if model.can_generate():

@@ -59,6 +59,7 @@ def q2_k(blocks: Tensor) -> QuantizedRows:
         both & 15,
         least=-_half(blocks, 82),
         fine_least=both >> 4,
+        fine_bits=4,
     )
 
 
@@ -66,7 +67,7 @@ def q3_k(blocks: Tensor) -> QuantizedRows:
     low, high = _fields(blocks[..., 96:104], 4, 8), _fields(blocks[..., 104:108], 2, 4)
     scales = (low | high << 4).view(torch.int8) - 32
     codes = _fields(blocks[..., 32:96], 2, 32) | _fields(blocks[..., :32], 1, 32) << 2
-    return _rows(integers(3, -4), codes, _half(blocks, 108), scales)
+    return _rows(integers(3, -4), codes, _half(blocks, 108), scales, fine_bits=6)
 
 
 def q4_k(blocks: Tensor) -> QuantizedRows:
@@ -91,7 +92,7 @@ def iq4_nl(blocks: Tensor) -> QuantizedRows:
 def iq4_xs(blocks: Tensor) -> QuantizedRows:
     low, high = _fields(blocks[..., 4:8], 4, 1), _fields(blocks[..., 2:4], 2, 1)
     scales = (low | high << 4).view(torch.int8) - 32
-    return _rows(IQ4, _fields(blocks[..., 8:], 4, 16), _half(blocks, 0), scales)
+    return _rows(IQ4, _fields(blocks[..., 8:], 4, 16), _half(blocks, 0), scales, fine_bits=6)
 
 
 def mxfp4(blocks: Tensor) -> QuantizedRows:
@@ -142,21 +143,22 @@ def _rows(
     fine: Tensor | None = None,
     least: Tensor | None = None,
     fine_least: Tensor | None = None,
+    fine_bits: int = 0,
 ) -> QuantizedRows:
     """The rows of blocks: all arguments are [rows, blocks, ...]."""
     return QuantizedRows(
         codebook,
         codes.reshape(len(codes), -1),
-        _factors(coarse, fine),
-        None if least is None else _factors(least, fine_least),
+        _factors(coarse, fine, fine_bits),
+        None if least is None else _factors(least, fine_least, fine_bits),
     )
 
 
-def _factors(coarse: Tensor, fine: Tensor | None) -> Factors:
+def _factors(coarse: Tensor, fine: Tensor | None, fine_bits: int) -> Factors:
     rows = len(coarse)
-    return Factors(
-        coarse.reshape(rows, -1), None if fine is None else fine.reshape(rows, -1).contiguous()
-    )
+    if fine is None:
+        return Factors(coarse.reshape(rows, -1))
+    return Factors(coarse.reshape(rows, -1), fine.reshape(rows, -1).contiguous(), fine_bits)
 
 
 def _fields(packed: Tensor, bits: int, run: int) -> Tensor:
@@ -190,9 +192,8 @@ def _with_minima(codebook: Codebook, codes: Tensor, blocks: Tensor) -> Quantized
     first, second, last = (blocks[..., at : at + 4] for at in (4, 8, 12))
     scales = torch.cat([first & 63, last & 15 | first >> 6 << 4], -1)
     minima = torch.cat([second & 63, last >> 4 | second >> 6 << 4], -1)
-    return _rows(
-        codebook, codes, _half(blocks, 0), scales, least=-_half(blocks, 2), fine_least=minima
-    )
+    d, least = _half(blocks, 0), -_half(blocks, 2)
+    return _rows(codebook, codes, d, scales, least, minima, fine_bits=6)
 
 
 def _half(blocks: Tensor, at: int) -> Tensor:

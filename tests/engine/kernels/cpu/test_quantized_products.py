@@ -39,14 +39,16 @@ needs_bfloat16 = pytest.mark.skipif(not has_native_bf16(), reason="does not mult
 F16, F32, BF16 = (FactorType(dtype, 32) for dtype in (torch.float16, torch.float32, torch.bfloat16))
 ROW = FactorType(torch.float32, 0)
 OF_256 = FactorType(torch.float16, 256)
-Q4_K = (FactorType(torch.uint8, 32), OF_256)
+Q4_K = (FactorType(torch.uint8, 32, 6), OF_256)
+Q2_K = (FactorType(torch.uint8, 16, 4), OF_256)
 INEXACT: Numbers = tuple((code - 7) / 3 for code in range(16))  # in bfloat16
 LAYOUTS = {  # each of another way to decode codes, or of other factors
     "int4": Layout(integers(4), (BF16,), (BF16,)),
     "Q4_0": Layout(integers(4, -8), (F16,)),
     "Q4_K": Layout(integers(4), Q4_K, Q4_K),
-    "Q2_K": Layout(integers(2), (FactorType(torch.uint8, 16), OF_256)),
-    "Q3_K": Layout(integers(3, -4), (FactorType(torch.int8, 16), OF_256)),
+    "Q2_K": Layout(integers(2), Q2_K, Q2_K),
+    "Q3_K": Layout(integers(3, -4), (FactorType(torch.int8, 16, 6), OF_256)),
+    "Q5_K": Layout(integers(5), Q4_K, Q4_K),
     "int3": Layout(integers(3), (F16,), (F16,)),
     "Q5_1": Layout(integers(5), (F16,), (F32,)),
     "Q6_K": Layout(integers(6, -32), (FactorType(torch.int8, 16), OF_256)),

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
-from deployments.engine.kernels.cpu.packed_weight import pack_rows
+from deployments.engine.kernels.cpu.packed_weight import empty, pack_rows
+from deployments.engine.kernels.cpu.simd import PACK
 from deployments.engine.loading.gguf.block_forms import BLOCK_FORMS
 from deployments.engine.loading.gguf.stored_tensor import GGUFMatrix
+from deployments.engine.loading.gguf.unpacking import UNPACK
 from deployments.engine.quantized.block_rows import BlockRows
 from deployments.engine.quantized.quantized_rows import QuantizedRows
 from deployments.engine.quantized.stored_weight import StoredWeight
@@ -65,6 +67,18 @@ def test_rows_are_packed_where_they_lie(
     weight = joined(tmp_path, name)
     assert weight.block_rows(0, len(weight)) is not None
     assert torch.equal(packed(weight, weight), packed(OnlyRead(weight), weight))
+
+
+@pytest.mark.parametrize("name", UNPACK)
+def test_packed_weights_take_the_memory_of_their_file(name: str, tmp_path: Path) -> None:
+    """A whole number of blocks of outputs, and an odd one of inputs where each begins with a cache
+    line. Exponents of MXFP4 become bfloat16."""
+    n_inputs = 5 * 256 * 32 // PACK
+    weight = stored(tmp_path / "a", name, 2 * PACK, n_inputs // BY_NAME[name].n_weights)
+    found = empty(weight.read(0, 1).layout, *weight.shape)
+    assert found is not None
+    more = weight.numel() // 32 if name == "MXFP4" else 0
+    assert found.weights.nbytes == weight.nbytes + more
 
 
 def test_rows_that_are_no_whole_blocks_are_read(tmp_path: Path) -> None:

@@ -1,15 +1,24 @@
 """Packs a block of a row's codes and factors: LLVM IR for each form of blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from llvmlite import ir
 from numba import types
 from numba.core.typing import Signature
 from numba.extending import intrinsic
 
-from deployments.engine.kernels.cpu.pack_format import OCTET
+from deployments.engine.kernels.cpu.pack_format import (
+    BYTE_BITS,
+    FORMATS,
+    OCTET,
+    Planes,
+    QuantizedFormat,
+    factor_bytes,
+    planes_of,
+)
 from deployments.engine.kernels.cpu.simd import LANES, PACK, SHORT, WORD, Code, Emitter
 from deployments.engine.quantized.block_rows import (
+    BitsInRow,
     BitsOfBytes,
     BlockForm,
     ByteFactors,
@@ -18,83 +27,119 @@ from deployments.engine.quantized.block_rows import (
 )
 
 BYTE, INT = ir.IntType(8), ir.IntType(32)
-EACH_BYTE = 0x0101010101010101
+EACH_BYTE, EACH_OF_FOUR = 0x0101010101010101, 0x01010101
 NTH_BIT_OF_NTH_BYTE = 0x8040201008040201
 SIGN, HALF_BYTES = 0x8000, 2  # of a float16
-WHOLE_BYTE = 8  # bits
-BITS_OF_LOW = 4  # of a code, which are in the first plane
+FOUR = 4  # factors that are read at once
 
 FORMS: dict[int, BlockForm] = {}  # by their numbers, for the code generator
-
-
-def code_bytes(form: BlockForm, high_bits: int) -> int:
-    """Bytes that the codes of a block of PACK outputs take, packed as `pack_block` says."""
-    bits = WHOLE_BYTE if high_bits == WHOLE_BYTE else BITS_OF_LOW + high_bits
-    return form.n_weights * PACK * bits // 8
 
 
 class BlockPacker(Emitter):
     """Emits what packs one block of one output."""
 
-    def __init__(self, builder: Code, form: BlockForm, source: Code) -> None:
+    def __init__(
+        self, builder: Code, form: BlockForm, quantized: QuantizedFormat, source: Code
+    ) -> None:
         super().__init__(builder, LANES)
         self._form = form
+        self._quantized = quantized
         self._source = source
 
-    def pack_words(self, out: Code) -> None:
+    def pack_codes(self, packed: Code, block: Code, lane: Code) -> None:
+        """Packs the codes of a block of a row, by its number."""
+        planes = self._quantized.planes
+        by_block = self.times(block, planes.n_bytes(self._form.n_weights))
+        out = self.address(packed, by_block, self.times(lane, planes.word_bytes))
+        if planes.low_bits == BYTE_BITS:
+            self._pack_words(out)
+        else:
+            self._pack_planes(out, planes)
+
+    def _pack_words(self, out: Code) -> None:
         """Packs codes that are bytes, 4 in a word."""
         (fields,) = self._form.codes
         for nth in range(self._form.n_weights // 4):
             word = self._load(fields.at + 4 * nth, INT)
             self.store(word, self.address(out, 4 * PACK * nth))
 
-    def pack_planes(self, out: Code, high_bits: int) -> None:
-        """Packs a plane of 4 bits, and one of `high_bits`, which may be none."""
-        build, at = self.builder, out
-        per_word = BITS_OF_LOW // (high_bits or BITS_OF_LOW)  # octets of a word of the second plane
-        n_octets = self._form.n_weights // OCTET
-        for first in range(0, n_octets, per_word):
-            above = ir.Constant(INT, 0)
-            for nth in range(per_word):
-                octet = self._octet((first + nth) * OCTET)
-                self.store(self._word(octet, BITS_OF_LOW), at)
-                at = self.address(at, 4 * PACK)
-                if high_bits:
-                    own = self._word(self._down(octet, BITS_OF_LOW), high_bits)
-                    by = ir.Constant(INT, 2 * high_bits * nth)
-                    above = build.or_(above, build.shl(own, by))
-            if high_bits:
-                self.store(above, at)
-                at = self.address(at, 4 * PACK)
+    def _pack_planes(self, out: Code, planes: Planes) -> None:
+        for first in range(0, self._form.n_weights, planes.unit):
+            octets = [self._octet(at) for at in range(first, first + planes.unit, OCTET)]
+            below = 0  # bits of a code that are in planes before
+            for bits in planes.bits:
+                per_word = FOUR // bits  # octets
+                fields = [self._word(self._down(octet, below), bits) for octet in octets]
+                for begin in range(0, len(octets), per_word):
+                    self.store(self._side_by_side(fields[begin : begin + per_word], 2 * bits), out)
+                    out = self.address(out, planes.word_bytes * PACK)
+                below += bits
+
+    def _side_by_side(self, parts: Sequence[Code], bits: int) -> Code:
+        """The first part, and each further one so many bits further up."""
+        build, word = self.builder, parts[0]
+        for nth, part in enumerate(parts[1:], 1):
+            word = build.or_(word, build.shl(part, ir.Constant(INT, bits * nth)))
+        return word
 
     def pack_factors(self, regions: Sequence[Code], block: Code, lane: Code) -> None:
         """Packs the factors of a block of a row, by its number, into the region of each kind."""
-        for region, factor in zip(regions, self._form.factors, strict=False):
+        kinds = zip(regions, self._form.factors, self._quantized.factors, strict=False)
+        for region, factor, kind in kinds:
+            by_block = self.times(block, factor_bytes(kind, factor.n))
             size = HALF_BYTES if isinstance(factor, HalfFactor) else 1
-            by_block, by_lane = self.times(block, factor.n * PACK * size), self.times(lane, size)
-            out = self.address(region, by_block, by_lane)
+            out = self.address(region, by_block, self.times(lane, size))
             if isinstance(factor, HalfFactor):
                 number = self._load(factor.at, SHORT)
                 if factor.is_negated:
                     number = self.builder.xor(number, ir.Constant(SHORT, SIGN))
                 self._store(number, out)
             else:
-                self._pack_bytes(factor, out)
+                self._pack_bytes(factor, planes_of(kind), out)
 
-    def _pack_bytes(self, factor: ByteFactors, out: Code) -> None:
-        build = self.builder
-        for nth, parts in enumerate(factor.fours):
-            four = ir.Constant(INT, 0)
+    def _pack_bytes(self, factor: ByteFactors, planes: Planes | None, out: Code) -> None:
+        """Four numbers fill whole units of planes."""
+        bits = (BYTE_BITS,) if planes is None else planes.bits
+        assert planes is None or planes.unit == FOUR or len(bits) == 1
+        for parts in factor.fours:
+            four, below = ir.Constant(INT, 0), 0
             for part in parts:
-                four = build.or_(four, self._bits_of_bytes(part))
-            for byte in range(4):
-                number = build.trunc(build.lshr(four, ir.Constant(INT, 8 * byte)), BYTE)
-                self._store(number, self.address(out, (4 * nth + byte) * PACK))
+                four = self.builder.or_(four, self._bits_of_bytes(part))
+            for n in bits:
+                for word in self._words_of(four, below, n):
+                    self._store(word, out)
+                    out = self.address(out, PACK)
+                below += n
 
-    def _bits_of_bytes(self, part: BitsOfBytes) -> Code:
-        build, mask = self.builder, part.mask * (EACH_BYTE & 0xFFFFFFFF)
+    def _words_of(self, four: Code, below: int, bits: int) -> Iterator[Code]:
+        """The words of a plane that have some bits of four bytes: each is a byte."""
+        build, per_word = self.builder, BYTE_BITS // bits
+        mask = ir.Constant(INT, ((1 << bits) - 1) * EACH_OF_FOUR)
+        fields = build.and_(build.lshr(four, ir.Constant(INT, below)), mask)
+        joined = fields
+        for nth in range(1, per_word):
+            down = ir.Constant(INT, (BYTE_BITS - bits) * nth)
+            joined = build.or_(joined, build.lshr(fields, down))
+        for byte in range(0, FOUR, per_word):
+            yield build.trunc(build.lshr(joined, ir.Constant(INT, BYTE_BITS * byte)), BYTE)
+
+    def _bits_of_bytes(self, part: BitsOfBytes | BitsInRow) -> Code:
+        """Bits of 4 numbers, a byte each."""
+        if isinstance(part, BitsInRow):
+            return self._bits_in_row(part)
+        build, mask = self.builder, part.mask * EACH_OF_FOUR
         moved = build.lshr(self._load(part.at, INT), ir.Constant(INT, part.down))
         return build.shl(build.and_(moved, ir.Constant(INT, mask)), ir.Constant(INT, part.up))
+
+    def _bits_in_row(self, part: BitsInRow) -> Code:
+        build, word = self.builder, self._load(part.at, INT)
+        four = ir.Constant(INT, 0)
+        for nth in range(FOUR):
+            own = build.lshr(word, ir.Constant(INT, part.bits * nth))
+            own = build.and_(own, ir.Constant(INT, (1 << part.bits) - 1))
+            own = build.shl(own, ir.Constant(INT, BYTE_BITS * nth + part.up))
+            four = build.or_(four, own)
+        return four
 
     def _octet(self, first: int) -> Code:
         """8 codes, a byte each."""
@@ -110,7 +155,7 @@ class BlockPacker(Emitter):
         build, run = self.builder, fields.run
         if run == 1:
             return self._bits_side_by_side(fields.at + first // OCTET)
-        nth, within = divmod(first, run * WHOLE_BYTE // fields.bits)
+        nth, within = divmod(first, run * BYTE_BITS // fields.bits)
         down, byte = divmod(within, run)
         word = self._load(fields.at + nth * run + byte, WORD)
         mask = ((1 << fields.bits) - 1) * EACH_BYTE
@@ -157,30 +202,23 @@ def pack_block(
     fourth: Code,
     block: Code,
     lane: Code,
-    high_bits: Code,
-    number: Code,
+    form: Code,
+    quantized: Code,
 ) -> tuple[Signature, Code]:
-    """Packs a block of the form that has this `number`, into a packed block of outputs.
+    """Packs a block into a packed block of outputs.
 
     source: the address of the block, which is the one of this number of its row.
     packed, first, second, third, fourth: the addresses of codes and of each kind of factors.
     lane: the number of the row among those that are packed together.
-    high_bits: of the second plane, or WHOLE_BYTE where codes are bytes. It and `number` are
-        literals.
+    form, quantized: the numbers of the form of the block and of the packed format, as literals.
     """
-    form, high = FORMS[number.literal_value], high_bits.literal_value
+    block_form, pack_format = FORMS[form.literal_value], FORMATS[quantized.literal_value]
 
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
         source, packed, *regions, block, lane = arguments[:8]
-        packer = BlockPacker(builder, form, source)
-        out = packer.address(
-            packed, packer.times(block, code_bytes(form, high)), packer.times(lane, 4)
-        )
-        if high == WHOLE_BYTE:
-            packer.pack_words(out)
-        else:
-            packer.pack_planes(out, high)
+        packer = BlockPacker(builder, block_form, pack_format, source)
+        packer.pack_codes(packed, block, lane)
         packer.pack_factors(regions, block, lane)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 8, high_bits, number), generate
+    return types.void(*[types.int64] * 8, form, quantized), generate

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from numba import carray
 
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
+from deployments.engine.kernels.cpu.pack_format import QuantizedFormat
 from deployments.engine.kernels.cpu.quantized.block_ir import FORMS, pack_block
 from deployments.engine.kernels.cpu.simd import PACK, Code, at_i64, at_u64, next_task
 from deployments.engine.quantized.block_rows import BlockForm
@@ -29,9 +30,9 @@ _arguments = reader_of(PackBlocksArguments)
 
 
 @cache
-def pack_blocks_kernel(form: BlockForm, high_bits: int) -> Kernel:
-    """high_bits: as `pack_block` takes them."""
-    number, n_bytes = form.number, form.n_bytes
+def pack_blocks_kernel(form: BlockForm, quantized: QuantizedFormat) -> Kernel:
+    """Packs blocks of a form, whose rows have the layout of the packed format."""
+    number, packed_number, n_bytes = form.number, quantized.number, form.n_bytes
     FORMS[number] = form
     at_once = max(1, WEIGHTS_AT_ONCE // form.n_weights)
 
@@ -58,8 +59,8 @@ def pack_blocks_kernel(form: BlockForm, high_bits: int) -> Kernel:
                             out + args.fourth,
                             i,
                             lane,
-                            high_bits,
                             number,
+                            packed_number,
                         )
 
     return Kernel(body, PackBlocksArguments)

@@ -6,15 +6,19 @@ from typing import NamedTuple
 
 import torch
 from llvmlite import ir
+from numba.core import cgutils
 
 from deployments.engine.kernels.cpu.pack_format import (
-    WORD_BITS,
+    BYTE_BITS,
     Integers,
+    Planes,
     QuantizedFormat,
+    planes_of,
 )
 from deployments.engine.kernels.cpu.quantized.number_ir import (
     BYTE,
     E4M3_UNIT,
+    EACH_BYTE,
     BFloatType,
     NumberEmitter,
 )
@@ -30,8 +34,7 @@ from deployments.engine.kernels.cpu.simd import (
 from deployments.engine.quantized.layout import INT8, Codebook, FactorType
 
 PARTS = range(PACK // LANES)  # vectors of a block's outputs
-EACH_BYTE = 0x01010101  # of a word
-BYTE_BITS = 8
+INT_BITS = 32
 
 
 class Fetch(NamedTuple):
@@ -75,7 +78,7 @@ class Lookup:
     def numbers(self, codes: Code) -> Code:
         emit, build, tables = self._emit, self._emit.builder, self._tables
         if self._is_signed:
-            by = emit.all_ints(WORD_BITS - self._bits)
+            by = emit.all_ints(INT_BITS - self._bits)
             return build.sitofp(build.ashr(build.shl(codes, by), by), emit.vector)
         if HAS_AVX512 and len(tables) == 1:
             return emit.call("llvm.x86.avx512.permvar.sf.512", emit.vector, tables[0], codes)
@@ -218,7 +221,8 @@ class CodeReader:
         self.emit = emit
         self._quantized = quantized
         codebook = quantized.layout.codebook
-        self.low_bits, self.high_bits = quantized.planes[0], quantized.high_bits
+        self._planes = quantized.planes
+        self.low_bits, self.high_bits = quantized.planes.low_bits, quantized.planes.high_bits
         self.low_mask, self.high_mask = (1 << self.low_bits) - 1, (1 << self.high_bits) - 1
         if quantized.has_words:
             self.lookup = Lookup(emit, codebook)
@@ -238,37 +242,37 @@ class CodeReader:
 
         Where a group is half a unit, the unit is that of an even `group` and the next one.
         """
-        emit, quantized = self.emit, self._quantized
+        emit, quantized, planes = self.emit, self._quantized, self._planes
         if quantized.is_half_unit:
             nth = emit.builder.and_(group, emit.whole(1))
             if fetch is not None:
-                fetch.codes(emit, codes, quantized.unit_bytes)
+                fetch.codes(emit, codes, planes.unit_bytes)
             yield self._step_within(codes, nth), emit.whole(0)
             return
         with emit.loop(n_units) as loop:
-            unit = emit.address(codes, emit.times(loop.index, quantized.unit_bytes))
+            unit = emit.address(codes, emit.times(loop.index, planes.unit_bytes))
             if fetch is not None:
-                fetch.codes(emit, unit, quantized.unit_bytes)
-            first = emit.times(loop.index, quantized.unit)
+                fetch.codes(emit, unit, planes.unit_bytes)
+            first = emit.times(loop.index, planes.unit)
             if not quantized.has_words:
                 yield ByteStep(self, unit), first
             elif not self.high_bits:
-                n_words = quantized.unit_bytes // (4 * PACK)
-                words = [self._words(emit.address(unit, 4 * PACK * nth)) for nth in range(n_words)]
+                words = [
+                    self._words(emit.address(unit, 4 * PACK * nth))
+                    for nth in range(planes.low_words)
+                ]
                 yield Step(self, words, []), first
             else:
-                n_words = emit.whole(quantized.unit // quantized.word_inputs)
-                with emit.loop(n_words) as word:
-                    at = emit.address(first, emit.times(word.index, quantized.word_inputs))
+                with emit.loop(emit.whole(planes.low_words)) as word:
+                    at = emit.address(first, emit.times(word.index, planes.word_codes))
                     yield self._step_within(unit, word.index), at
 
     def _step_within(self, unit: Code, nth: Code) -> Step:
         """The nth word of the first plane in a unit, with its part of the second plane's."""
-        emit, quantized = self.emit, self._quantized
-        n_low = quantized.unit // quantized.word_inputs
+        emit, planes = self.emit, self._planes
         own = self._words(emit.address(unit, emit.times(nth, 4 * PACK)))
-        by = emit.broadcast_int(emit.times(nth, quantized.word_inputs // 4 * self.high_bits))
-        high = self._words(emit.address(unit, 4 * PACK * n_low))
+        by = emit.broadcast_int(emit.times(nth, planes.word_codes // 4 * self.high_bits))
+        high = self._words(emit.address(unit, 4 * PACK * planes.low_words))
         return Step(self, [own], [emit.builder.lshr(word, by) for word in high])
 
     def _words(self, address: Code) -> list[Code]:
@@ -290,32 +294,77 @@ class FactorReader:
         self._group = quantized.group
         self._types = types
         self._bases = bases
+        self._rooms = [self._room(planes_of(factor)) for factor in types]
 
     def fetch(self, group: Code, fetch: Fetch) -> None:
         for factor, base in zip(self._types, self._bases, strict=True):
-            fetch.factors(
-                self._emit, self._address(factor, base, group), PACK * factor.dtype.itemsize
-            )
+            size = PACK * factor.stored_bits // BYTE_BITS
+            at = self._emit.address(base, self._emit.times(self._nth(factor, group), size))
+            fetch.factors(self._emit, at, size)
+
+    def unpack(self, group: Code) -> None:
+        """Unpacks what `read` reads of a group, and of those behind it that share a unit: groups
+        are read in order."""
+        for factor, base, room in zip(self._types, self._bases, self._rooms, strict=True):
+            planes = planes_of(factor)
+            if planes is not None:
+                self._unpack(planes, base, self._nth(factor, group), room)
 
     def read(self, group: Code) -> list[Code]:
         """A vector for each part of the block."""
         parts = [
-            self._read(*factor, group) for factor in zip(self._types, self._bases, strict=True)
+            self._read(*factor, group)
+            for factor in zip(self._types, self._bases, self._rooms, strict=True)
         ]
         if len(parts) == 1:
             return parts[0]
         multiply = self._emit.builder.fmul
         return [multiply(a, b, flags=STRICT) for a, b in zip(*parts, strict=True)]
 
-    def _read(self, factor: FactorType, base: Code, group: Code) -> list[Code]:
-        emit, size = self._emit, factor.dtype.itemsize
-        base = self._address(factor, base, group)
-        addresses = [emit.address(base, LANES * size * part) for part in PARTS]
-        return [emit.load_factor(at, factor.dtype) for at in addresses]
+    def _read(self, factor: FactorType, base: Code, room: Code, group: Code) -> list[Code]:
+        emit, nth = self._emit, self._nth(factor, group)
+        planes = planes_of(factor)
+        if planes is not None:
+            own = emit.times(emit.rest(nth, planes.unit), PACK)
+            at = emit.address(room, own)
+            return [
+                emit.load_uint8(emit.address(at, LANES * part), factor.offset) for part in PARTS
+            ]
+        size = factor.dtype.itemsize
+        at = emit.address(base, emit.times(nth, PACK * size))
+        return [
+            emit.load_factor(emit.address(at, LANES * size * part), factor.dtype) for part in PARTS
+        ]
 
-    def _address(self, factor: FactorType, base: Code, group: Code) -> Code:
+    def _room(self, planes: Planes | None) -> Code:
+        """The address of memory for the codes of a unit, a byte each."""
+        if planes is None:
+            return None
+        kind = ir.ArrayType(self._emit.words_of(PACK), planes.unit)
+        return self._emit.builder.ptrtoint(cgutils.alloca_once(self._emit.builder, kind), WORD)
+
+    def _unpack(self, planes: Planes, base: Code, nth: Code, room: Code) -> None:
+        emit, build = self._emit, self._emit.builder
+        own = emit.rest(nth, planes.unit)
+        with build.if_then(build.icmp_unsigned("==", own, emit.whole(0))):
+            unit = emit.address(base, emit.times(emit.over(nth, planes.unit), planes.unit_bytes))
+            for number in range(planes.unit):
+                emit.store(self._codes(planes, unit, number), emit.address(room, number * PACK))
+
+    def _codes(self, planes: Planes, unit: Code, number: int) -> Code:
+        """The codes of this number in a unit, of all outputs, a byte each."""
+        emit, (word, within) = self._emit, divmod(number, planes.word_codes)
+        low = emit.load(emit.address(unit, word * PACK), emit.words_of(PACK))
+        codes = emit.fields(low, within * planes.low_bits, planes.low_bits)
+        if planes.high_bits:
+            at = emit.address(unit, planes.low_words * PACK)
+            high = emit.load(at, emit.words_of(PACK))
+            own = emit.fields(high, number * planes.high_bits, planes.high_bits, planes.low_bits)
+            codes = emit.builder.or_(codes, own)
+        return codes
+
+    def _nth(self, factor: FactorType, group: Code) -> Code:
+        """The number of the factor that a group has."""
         if not factor.group:
-            return base
-        shared = ir.Constant(WORD, factor.group // self._group)
-        nth = self._emit.builder.udiv(group, shared)
-        return self._emit.address(base, self._emit.times(nth, PACK * factor.dtype.itemsize))
+            return self._emit.whole(0)
+        return self._emit.over(group, factor.group // self._group)

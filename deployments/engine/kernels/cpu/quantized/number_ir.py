@@ -10,6 +10,7 @@ from deployments.engine.kernels.cpu.simd import HAS_AVX512, SHORT, Code, Emitter
 
 E4M3_UNIT = 256.0  # what its bits are as float16 has to be multiplied with
 HALF, BYTE, WORD_OF_PAIR = ir.HalfType(), ir.IntType(8), ir.IntType(32)
+EACH_BYTE = 0x01010101  # of a word
 BITS_OF_HALF = 0xBF80  # which those of e4m3 become
 
 
@@ -39,9 +40,13 @@ class NumberEmitter(Emitter):
     def load_half(self, address: Code) -> Code:
         return self.builder.fpext(self.load(address, ir.VectorType(HALF, self.lanes)), self.vector)
 
-    def load_uint8(self, address: Code) -> Code:
+    def load_uint8(self, address: Code, offset: int = 0) -> Code:
+        """Loads as many uint8 as there are lanes, with an offset, as float32."""
         narrow = self.load(address, ir.VectorType(BYTE, self.lanes))
-        return self.builder.sitofp(self.builder.zext(narrow, self.ints), self.vector)
+        whole = self.builder.zext(narrow, self.ints)
+        if offset:
+            whole = self.builder.add(whole, self.all_ints(offset))
+        return self.builder.sitofp(whole, self.vector)
 
     def load_e4m3(self, address: Code, n: int) -> list[Code]:
         """Loads n vectors of e4m3, and divides them by E4M3_UNIT."""
@@ -78,6 +83,19 @@ class NumberEmitter(Emitter):
             torch.int8: self.load_int8,
         }
         return loads[dtype](address)
+
+    def words_of(self, n: int) -> Code:
+        """The type of n bytes as words, which can be shifted."""
+        return ir.VectorType(WORD_OF_PAIR, n // 4)
+
+    def fields(self, words: Code, first: int, bits: int, at: int = 0) -> Code:
+        """So many bits of each byte, from the `first` one on, moved to another one."""
+        build, kind = self.builder, words.type
+        if first != at:
+            by = ir.Constant(kind, [abs(first - at)] * kind.count)
+            words = build.lshr(words, by) if first > at else build.shl(words, by)
+        mask = ((1 << bits) - 1 << at) * EACH_BYTE
+        return build.and_(words, ir.Constant(kind, [mask] * kind.count))
 
     def pair_fma(self, total: Code, pairs: Code, address: Code) -> Code:
         """Adds the products of pairs of bfloat16 with the pair at the address."""

@@ -93,6 +93,7 @@ class GroupLoop:
         with emit.loop(n_groups) as loop:
             self._scale.fetch(loop.index, self._fetch)
             self._least.fetch(loop.index, self._fetch)
+            self._unpack(loop.index)
             own = self._products(tile, loop.index, n_units, rows)
             scale = self._scale.read(loop.index)
             least = self._least.read(loop.index) if self._quantized.layout.least else []
@@ -129,6 +130,7 @@ class GroupLoop:
         emit, builder = self._emit, self._emit.builder
         n_groups, n_units = self._counts(width)
         with emit.loop(n_groups) as loop:
+            self._unpack(loop.index)
             scale = [self._in_units(part) for part in self._scale.read(loop.index)]
             least = self._least.read(loop.index) if self._quantized.layout.least else []
             start = emit.times(loop.index, self._quantized.group)
@@ -147,9 +149,15 @@ class GroupLoop:
                             both = [builder.fadd(each, least[part], flags=STRICT) for each in both]
                         emit.store(emit.bfloat16_pairs(*both), emit.address(outs[part], by))
 
+    def _unpack(self, group: Code) -> None:
+        """Before anything else of a group is read: where code branches, all that is between has to
+        be kept."""
+        self._scale.unpack(group)
+        self._least.unpack(group)
+
     def _counts(self, width: Code) -> tuple[Code, Code]:
         """The number of groups, and that of units in each."""
-        group, unit = self._quantized.group, self._quantized.unit
+        group, unit = self._quantized.group, self._quantized.planes.unit
         builder = self._emit.builder
         if group:
             return builder.udiv(width, ir.Constant(WORD, group)), ir.Constant(WORD, group // unit)
@@ -159,7 +167,8 @@ class GroupLoop:
         quantized = self._quantized
         if quantized.is_half_unit:
             group = self._emit.half(group)
-        size = max(1, quantized.group // quantized.unit) * quantized.unit_bytes
+        planes = quantized.planes
+        size = max(1, quantized.group // planes.unit) * planes.unit_bytes
         return self._emit.address(self._codes, self._emit.times(group, size))
 
     def _in_units(self, numbers: Code) -> Code:
@@ -200,7 +209,7 @@ class IntegerLoop(GroupLoop):
         codes = self._group_codes(group)
         if quantized.group == quantized.input_group:
             return self._summed(tile, codes, group, n_units, rows)
-        at_once = quantized.input_group // quantized.unit
+        at_once = quantized.input_group // quantized.planes.unit
         n_spans = builder.udiv(emit.address(n_units, at_once - 1), emit.whole(at_once))
         own = emit.zero_registers(rows * len(PARTS))
         first = emit.times(group, quantized.group // quantized.input_group)
@@ -208,7 +217,7 @@ class IntegerLoop(GroupLoop):
             left = builder.sub(n_units, emit.times(loop.index, at_once))
             is_whole = builder.icmp_signed(">", left, emit.whole(at_once))
             count = builder.select(is_whole, emit.whole(at_once), left)
-            at = emit.address(codes, emit.times(loop.index, at_once * quantized.unit_bytes))
+            at = emit.address(codes, emit.times(loop.index, at_once * quantized.planes.unit_bytes))
             nth = emit.address(first, loop.index)
             for register, each in zip(own, self._summed(tile, at, nth, count, rows), strict=True):
                 builder.store(builder.fadd(builder.load(register), each, flags=STRICT), register)
