@@ -5,6 +5,7 @@ a case a deadline: laws hold on a busy machine too.
 """
 
 import asyncio
+import atexit
 import gc
 import inspect
 import signal
@@ -53,10 +54,7 @@ def pytest_collection_finish() -> None:
     """Freezes what was imported. It lives to the end: no garbage collection looks at it again."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)  # else libraries say that their own objects are left
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> sharing.Sharing:

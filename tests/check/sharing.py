@@ -17,6 +17,19 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
             return nodeid
         return next((folder for folder in TOGETHER if path.startswith(f"{folder}/")), path)
 
+    def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+        """Counts the tests that a process has before it. It is asked several times a test.
+
+        A process runs its files in turn: before the last one that is done there is nothing left.
+        """
+        pending = 0
+        for tests in reversed(workload.values()):
+            left = list(tests.values()).count(False)
+            if not left:
+                break
+            pending += left
+        return pending
+
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     def turn(item: pytest.Item) -> int:

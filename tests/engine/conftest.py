@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter
+
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
@@ -12,3 +14,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def interpreted() -> Iterator[Interpreter]:
+    """One for all: it takes seconds to import what the kernels and the models around them need."""
+    with interpreter() as running:
+        yield running

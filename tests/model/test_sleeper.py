@@ -1,10 +1,13 @@
 """An engine that nobody asks for goes and comes back: memory falls, answers stay, none is lost."""
 
 import asyncio
+import gc
 from dataclasses import asdict, replace
 from functools import reduce
+from gc import get_freeze_count  # conftest.py has another one in its place
 from itertools import pairwise
 from pathlib import Path
+from weakref import ref
 
 import pytest
 import torch
@@ -21,7 +24,7 @@ from deployments.model.metrics import (
     engine_families,
     with_past,
 )
-from deployments.model.model_source import ModelSource
+from deployments.model.model_source import ModelSource, collect_garbage
 from deployments.model.settings import MergedAdapter, ModelSettings
 from tests.checkpoints import save_checkpoint, save_large
 from tests.model.life import GREEDY, LIMITS, SAMPLED, Life, ask, ids, request
@@ -84,6 +87,23 @@ def test_memory_falls_with_sleep_and_comes_back_with_a_request(
 
     n_bytes = save_large(tmp_path)
     asyncio.run(scenario())
+
+
+def test_garbage_is_found_where_serve_has_frozen_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    cycle = Cycle()
+    left = ref(cycle)
+    gc.freeze()
+    del cycle
+    gc.collect()
+    assert left() is not None
+    monkeypatch.setattr(gc, "get_freeze_count", get_freeze_count)
+    collect_garbage()
+    assert left() is None
+    assert get_freeze_count() > 0
 
 
 def test_an_engine_that_cannot_go_on_is_not_put_to_sleep(checkpoint: Path) -> None:

@@ -1,6 +1,5 @@
 """FlashAttention computes the chunks that it supports, once it has passed a check."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from kv.layout import alike
 from kv.storage import Storage
 from tests.effort import tries
 from tests.engine.attention.flash_stand_in import attend_with_stand_in
-from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
+from tests.engine.kernels.gpu.interpreter import Interpreter, needs_triton
 from tests.engine.kernels.gpu.paged import DTYPES, Case
 
 
@@ -33,12 +32,6 @@ def test_decodes_have_no_keys_for_it() -> None:
 
 
 CHUNK = Case(((0, 34), (40, 9)), dtype="bfloat16", head_dim=32)
-
-
-@pytest.fixture(scope="module")
-def interpreted() -> Iterator[Interpreter]:
-    with interpreter() as running:
-        yield running
 
 
 @needs_triton

@@ -36,17 +36,11 @@ from tests.engine.forward.paged_models import (
     inputs,
     max_logit_error,
 )
-from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
+from tests.engine.kernels.gpu.interpreter import Interpreter, needs_triton
 from tests.models import CONFIGS, tiny_model
 
 DECODES = inputs(ROWS[2])
 CHUNKS = inputs(ROWS[1])
-
-
-@pytest.fixture(scope="module")
-def interpreted() -> Iterator[Interpreter]:
-    with interpreter() as running:
-        yield running
 
 
 @needs_triton

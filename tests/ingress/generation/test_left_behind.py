@@ -34,7 +34,10 @@ def failures_left(ask: Callable[[], Awaitable[int]]) -> tuple[int, list[str]]:
 
     async def asks() -> tuple[int, list[str]]:
         await ask()  # what is made once, and kept
-        gc.freeze()  # so that `failures` finds none of all that is there: to look takes seconds
+        # So that `failures` finds none of all that is there: to look takes seconds. It stays so: the
+        # session has frozen most of it, and each collection of later tests would look at it again.
+        gc.collect()
+        gc.freeze()
         gc.disable()
         try:
             for _ in range(3):
@@ -44,7 +47,6 @@ def failures_left(ask: Callable[[], Awaitable[int]]) -> tuple[int, list[str]]:
             return status, [repr(failure) for failure in failures()]
         finally:
             gc.enable()
-            gc.unfreeze()
 
     return asyncio.run(asks())
 

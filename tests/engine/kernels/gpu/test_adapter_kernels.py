@@ -1,19 +1,11 @@
 """The kernels of adapters, interpreted, against the same by torch."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.engine.kernels.gpu.adapted import added
-from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
+from tests.engine.kernels.gpu.interpreter import Interpreter, needs_triton
 
 pytestmark = needs_triton
-
-
-@pytest.fixture(scope="module")
-def interpreted() -> Iterator[Interpreter]:
-    with interpreter() as running:
-        yield running
 
 
 @pytest.mark.parametrize(("dtype", "allowed"), [("float32", 1e-4), ("bfloat16", 0.1)])

@@ -1,6 +1,5 @@
 """The attention kernels, interpreted, against the same written out: any batch, exact laws."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import tries
-from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
+from tests.engine.kernels.gpu.interpreter import Interpreter, needs_triton
 from tests.engine.kernels.gpu.paged import (
     DTYPES,
     Case,
@@ -64,12 +63,6 @@ RARE = frozenset(
         *("both ways in tiles of a device", "values that are keys", "with sinks"),
     }
 )
-
-
-@pytest.fixture(scope="module")
-def interpreted() -> Iterator[Interpreter]:
-    with interpreter() as running:
-        yield running
 
 
 @pytest.mark.parametrize("variant", tries(sorted({*VARIANTS} - RARE), [*VARIANTS]))

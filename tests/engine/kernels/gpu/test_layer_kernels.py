@@ -1,11 +1,10 @@
 """The kernels between a layer's products, interpreted, against the same written out."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
+from tests.engine.kernels.gpu.interpreter import Interpreter, needs_triton
 from tests.engine.kernels.gpu.layers import Joined, gated, made_float8, normed, turned_and_stored
 from tests.engine.kernels.gpu.paged import DTYPES
 
@@ -20,12 +19,6 @@ JOINED = {
     "pages of one byte": Joined(dtype="bfloat16", fp8_pages=True),
 }
 FP8_ERROR = 0.13  # the interpreter cuts where a GPU rounds
-
-
-@pytest.fixture(scope="module")
-def interpreted() -> Iterator[Interpreter]:
-    with interpreter() as running:
-        yield running
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

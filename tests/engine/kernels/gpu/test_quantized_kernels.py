@@ -1,10 +1,8 @@
 """Products of quantized weights, interpreted, beside those of the numbers that they stand for."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
+from tests.engine.kernels.gpu.interpreter import Interpreter, needs_triton
 from tests.engine.kernels.gpu.paged import DTYPES
 from tests.engine.kernels.gpu.quantized import (
     LAYOUTS,
@@ -16,12 +14,6 @@ from tests.engine.kernels.gpu.quantized import (
 )
 
 pytestmark = needs_triton
-
-
-@pytest.fixture(scope="module")
-def interpreted() -> Iterator[Interpreter]:
-    with interpreter() as running:
-        yield running
 
 
 # The same layouts with inputs of other types, and in larger matrices.

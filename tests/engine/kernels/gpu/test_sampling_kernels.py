@@ -1,20 +1,10 @@
 """The kernels of top-p and of the draw, interpreted, against plain references."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests.engine.kernels.gpu.draws import wrong_draws, wrong_sums
-from tests.engine.kernels.gpu.interpreter import Interpreter, interpreter, needs_triton
+from tests.engine.kernels.gpu.interpreter import Interpreter, needs_triton
 from tests.engine.kernels.gpu.nuclei import wrong_rows
 
 pytestmark = needs_triton
-
-
-@pytest.fixture(scope="module")
-def interpreted() -> Iterator[Interpreter]:
-    with interpreter() as running:
-        yield running
 
 
 def test_the_fewest_of_the_likeliest_tokens_stay(interpreted: Interpreter) -> None:
