@@ -15,7 +15,7 @@ import numpy as np
 from numba import carray, njit
 
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
-from deployments.engine.kernels.cpu.matmul_kernels import GELU, SWISH, activated
+from deployments.engine.kernels.cpu.matmul_kernels import GELU, SWISH, activated, sigmoid
 from deployments.engine.kernels.cpu.simd import (
     Code,
     at_i64,
@@ -27,13 +27,16 @@ from deployments.engine.kernels.cpu.simd import (
 
 
 class NormArguments(NamedTuple):
-    x: int  # bfloat16 [tokens, width]
+    x: int  # bfloat16 [tokens, width], of a token at each `x_stride`
     weight: int  # bfloat16 [width]
     residual: int  # bfloat16 [tokens, width], which is added; or 0
-    out: int  # bfloat16 [tokens, width]
+    out: int  # bfloat16 [tokens, width], of a token at each `out_stride`
+    x_stride: int  # in numbers
+    out_stride: int
     tokens: int
     width: int
     tokens_per_task: int
+    is_centered: int  # whether the mean of a token is taken off first
     epsilon: float
     plus: float  # what is added to the weight
 
@@ -43,13 +46,14 @@ _norm_arguments = reader_of(NormArguments)
 
 @cache
 def norm_kernel() -> Kernel:
-    """RMSNorm of each token, and the sum of this and a residual."""
+    """RMSNorm or LayerNorm of each token, and the sum of this and a residual."""
 
     def body(block: Code) -> None:
         args = _norm_arguments(block)
         n, width, step = args.tokens, args.width, args.tokens_per_task
         epsilon, plus = np.float32(args.epsilon), np.float32(args.plus)
-        x, out = carray(at_u16(args.x), (n, width)), carray(at_u16(args.out), (n, width))
+        x = carray(at_u16(args.x), (n, args.x_stride))
+        out = carray(at_u16(args.out), (n, args.out_stride))
         weight = carray(at_u16(args.weight), (width,))
         residual = carray(at_u16(args.residual), (n, width))
         while True:
@@ -57,19 +61,24 @@ def norm_kernel() -> Kernel:
             if first >= n:
                 break
             for token in range(first, min(n, first + step)):
-                squares = np.float32(0)
+                mean, squares = np.float32(0), np.float32(0)
+                if args.is_centered:
+                    for i in range(width):
+                        mean += to_float32(x[token, i])
+                    mean /= np.float32(width)
                 for i in range(width):
-                    value = to_float32(x[token, i])
+                    value = to_float32(x[token, i]) - mean
                     squares += value * value
                 scale = np.float32(1) / np.sqrt(squares / np.float32(width) + epsilon)
                 if args.residual != 0:
                     for i in range(width):
-                        value = to_float32(x[token, i]) * scale * (to_float32(weight[i]) + plus)
+                        value = (to_float32(x[token, i]) - mean) * scale
+                        value *= to_float32(weight[i]) + plus
                         out[token, i] = to_bfloat16(to_float32(residual[token, i]) + value)
                 else:
                     for i in range(width):
-                        value = to_float32(x[token, i]) * scale * (to_float32(weight[i]) + plus)
-                        out[token, i] = to_bfloat16(value)
+                        value = (to_float32(x[token, i]) - mean) * scale
+                        out[token, i] = to_bfloat16(value * (to_float32(weight[i]) + plus))
 
     return Kernel(body, NormArguments)
 
@@ -77,7 +86,8 @@ def norm_kernel() -> Kernel:
 class SumArguments(NamedTuple):
     x: int  # bfloat16 [n]
     y: int  # the same
-    out: int  # the same
+    gates: int  # bfloat16 [n / per_task], whose sigmoids are further factors of y; or 0
+    out: int  # the same as x
     n: int
     per_task: int
     factor: float  # of y
@@ -88,7 +98,7 @@ _sum_arguments = reader_of(SumArguments)
 
 @cache
 def sum_kernel() -> Kernel:
-    """x + factor * y"""
+    """x + factor * y, or x + factor * sigmoid(gate) * y"""
 
     def body(block: Code) -> None:
         args = _sum_arguments(block)
@@ -99,8 +109,11 @@ def sum_kernel() -> Kernel:
             first = next_task(block) * step
             if first >= n:
                 break
+            scale = factor
+            if args.gates != 0:
+                scale *= sigmoid(to_float32(carray(at_u16(args.gates), (n,))[first // step]))
             for i in range(first, min(n, first + step)):
-                out[i] = to_bfloat16(to_float32(x[i]) + factor * to_float32(y[i]))
+                out[i] = to_bfloat16(to_float32(x[i]) + scale * to_float32(y[i]))
 
     return Kernel(body, SumArguments)
 
@@ -148,11 +161,14 @@ class RotaryArguments(NamedTuple):
     heads: int
     dim: int
     rotated: int  # how many of a head's numbers are rotated: the first ones
+    is_interleaved: int  # whether neighbours are rotated together, not numbers of both halves
     cos: int  # bfloat16 [tokens, rotated]
-    sin: int  # the same, negative in its first half
+    sin: int  # the same, negative for the first number of each pair
     first_weight: int  # bfloat16 [dim], of the norm of the first heads; 0 for no norms
+    first_scale: int  # bfloat16 [tokens], a factor of the first heads; or 0
     n_first: int
     other_weight: int  # of the norm of the other heads
+    is_normed_last: int  # whether the norms are behind the rotary embedding
     epsilon: float
     plus: float  # what is added to the weights
 
@@ -166,9 +182,34 @@ def _rounded_product(a: Code, bits: Code) -> Code:
     return to_float32(to_bfloat16(a * to_float32(bits)))
 
 
+@njit(inline="always")
+def _turn(x: Code, start: Code, i: Code, j: Code, cos: Code, sin: Code) -> None:
+    """Rotates two numbers of the head that starts at `start`."""
+    low, high = to_float32(x[start + i]), to_float32(x[start + j])
+    rotated_low = _rounded_product(low, cos[i]) + high * to_float32(sin[i])
+    rotated_high = _rounded_product(high, cos[j]) + low * to_float32(sin[j])
+    x[start + j] = to_bfloat16(rotated_high)
+    x[start + i] = to_bfloat16(rotated_low)
+
+
+@njit(inline="always")
+def _norm(x: Code, start: Code, weight: Code, epsilon: Code, plus: Code) -> None:
+    """The RMSNorm of the head that starts at `start`."""
+    dim = len(weight)
+    squares = np.float32(0)
+    for i in range(start, start + dim):
+        squares += to_float32(x[i]) * to_float32(x[i])
+    scale = np.float32(1) / np.sqrt(squares / np.float32(dim) + epsilon)
+    for i in range(dim):
+        x[start + i] = to_bfloat16(
+            to_float32(x[start + i]) * scale * (to_float32(weight[i]) + plus)
+        )
+
+
 @cache
 def rotary_kernel() -> Kernel:
-    """Rotary embedding in place, after an RMSNorm of each head if there are weights for it."""
+    """Rotary embedding in place, an RMSNorm of each head if there are weights for it, and a factor
+    of the first ones if there is one."""
 
     def body(block: Code) -> None:
         args = _rotary_arguments(block)
@@ -188,29 +229,24 @@ def rotary_kernel() -> Kernel:
             token = next_task(block)
             if token >= n:
                 break
+            token_cos, token_sin = cos[token], sin[token]
             for head in range(heads):
                 start = token * stride + head * dim
-                if is_normed:
-                    weight = weights[0] if head < n_first else weights[1]
-                    squares = np.float32(0)
+                weight = weights[0] if head < n_first else weights[1]
+                if is_normed and not args.is_normed_last:
+                    _norm(x, start, weight, epsilon, plus)
+                if args.is_interleaved:
+                    for i in range(half):
+                        _turn(x, start, 2 * i, 2 * i + 1, token_cos, token_sin)
+                else:
+                    for i in range(half):
+                        _turn(x, start, i, half + i, token_cos, token_sin)
+                if is_normed and args.is_normed_last:
+                    _norm(x, start, weight, epsilon, plus)
+                if args.first_scale != 0 and head < n_first:
+                    scale = to_float32(carray(at_u16(args.first_scale), (n,))[token])
                     for i in range(start, start + dim):
-                        squares += to_float32(x[i]) * to_float32(x[i])
-                    scale = np.float32(1) / np.sqrt(squares / np.float32(dim) + epsilon)
-                    for i in range(dim):
-                        x[start + i] = to_bfloat16(
-                            to_float32(x[start + i]) * scale * (to_float32(weight[i]) + plus)
-                        )
-                for i in range(half):
-                    j = half + i
-                    low, high = to_float32(x[start + i]), to_float32(x[start + j])
-                    rotated_low = _rounded_product(low, cos[token, i]) + high * to_float32(
-                        sin[token, i]
-                    )
-                    rotated_high = _rounded_product(high, cos[token, j]) + low * to_float32(
-                        sin[token, j]
-                    )
-                    x[start + j] = to_bfloat16(rotated_high)
-                    x[start + i] = to_bfloat16(rotated_low)
+                        x[i] = to_bfloat16(to_float32(x[i]) * scale)
 
     return Kernel(body, RotaryArguments)
 
