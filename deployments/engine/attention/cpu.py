@@ -213,15 +213,21 @@ def _norm_and_rotate(
     norms: tuple[HeadNorm, HeadNorm] | None,
     heads: int,
 ) -> Tensor:
-    """Applies the norms, if there are any, and then the rotary embedding."""
+    """Applies the norms, if there are any, the rotary embedding and its scale of queries."""
     if is_cpu_bf16(qk):
-        layer_ops.apply_rotary_(qk, rotary.cos, rotary.sin, norms, heads)
+        layer_ops.apply_rotary_(qk, rotary, norms, heads)
         return qk
+    if norms is None or norms[0].is_behind:
+        qk = rotary.apply_(qk)
     if norms is not None:
         parts = zip(norms, (qk[:, :heads], qk[:, heads:]), strict=True)
         normed = [rms_norm(x, norm.weight, norm.epsilon, norm.plus) for norm, x in parts]
         qk = torch.cat(normed, 1)
-    return rotary.apply_(qk)
+    if norms is not None and not norms[0].is_behind:
+        qk = rotary.apply_(qk)
+    if rotary.query_scale is not None:
+        qk[:, :heads] *= rotary.query_scale
+    return qk
 
 
 def _has_kernels(storage: Storage) -> bool:

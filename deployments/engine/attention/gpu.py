@@ -78,9 +78,8 @@ class TritonAttention:
         """Norms, rotary embedding and the store are one launch."""
         from deployments.engine.kernels.gpu.layer_ops import rotary_and_store
 
-        q = rotary_and_store(
-            qkv, rotary.cos, rotary.sin, norms, *self._pages(layer), self.slots, FP8_SCALES
-        )
+        pages = self._pages(layer)
+        q = rotary_and_store(qkv, rotary, norms, *pages, self.slots, FP8_SCALES)
         return self._attend(layer, q, params)
 
     def _pages(self, layer: int) -> tuple[Tensor, Tensor]:

@@ -44,7 +44,7 @@ class FusedStepAttention(StepAttention, Protocol):
         layer: int,
         qkv: Tensor,  # [tokens, heads + 2 * kv_heads, head_dim], contiguous; may be changed
         rotary: RotaryEmbedding,
-        norms: tuple[HeadNorm, HeadNorm] | None,  # of queries and keys, before the rotary
+        norms: tuple[HeadNorm, HeadNorm] | None,  # of queries and keys
         params: AttentionParams,
     ) -> Tensor:
         """Applies norms and rotary embedding to queries and keys, then does what `attend` does.

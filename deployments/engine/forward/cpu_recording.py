@@ -22,7 +22,7 @@ from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.fused.norm import Norm
 from deployments.engine.kernels.cpu.dispatch import TEAM, THREAD, Call, CallSequence
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
-from deployments.engine.kernels.rotary import Rotaries, RotaryEmbedding
+from deployments.engine.kernels.rotary import Rotaries
 
 # x [tokens, hidden], rotary embeddings, step -> [tokens, hidden]
 Layer = Callable[[Tensor, Rotaries, FusedStepAttention], Tensor]
@@ -108,9 +108,7 @@ class _StaticInputs:
         self.buffers: dict[object, Tensor] = {}
         self._x = x.new_empty(MAX_RECORDED_TOKENS, *x.shape[1:])
         self._rotaries = {
-            kind: RotaryEmbedding(
-                *(part.new_empty(MAX_RECORDED_TOKENS, *part.shape[1:]) for part in rotary)
-            )
+            kind: rotary.map(lambda part: part.new_empty(MAX_RECORDED_TOKENS, *part.shape[1:]))
             for kind, rotary in rotaries.items()
         }
         self._rows = [_StaticRows(step) for step in steps]
@@ -127,8 +125,10 @@ class _StaticInputs:
         n = len(x)
         self._x[:n] = x
         for kind, rotary in rotaries.items():
-            for static, given in zip(self._rotaries[kind], rotary, strict=True):
-                static[:n] = given
+            static = self._rotaries[kind]
+            static.cos[:n], static.sin[:n] = rotary.cos, rotary.sin
+            if static.query_scale is not None:
+                static.query_scale[:n] = rotary.query_scale
         for rows, step in zip(self._rows, steps, strict=True):
             rows.load(step)
 
@@ -137,8 +137,7 @@ class _StaticInputs:
     ) -> tuple[Tensor, Rotaries, FusedStepAttention]:
         """The inputs of `n` tokens, in the static memory. The rest is taken from `step`."""
         rotaries = {
-            kind: RotaryEmbedding(*(part[:n] for part in rotary))
-            for kind, rotary in self._rotaries.items()
+            kind: rotary.map(lambda part: part[:n]) for kind, rotary in self._rotaries.items()
         }
         own = {
             id(of_layers): rows.view(n, of_layers)

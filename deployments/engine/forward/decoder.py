@@ -20,10 +20,9 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.layer import AdaptedLayer, AdaptedModules
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.cpu_recording import RecordedLayers
-from deployments.engine.forward.fused.families import FAMILIES, NOT_ROTATED, ROTATED
+from deployments.engine.forward.fused.families import FAMILIES, NOT_ROTATED, ROTATED, Angles
 from deployments.engine.forward.fused.fusing import is_fused, rotary_kinds
-from deployments.engine.forward.fused.layer import FusedLayer
-from deployments.engine.forward.fused.norm import Norm
+from deployments.engine.forward.fused.layer import FusedLayer, norm_of
 from deployments.engine.forward.head import base_name
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.module import Module
@@ -183,8 +182,9 @@ class FusedDecoder:
         self._embed = embedding(model.get_input_embeddings())
         self._rotary, self._rotary_kinds = base.rotary_emb, rotary_kinds(model, family)
         self._tables: dict[str, RotaryTable] = {}  # by kind
+        self._query_scale = partial(family.query_scale, model.config)
         self._family, self._factor = family, family.embedding_factor(model.config)
-        norm = Norm(base.norm, family.norm_plus)
+        norm = norm_of(family, base.norm)
         self._layers = RecordedLayers(
             [FusedLayer(layer, family, model.config) for layer in base.layers], norm
         )
@@ -238,9 +238,11 @@ class FusedDecoder:
     def _rotary_of(self, kind: str, x: Tensor, positions: Tensor) -> RotaryEmbedding:
         of_layers = () if kind == ROTATED else (kind,)
         cos, sin = self._rotary(x, positions, *of_layers)
-        if self._family.has_half_angles:
-            cos, sin = torch.cat([cos, cos], -1), torch.cat([sin, sin], -1)
-        return rotary_embedding(cos, sin)
+        # Some models have them in float32 whatever their type.
+        cos, sin = (_twice(told.to(x.dtype), self._family.angles) for told in (cos, sin))
+        scale = self._query_scale(positions)
+        scale = None if scale is None else scale.to(x.dtype)
+        return rotary_embedding(cos, sin, self._family.is_interleaved, scale)
 
     @contextmanager
     def tapped(self, taps: Taps) -> Iterator[None]:
@@ -287,6 +289,14 @@ class FusedDecoder:
         """Returns the layers with adapters if some row of the step in progress has one."""
         has_adapters = self._adapters is not None and self._adapters.rows is not None
         return self._adapted if has_adapters else self._layers
+
+
+def _twice(told: Tensor, angles: Angles) -> Tensor:
+    """What is told by angles, in the order of `Angles.TWICE`. [1, tokens, rotated]"""
+    if angles is Angles.TWICE:
+        return told
+    once = told if angles is Angles.ONCE else told[..., ::2]
+    return torch.cat([once, once], -1)
 
 
 def _run_layers(

@@ -23,7 +23,7 @@ from deployments.engine.errors import UnsupportedModelError, unsupported_on_erro
 from deployments.engine.forward.by_rows import attention_of_rows
 from deployments.engine.forward.decoder import PlainDecoder
 from deployments.engine.forward.execution import Execution
-from deployments.engine.forward.fused.families import FAMILIES, family_of
+from deployments.engine.forward.fused.families import FAMILIES, QKV, family_of
 from deployments.engine.forward.fused.fusing import attentions, heads_of, is_fused
 from deployments.engine.forward.module import Module
 from deployments.engine.forward.overriding import restore
@@ -319,7 +319,7 @@ def _layout_of_family(model: PreTrainedModel) -> Layout:
     family = FAMILIES[type(model)]
     if is_fused(model):
         kv_heads = heads_of(attention)[1]
-    elif family.is_joined:
+    elif QKV in family.joined or attention.k_proj._forward_hooks:  # which gather those of all ranks
         kv_heads = config.num_key_value_heads
     else:  # it may be one rank's share, too
         kv_heads = attention.k_proj.weight.shape[0] // head_dim

@@ -79,6 +79,14 @@ KINDS: dict[str, PretrainedConfig] = {
     "qwen3_moe": CONFIGS["qwen3_moe"](),
     "gpt_oss": CONFIGS["gpt_oss"](),
     "glm4_moe": FUSED["glm4_moe"],  # one of its experts is shared
+    "qwen2_moe": FUSED["qwen2_moe"],  # it is, and is gated
+    "ernie4_5_moe": FUSED["ernie4_5_moe"],  # a router keeps its correction below it,
+    "minimax_m2": FUSED["minimax_m2"],  # or it lies beside the router
+    "ministral3": FUSED["ministral3"],  # queries have a factor
+    "hunyuan": FUSED["hunyuan"],  # heads are normed behind their rotary embedding
+    "olmo2": FUSED["olmo2"],  # heads are normed together
+    "glm4": FUSED["glm4"],  # neighbours are rotated together
+    "cohere2": FUSED["cohere2"],  # LayerNorms
 }
 Layers = Sequence[FusedLayer]
 
@@ -145,12 +153,13 @@ class Decodes:
     """Decode steps on two equal storages: one for recordings, one for the layers."""
 
     def __init__(self, kind: str) -> None:
-        config = KINDS[kind]
+        self.config = config = KINDS[kind]
         self.width = config.hidden_size
         self.dim = getattr(config, "head_dim", None) or DIM
         model = model_of(kind)
         self.layout = find_decoding(model).layout
-        self.kinds = rotary_kinds(model, FAMILIES[type(model)])
+        self.family = FAMILIES[type(model)]
+        self.kinds = rotary_kinds(model, self.family)
         self.storages = [self._storage() for _ in range(2)]
         self.layers, self.adapters = layers_of(model, kind)
         self.recorded = RecordedLayers(self.layers)
@@ -178,7 +187,10 @@ class Decodes:
         step = plan_by_layer(storage, plan)
         x = torch.randn(n * new, self.width, generator=generator).bfloat16()
         angles = torch.rand(1, n * new, self.dim // 2, generator=generator).repeat(1, 1, 2)
-        rotary = rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16())
+        cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+        scale = self.family.query_scale(self.config, torch.arange(n * new)[None])
+        scale = None if scale is None else scale.bfloat16()
+        rotary = rotary_embedding(cos, sin, self.family.is_interleaved, scale)
         return x, dict.fromkeys(self.kinds, rotary), step
 
     def with_adapters(self, lengths: list[int], new: int) -> AbstractContextManager[None]:

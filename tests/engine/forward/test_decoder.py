@@ -9,16 +9,32 @@ import torch
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
+    Cohere2Config,
     CohereConfig,
     Dots1Config,
+    Ernie4_5_MoeConfig,
+    Ernie4_5Config,
     Exaone4Config,
     ExaoneMoeConfig,
+    FlexOlmoConfig,
     Gemma2Config,
     GemmaConfig,
+    Glm4Config,
     Glm4MoeConfig,
+    GlmConfig,
     GraniteConfig,
     GraniteMoeConfig,
+    HeliumConfig,
+    HunYuanDenseV1Config,
+    HunYuanMoEV1Config,
+    HYV3Config,
     LlamaConfig,
+    MellumConfig,
+    MiniMaxM2Config,
+    Ministral3Config,
+    Olmo2Config,
+    Olmo3Config,
+    OlmoeConfig,
     OPTConfig,
     Phi3Config,
     PretrainedConfig,
@@ -27,6 +43,7 @@ from transformers import (
     SeedOssConfig,
     SmolLM3Config,
     SolarOpenConfig,
+    VaultGemmaConfig,
 )
 
 from deployments.engine.errors import UnsupportedModelError
@@ -60,6 +77,12 @@ GLM: dict[str, Any] = {
     "first_k_dense_replace": 1,
     "n_shared_experts": 1,
 }
+WINDOWS, LAYERS = ["sliding_attention"] * 2 + ["full_attention"], ["dense", "sparse", "sparse"]
+SPARSE_SIZES: dict[str, Any] = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}
 FUSED: dict[str, PretrainedConfig] = {
     **{name: CONFIGS[name]() for name in ("llama", "mistral", "qwen3", "gemma3", *SPARSE)},
     "granitemoe": GraniteMoeConfig(**SIZES, residual_multiplier=0.3, num_local_experts=4),
@@ -67,6 +90,45 @@ FUSED: dict[str, PretrainedConfig] = {
     "dots1": Dots1Config(**SIZES, **GLM, sliding_window=8, max_window_layers=1),
     "exaone_moe": ExaoneMoeConfig(**SIZES, **GLM, sliding_window=8, sliding_window_pattern=2),
     "solar_open": SolarOpenConfig(**SIZES, **GLM),
+    "olmo2": Olmo2Config(**SIZES),
+    "olmo3": Olmo3Config(**SIZES, sliding_window=8, layer_types=WINDOWS),
+    "olmoe": OlmoeConfig(**SIZES, num_experts=4, num_experts_per_tok=2),
+    "flex_olmo": FlexOlmoConfig(**SIZES, num_experts=4, num_experts_per_tok=2),
+    "minimax_m2": MiniMaxM2Config(**SIZES, num_local_experts=4, num_experts_per_tok=2),
+    "hy_v3": HYV3Config(**SIZES, **SPARSE_SIZES, num_shared_experts=1, mlp_layer_types=LAYERS),
+    "mellum": MellumConfig(
+        **SIZES, **SPARSE_SIZES, mlp_layer_types=LAYERS, sliding_window=8, layer_types=WINDOWS
+    ),
+    "hunyuan": HunYuanDenseV1Config(**SIZES),
+    "hunyuan_moe": HunYuanMoEV1Config(**SIZES, num_experts=4, moe_topk=2),
+    "ministral3": Ministral3Config(
+        **SIZES,
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 10_000.0,
+            "llama_4_scaling_beta": 0.5,
+            "original_max_position_embeddings": 4,
+        },
+    ),
+    "ernie4_5": Ernie4_5Config(**SIZES, use_bias=True),
+    "ernie4_5_moe": Ernie4_5_MoeConfig(
+        **SIZES,
+        moe_num_experts=4,
+        moe_k=2,
+        moe_intermediate_size=32,
+        moe_num_shared_experts=1,
+        moe_layer_start_index=1,
+    ),
+    "helium": HeliumConfig(**SIZES),
+    "glm": GlmConfig(**SIZES, attention_bias=True),
+    "glm4": Glm4Config(**SIZES, attention_bias=True),
+    "cohere": CohereConfig(**{**SIZES, "pad_token_id": 0}, logit_scale=0.3),
+    "cohere2": Cohere2Config(
+        **{**SIZES, "pad_token_id": 0}, logit_scale=0.3, sliding_window=8, layer_types=WINDOWS
+    ),
+    "vaultgemma": VaultGemmaConfig(
+        **SIZES, sliding_window=8, attn_logit_softcapping=5.0, layer_types=WINDOWS
+    ),
     "gemma": GemmaConfig(**SIZES),
     "gemma2": Gemma2Config(
         **SIZES, sliding_window=8, attn_logit_softcapping=5.0, final_logit_softcapping=3.0
@@ -79,9 +141,7 @@ FUSED: dict[str, PretrainedConfig] = {
         attention_multiplier=0.3,
     ),
     "smollm3": SmolLM3Config(**SIZES, no_rope_layers=[1, 0, 1]),
-    "exaone4": Exaone4Config(
-        **SIZES, sliding_window=8, layer_types=["sliding_attention"] * 2 + ["full_attention"]
-    ),
+    "exaone4": Exaone4Config(**SIZES, sliding_window=8, layer_types=WINDOWS),
     "phi3": Phi3Config(
         **{**SIZES, "head_dim": 16},
         sliding_window=8,

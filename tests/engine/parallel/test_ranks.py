@@ -114,6 +114,15 @@ LIMITS = {
 }
 
 
+@pytest.mark.parametrize("model_type", ["olmo2", "glm4"])
+def test_what_ranks_gather_is_whole(model_type: str, follower: Follower, tmp_path: Path) -> None:
+    """Heads that are normed together, and gates that are joined in the checkpoint."""
+    path = save(tiny.tiny_model(model_type), tmp_path)
+    with two_rank_engine(follower, path) as running:
+        outcomes = running.run(*requests())
+    check_same(outcomes, run_unsharded(tiny.tiny_model(model_type)))
+
+
 @pytest.mark.parametrize("model_type", ["deepseek_v2", "minicpm3"])
 def test_ranks_share_the_heads_of_latents(
     model_type: str, follower: Follower, tmp_path: Path

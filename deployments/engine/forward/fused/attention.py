@@ -6,7 +6,7 @@ from torch import Tensor
 from deployments.engine.attention.interface import AttentionParams, FusedStepAttention
 from deployments.engine.forward.fused.families import Family
 from deployments.engine.forward.fused.fusing import heads_of
-from deployments.engine.forward.fused.norm import Norm
+from deployments.engine.forward.fused.norm import Norm, WideNorm
 from deployments.engine.forward.fused.residuals import Residual
 from deployments.engine.forward.module import Module
 from deployments.engine.kernels.rotary import Rotaries
@@ -27,9 +27,17 @@ class SelfAttention:
         )
         self._rotary = family.rotary(attention)
         self._head_norms: tuple[Norm, Norm] | None = None
-        if (found := family.head_norms(attention)) is not None:
-            plus = family.norm_plus
-            self._head_norms = Norm(found[0], plus), Norm(found[1], plus)
+        self._wide_norms: tuple[WideNorm, WideNorm] | None = None
+        if (found := family.qk_norms(attention)) is not None:
+            of_queries, of_keys = found
+            plus, is_behind = family.norm_plus, family.has_qk_norms_behind
+            if len(of_queries.weight) == self._head_dim:
+                self._head_norms = (
+                    Norm(of_queries, plus, is_behind=is_behind),
+                    Norm(of_keys, plus, is_behind=is_behind),
+                )
+            else:
+                self._wide_norms = WideNorm(of_queries, plus), WideNorm(of_keys, plus)
         self._gates = family.gates_outputs
         self.qkv, self.o, self.residual = attention.qkv_proj, attention.o_proj, residual
 
@@ -38,7 +46,12 @@ class SelfAttention:
     ) -> Tensor:
         """Joins what it makes of x [tokens, hidden] with the hidden states, in whose memory the
         result may be."""
-        qkv: Tensor = self.qkv(x).view(len(x), -1, self._head_dim)
+        qkv: Tensor = self.qkv(x)
+        if self._wide_norms is not None:
+            queries, keys = self._wide_norms
+            queries.apply_(qkv[:, : queries.width])
+            keys.apply_(qkv[:, queries.width : queries.width + keys.width])
+        qkv = qkv.view(len(x), -1, self._head_dim)
         gates: Tensor | None = None
         if self._gates:
             qkv, gates = self._without_gates(qkv)

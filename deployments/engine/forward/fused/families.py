@@ -2,25 +2,44 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from transformers import (
+    Cohere2ForCausalLM,
+    CohereForCausalLM,
     CwmForCausalLM,
     Dots1ForCausalLM,
+    Ernie4_5_MoeForCausalLM,
+    Ernie4_5ForCausalLM,
     Exaone4ForCausalLM,
     ExaoneMoeForCausalLM,
+    FlexOlmoForCausalLM,
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     GemmaForCausalLM,
+    Glm4ForCausalLM,
     Glm4MoeForCausalLM,
+    GlmForCausalLM,
     GptOssForCausalLM,
     GraniteForCausalLM,
     GraniteMoeForCausalLM,
+    HeliumForCausalLM,
+    HunYuanDenseV1ForCausalLM,
+    HunYuanMoEV1ForCausalLM,
+    HYV3ForCausalLM,
     LlamaForCausalLM,
+    MellumForCausalLM,
+    MiniMaxM2ForCausalLM,
+    Ministral3ForCausalLM,
     MinistralForCausalLM,
     MistralForCausalLM,
     MixtralForCausalLM,
+    Olmo2ForCausalLM,
+    Olmo3ForCausalLM,
+    OlmoeForCausalLM,
     Phi3ForCausalLM,
     PretrainedConfig,
     PreTrainedModel,
@@ -34,17 +53,28 @@ from transformers import (
     SeedOssForCausalLM,
     SmolLM3ForCausalLM,
     SolarOpenForCausalLM,
+    VaultGemmaForCausalLM,
 )
 
 from deployments.engine.forward import recurrent
 from deployments.engine.forward.module import Module
 
+QKV, GATE_UP = "qkv_proj", "gate_up_proj"  # projections that read the same input, as one
 ROTATED, NOT_ROTATED = "", "not rotated"  # by the model's only rotary embedding, and by none
 
 
+class Angles(Enum):
+    """How often, and where, a model's rotary embedding tells the angle of two numbers that are
+    rotated together."""
+
+    TWICE = auto()  # all angles, and then once more
+    ONCE = auto()
+    IN_PAIRS = auto()  # twice, one beside the other
+
+
 class NormNames(NamedTuple):
-    """The RMSNorms of a layer, before and behind its attention and its feed-forward. None: the
-    layer has no norm there."""
+    """The norms of a layer, before and behind its attention and its feed-forward. None: the layer
+    has no norm there."""
 
     before_attention: str | None
     behind_attention: str | None
@@ -54,6 +84,7 @@ class NormNames(NamedTuple):
 
 BEFORE = NormNames("input_layernorm", None, "post_attention_layernorm", None)
 BEHIND = NormNames(None, "post_attention_layernorm", None, "post_feedforward_layernorm")
+PARALLEL = NormNames("input_layernorm", None, None, None)
 BOTH = NormNames(
     "input_layernorm",
     "post_attention_layernorm",
@@ -79,41 +110,74 @@ def _rotary_of_sliding(attention: Module) -> str:
     return NOT_ROTATED if attention.sliding_window and not attention.is_sliding else ROTATED
 
 
-def _head_norms(attention: Module) -> tuple[Module, Module]:
+def _rotary_of_windows(attention: Module) -> str:
+    return ROTATED if attention.sliding_window else NOT_ROTATED
+
+
+def _layer_type(attention: Module) -> str:
+    found: str = attention.config.layer_types[attention.layer_idx]
+    return found
+
+
+def _qk_norms(attention: Module) -> tuple[Module, Module]:
     return attention.q_norm, attention.k_norm
 
 
-def _head_norms_if_any(attention: Module) -> tuple[Module, Module] | None:
-    return _head_norms(attention) if attention.use_qk_norm else None
+def _norms_of_hunyuan(attention: Module) -> tuple[Module, Module]:
+    return attention.query_layernorm, attention.key_layernorm
+
+
+def _qk_norms_if_any(attention: Module) -> tuple[Module, Module] | None:
+    return _qk_norms(attention) if attention.use_qk_norm else None
+
+
+def _no_scale(config: PretrainedConfig, positions: Tensor) -> Tensor | None:
+    return None
+
+
+def _scale_of_long(config: PretrainedConfig, positions: Tensor) -> Tensor:
+    """Grows behind as many positions as the model first learnt."""
+    told = config.rope_parameters
+    laps = torch.floor(positions / told["original_max_position_embeddings"])
+    return 1 + told["llama_4_scaling_beta"] * torch.log(1 + laps)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Layers of attention and a feed-forward, with RMSNorms. The functions read an attention layer,
+    """Layers of attention and a feed-forward, with norms. The functions read an attention layer,
     or a configuration.
 
     model_class: without its subclasses, which may compute something else under the same names.
     window: its sliding window, in tokens; None: it attends to all.
-    head_norms: its norms of queries and of keys, each over one head.
+    qk_norms: its RMSNorms of queries and of keys, each over one head, or over all.
+    has_qk_norms_behind: whether these follow the rotary embedding.
     rotary: the layer type for which the model's rotary embedding is asked, ROTATED or NOT_ROTATED.
-    has_half_angles: whether the rotary embedding is told for the first half of what it rotates.
+    angles: how the rotary embedding tells them.
+    is_interleaved: whether two neighbours are rotated together, not numbers of both halves.
+    query_scale: a factor of queries at positions [1, tokens], in the same shape.
     softcap: the bound of its scores.
     sinks: [heads], a score without a value in each softmax.
     gates_outputs: whether each head of queries is followed by a gate of its result.
     mixer: what a layer has in the place of attention, which keeps a state.
     mlp: the feed-forward of a layer: a gated one, or experts.
     norm_plus: what norms add to their weights.
+    has_centered_norms: whether a layer's norms are LayerNorms without a bias, not RMSNorms.
+    is_parallel: whether the feed-forward reads what attention reads.
     residual_factor: of what layers add to the hidden states.
     embedding_factor: of the embeddings, behind that of the model's embedding layer.
     changes_logits: whether something follows the last matrix.
-    is_joined: whether projections that read the same input are joined in the checkpoint.
+    joined: the projections that are joined in the checkpoint.
+    is_usual: whether models with such a configuration compute nothing else.
     """
 
     model_class: type[PreTrainedModel]
     window: Callable[[Module], int | None] = _none
-    head_norms: Callable[[Module], tuple[Module, Module] | None] = _none
+    qk_norms: Callable[[Module], tuple[Module, Module] | None] = _none
+    has_qk_norms_behind: bool = False
     rotary: Callable[[Module], str] = lambda attention: ROTATED
-    has_half_angles: bool = False
+    angles: Angles = Angles.TWICE
+    is_interleaved: bool = False
+    query_scale: Callable[[PretrainedConfig, Tensor], Tensor | None] = _no_scale
     softcap: Callable[[Module], float | None] = _none
     sinks: Callable[[Module], Tensor | None] = _none
     gates_outputs: bool = False
@@ -121,10 +185,13 @@ class Family:
     mlp: Callable[[Module], Module] = lambda layer: layer.mlp
     norms: NormNames = BEFORE
     norm_plus: float = 0.0
+    has_centered_norms: bool = False
+    is_parallel: bool = False
     residual_factor: Callable[[PretrainedConfig], float] = lambda config: 1.0
     embedding_factor: Callable[[PretrainedConfig], float] = lambda config: 1.0
     changes_logits: Callable[[PretrainedConfig], bool] = lambda config: False
-    is_joined: bool = False
+    joined: frozenset[str] = frozenset()
+    is_usual: Callable[[PretrainedConfig], bool] = lambda config: True
 
 
 def _caps_logits(config: PretrainedConfig) -> bool:
@@ -138,13 +205,19 @@ _FAMILIES = (
     Family(SeedOssForCausalLM),
     # Mistral: one window for all layers, or none. Ministral, CWM: some layers have windows.
     Family(MistralForCausalLM, window=lambda attention: attention.config.sliding_window),
+    # Ministral 3 scales queries of long texts.
+    Family(
+        Ministral3ForCausalLM,
+        window=lambda attention: attention.config.sliding_window,
+        query_scale=_scale_of_long,
+    ),
     Family(MinistralForCausalLM, window=_window),
     Family(CwmForCausalLM, window=_window),
     # Phi 3 and 4: projections are joined in the checkpoint, and a part of each head is rotated.
     Family(
         Phi3ForCausalLM,
         window=lambda attention: attention.config.sliding_window,
-        is_joined=True,
+        joined=frozenset({QKV, GATE_UP}),
     ),
     # SmolLM 3: some layers know no positions.
     Family(
@@ -159,15 +232,59 @@ _FAMILIES = (
     Family(
         Qwen3ForCausalLM,
         window=lambda attention: getattr(attention, "sliding_window", None),
-        head_norms=_head_norms,
+        qk_norms=_qk_norms,
     ),
     # Exaone 4: norms behind each part; where some layers have windows the others know no positions.
     Family(
         Exaone4ForCausalLM,
         window=_window_of_sliding,
-        head_norms=_head_norms,
+        qk_norms=_qk_norms,
         rotary=_rotary_of_sliding,
         norms=BEHIND,
+    ),
+    # OLMo 2 and 3: norms behind each part, and of all heads of queries and of keys together.
+    Family(Olmo2ForCausalLM, qk_norms=_qk_norms, norms=BEHIND),
+    Family(Olmo3ForCausalLM, window=_window, qk_norms=_qk_norms, rotary=_layer_type, norms=BEHIND),
+    # Hunyuan: queries and keys are normed behind their rotary embedding.
+    Family(HunYuanDenseV1ForCausalLM, qk_norms=_norms_of_hunyuan, has_qk_norms_behind=True),
+    # GLM 4: neighbours are rotated together. Its later form has norms behind each part, too.
+    Family(GlmForCausalLM, is_interleaved=True, joined=frozenset({GATE_UP})),
+    Family(
+        Glm4ForCausalLM,
+        is_interleaved=True,
+        joined=frozenset({GATE_UP}),
+        norms=NormNames(
+            "input_layernorm",
+            "post_self_attn_layernorm",
+            "post_attention_layernorm",
+            "post_mlp_layernorm",
+        ),
+    ),
+    # Ernie 4.5, Helium: the same rotation.
+    Family(Ernie4_5ForCausalLM, is_interleaved=True),
+    Family(HeliumForCausalLM, is_interleaved=True),
+    # Cohere's Command R: one LayerNorm before both parts. In the later ones only layers with
+    # windows know positions.
+    Family(
+        CohereForCausalLM,
+        angles=Angles.IN_PAIRS,
+        is_interleaved=True,
+        norms=PARALLEL,
+        has_centered_norms=True,
+        is_parallel=True,
+        changes_logits=lambda config: True,
+        is_usual=lambda config: not config.use_qk_norm,
+    ),
+    Family(
+        Cohere2ForCausalLM,
+        window=_window,
+        rotary=_rotary_of_windows,
+        angles=Angles.IN_PAIRS,
+        is_interleaved=True,
+        norms=PARALLEL,
+        has_centered_norms=True,
+        is_parallel=True,
+        changes_logits=lambda config: True,
     ),
     # Granite: factors of scores, of what is added, of embeddings and of logits.
     Family(
@@ -182,7 +299,7 @@ _FAMILIES = (
     Family(
         Qwen2MoeForCausalLM, window=lambda attention: getattr(attention, "sliding_window", None)
     ),
-    Family(Qwen3MoeForCausalLM, window=_window, head_norms=_head_norms),
+    Family(Qwen3MoeForCausalLM, window=_window, qk_norms=_qk_norms),
     Family(
         GraniteMoeForCausalLM,
         residual_factor=lambda config: config.residual_multiplier,
@@ -190,27 +307,34 @@ _FAMILIES = (
         changes_logits=lambda config: True,
         mlp=lambda layer: layer.block_sparse_moe,
     ),
-    Family(Glm4MoeForCausalLM, head_norms=_head_norms_if_any),
+    Family(Glm4MoeForCausalLM, qk_norms=_qk_norms_if_any),
     Family(SolarOpenForCausalLM),
-    Family(Dots1ForCausalLM, window=_window, head_norms=_head_norms),
+    Family(Dots1ForCausalLM, window=_window, qk_norms=_qk_norms),
     Family(
         ExaoneMoeForCausalLM,
         window=_window_of_sliding,
-        head_norms=_head_norms,
+        qk_norms=_qk_norms,
         rotary=_rotary_of_sliding,
     ),
     Family(
         GptOssForCausalLM,
         window=_window,
         sinks=lambda attention: attention.sinks.detach(),
-        has_half_angles=True,
+        angles=Angles.ONCE,
     ),
+    Family(Ernie4_5_MoeForCausalLM, is_interleaved=True),
+    Family(OlmoeForCausalLM, qk_norms=_qk_norms, is_usual=lambda config: config.clip_qkv is None),
+    Family(FlexOlmoForCausalLM, qk_norms=_qk_norms, norms=BEHIND),
+    Family(MiniMaxM2ForCausalLM, qk_norms=_qk_norms),
+    Family(HunYuanMoEV1ForCausalLM, qk_norms=_norms_of_hunyuan, has_qk_norms_behind=True),
+    Family(HYV3ForCausalLM, qk_norms=_qk_norms),
+    Family(MellumForCausalLM, window=_window, qk_norms=_qk_norms, rotary=_layer_type),
     # Qwen 3 Next and 3.5: most layers keep a state; the others gate what they attend to, and norms
     # hold weights less 1.
     *(
         Family(
             model_class,
-            head_norms=_head_norms,
+            qk_norms=_qk_norms,
             norm_plus=1.0,
             gates_outputs=True,
             mixer=lambda layer: layer._modules.get("linear_attn"),
@@ -228,11 +352,19 @@ _FAMILIES = (
         norm_plus=1.0,
         changes_logits=_caps_logits,
     ),
+    Family(
+        VaultGemmaForCausalLM,
+        window=_window,
+        softcap=lambda attention: attention.attn_logit_softcapping,
+        norms=NormNames("input_layernorm", None, "pre_feedforward_layernorm", None),
+        norm_plus=1.0,
+        changes_logits=_caps_logits,
+    ),
     # Gemma 3: queries and keys are normed; layers with windows have another rotary embedding.
     Family(
         Gemma3ForCausalLM,
         window=_window,
-        head_norms=_head_norms,
+        qk_norms=_qk_norms,
         rotary=lambda attention: attention.layer_type,
         norms=BOTH,
         norm_plus=1.0,
@@ -246,9 +378,9 @@ _CONFIGS = frozenset(model_class.config_class for model_class in FAMILIES)
 def family_of(model: PreTrainedModel) -> Family | None:
     """The family of a model; None: it has no fused form."""
     family = FAMILIES.get(type(model))
-    if family is None or (family.mixer is not _none and not recurrent.can_keep_states()):
+    if family is None or not family.is_usual(model.config):
         return None
-    return family
+    return None if family.mixer is not _none and not recurrent.can_keep_states() else family
 
 
 def is_fusable(config: PretrainedConfig) -> bool:

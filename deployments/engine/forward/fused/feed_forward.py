@@ -3,15 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.engine.forward.fused.fusing import activation_of, gated_mlps
-from deployments.engine.forward.fused.residuals import PlainResidual, Residual
+from deployments.engine.forward.fused.residuals import NoResidual, PlainResidual, Residual
 from deployments.engine.forward.linear import GpuProduct, gate_mul
 from deployments.engine.forward.module import Module
-from deployments.engine.forward.products.router import ExpertRouter
+from deployments.engine.forward.products.router import CORRECTION, ExpertRouter
 from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu import layer_ops
 from deployments.engine.kernels.cpu.features import is_cpu_bf16
@@ -32,21 +30,29 @@ class SparseMlp:
     """Experts that a router chooses for each token, and perhaps one that all tokens share."""
 
     def __init__(self, mlp: Module, residual: Residual) -> None:
-        self._router = ExpertRouter(mlp.gate if hasattr(mlp, "gate") else mlp.router)
+        beside = mlp._buffers.get(CORRECTION)
+        router = mlp.gate if hasattr(mlp, "gate") else mlp.router
+        self._router = ExpertRouter(router, *(() if beside is None else (beside,)))
         self._experts, self._residual = mlp.experts, residual
         self._shared_gate: Module | None = mlp._modules.get("shared_expert_gate")
         shared = [own for _, own in gated_mlps(mlp)]
-        self.shared = GatedMlp(shared[0], PlainResidual()) if shared else None
+        of_shared: Residual = PlainResidual() if self._shared_gate is None else NoResidual()
+        self.shared = GatedMlp(shared[0], of_shared) if shared else None
 
     def __call__(self, x: Tensor, hidden: Tensor) -> Tensor:
         index, weights = self._router(x)
         value: Tensor = self._experts(x, index, weights).to(x.dtype)
         if self._shared_gate is not None and self.shared is not None:
-            shared = self.shared(x, torch.zeros_like(value))
-            value = value.addcmul_(shared, F.sigmoid(self._shared_gate(x)))
+            shared = self.shared(x, value)
+            value = _add_gated(value, shared, self._shared_gate(x))
         elif self.shared is not None:
             value = self.shared(x, value)
         return self._residual.value(value, hidden)
+
+
+def _add_gated(x: Tensor, y: Tensor, gates: Tensor) -> Tensor:
+    """`x + sigmoid(gates) * y`. x, y: [tokens, hidden], gates: [tokens, 1]"""
+    return layer_ops.add_gated(x, y, gates) if is_cpu_bf16(x) else x.addcmul_(y, gates.sigmoid())
 
 
 def feed_forward(mlp: Module, residual: Residual) -> "GatedMlp | SparseMlp":

@@ -7,15 +7,19 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from deployments.engine.forward.fused.families import Family, family_of
+from deployments.engine.forward.fused.families import GATE_UP, QKV, Family, family_of
 from deployments.engine.forward.linear import is_packable, pack_linears
 from deployments.engine.forward.module import Module
 from deployments.engine.forward.products.joined_linear import JoinedLinear
 from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.quantized.stored_weight import StoredWeight
 
-QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
-SHARED = ("shared_expert", "shared_experts")  # names of what all tokens share beside experts
+PARTS = {QKV: ("q_proj", "k_proj", "v_proj"), GATE_UP: ("gate_proj", "up_proj")}
+SHARED = (
+    "shared_expert",
+    "shared_experts",
+    "shared_mlp",
+)  # names of what all tokens share beside experts
 
 
 def fuse(model: PreTrainedModel) -> None:
@@ -38,7 +42,7 @@ def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None
         return
     is_on_cpu = torch.device(device).type == "cpu"
     for attention in attentions(model):
-        if family.is_joined:
+        if QKV in family.joined:
             config = attention.config
             attention.fused_heads = config.num_attention_heads, config.num_key_value_heads
             continue
@@ -47,12 +51,12 @@ def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None
             for projection in (attention.q_proj, attention.k_proj)
         )
         attention.fused_heads = of_queries // (2 if family.gates_outputs else 1), of_keys
-        _concatenate(attention, "qkv_proj", QKV)
-    for layer in model.model.layers if not family.is_joined else ():
+        _concatenate(attention, QKV)
+    for layer in model.model.layers if GATE_UP not in family.joined else ():
         for _, mlp in gated_mlps(family.mlp(layer)):
             # Packed projections stay apart: each computes a part of the gate in its epilogue.
             if not is_on_cpu or not _is_packed(mlp.gate_proj):
-                _concatenate(mlp, "gate_up_proj", GATE_UP)
+                _concatenate(mlp, GATE_UP)
 
 
 def _is_packed(linear: Module) -> bool:
@@ -60,9 +64,11 @@ def _is_packed(linear: Module) -> bool:
 
 
 def _has_usual_parts(model: PreTrainedModel, family: Family) -> bool:
-    """Whether a kernel knows the activation, and what is joined already is whole: a rank has a
-    share of it, whose outputs are not those of its heads."""
-    if family.is_joined and attentions(model)[0].qkv_proj._forward_hooks:
+    """Whether a kernel knows the activation, and projections give the outputs of their heads. On
+    ranks those don't that are joined in the checkpoint, nor those whose heads are normed together.
+    """
+    names = (QKV,) if QKV in family.joined else PARTS[QKV]
+    if any(getattr(attentions(model)[0], name)._forward_hooks for name in names):
         return False
     gated = [mlp for layer in model.model.layers for _, mlp in gated_mlps(family.mlp(layer))]
     return all(activation_of(mlp) is not None for mlp in gated)
@@ -111,11 +117,12 @@ def parts_of(model: PreTrainedModel, name: str) -> Sequence[str]:
     """The modules of the checkpoint that a linear layer of a fused model is made of."""
     family = family_of(model)
     assert family is not None
-    return (name,) if family.is_joined else {"qkv_proj": QKV, "gate_up_proj": GATE_UP}[name]
+    return (name,) if name in family.joined else PARTS[name]
 
 
-def _concatenate(module: nn.Module, name: str, parts: tuple[str, ...]) -> None:
-    """Replaces the linear layers `parts` of a module by one, with all their outputs."""
+def _concatenate(module: nn.Module, name: str) -> None:
+    """Replaces linear layers of a module by one, with all their outputs."""
+    parts = PARTS[name]
     linears: list[Module] = [module.get_submodule(part) for part in parts]
     # A part that is not quantized would have all of them dequantized.
     stay_apart = len({isinstance(linear.weight.data, StoredWeight) for linear in linears}) > 1

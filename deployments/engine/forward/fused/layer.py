@@ -1,4 +1,4 @@
-"""One layer of a fused model: attention, or a mixer, and a feed-forward, with RMSNorms."""
+"""One layer of a fused model: attention, or a mixer, and a feed-forward, with norms."""
 
 from torch import Tensor
 from transformers import PretrainedConfig
@@ -18,11 +18,11 @@ class FusedLayer:
 
     def __init__(self, layer: Module, family: Family, config: PretrainedConfig) -> None:
         norms = [
-            None if name is None else Norm(getattr(layer, name), family.norm_plus)
-            for name in family.norms
+            None if name is None else norm_of(family, getattr(layer, name)) for name in family.norms
         ]
         factor = family.residual_factor(config)
         self._norms = norms[0] or _unchanged, norms[2] or _unchanged
+        self._is_parallel = family.is_parallel
         first, mixer = residual(norms[1], factor), family.mixer(layer)
         self._attention: SelfAttention | Mixer
         if mixer is None:
@@ -34,8 +34,14 @@ class FusedLayer:
     def __call__(self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention) -> Tensor:
         """[tokens, hidden] -> [tokens, hidden]. `x` may be changed."""
         attention_norm, mlp_norm = self._norms
-        x = self._attention(attention_norm(x), x, rotaries, step)
-        return self._mlp(mlp_norm(x), x)
+        normed = attention_norm(x)
+        x = self._attention(normed, x, rotaries, step)
+        return self._mlp(normed if self._is_parallel else mlp_norm(x), x)
+
+
+def norm_of(family: Family, norm: Module) -> Norm:
+    """A norm of a layer, or the one behind them all."""
+    return Norm(norm, family.norm_plus, family.has_centered_norms)
 
 
 def _unchanged(x: Tensor) -> Tensor:

@@ -34,6 +34,17 @@ class PlainResidual:
         return layer_ops.add(hidden, value, 1.0) if is_cpu_bf16(hidden) else hidden.add_(value)
 
 
+class NoResidual:
+    """What is computed stands alone."""
+
+    def product(self, linear: Module, x: Tensor, hidden: Tensor) -> Tensor:
+        value: Tensor = linear(x)
+        return value
+
+    def value(self, value: Tensor, hidden: Tensor) -> Tensor:
+        return value
+
+
 class ScaledResidual:
     """A factor times the product is added."""
 

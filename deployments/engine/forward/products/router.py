@@ -21,22 +21,26 @@ N_TRIED, MAGNITUDES = 64, (-2.0, 0.5)  # tokens, and powers of 10 that their num
 MAX_DIFFERENCE = {torch.bfloat16: 2**-7, torch.float32: 1e-5}  # relative, of weights
 NO_WEIGHT = 1e-12  # so small that it does not count
 EPSILON = 1e-20  # which some add to the sum of weights
-# What routers have, by its name.
-OWN = ("weight", "bias", "e_score_correction_bias")
-GROUPS, CHOSEN_GROUPS, FACTOR = "num_group", "topk_group", "routed_scaling_factor"
+# What routers have, by its names.
+CORRECTION = "e_score_correction_bias"
+CORRECTIONS = (CORRECTION, f"moe_statics.{CORRECTION}")
+OWN = frozenset({"weight", "bias", *CORRECTIONS})
+GROUPS, CHOSEN_GROUPS = "num_group", "topk_group"
+FACTORS = ("routed_scaling_factor", "router_scaling_factor")
 
 
 class ExpertRouter:
     """The router of a layer's experts, in one kernel where it knows the rule."""
 
-    def __init__(self, router: nn.Module) -> None:
-        """`router` is one of transformers' that takes nothing but x [tokens, hidden]."""
-        self._router = router
-        self._routing = known_routing(router)
+    def __init__(self, router: nn.Module, *beside: Tensor) -> None:
+        """`router` is one of transformers' that takes x [tokens, hidden], and the correction of its
+        scores [experts] if that lies `beside` it."""
+        self._router, self._beside = router, beside
+        self._routing = known_routing(router, *beside)
         self._weights: RouterWeights | None = None
         if self._routing is not None:
             router_kernel()  # compiled before a step is recorded
-            weight, *others = (_own(router, name) for name in OWN)
+            weight, *others = _weights(router, *beside)
             assert weight is not None
             self._weights = RouterWeights(weight, *others)
 
@@ -44,13 +48,13 @@ class ExpertRouter:
         """x [tokens, hidden] -> the experts of each token and their weights, [tokens, k]"""
         if self._weights is not None and self._routing is not None and is_cpu_bf16(x):
             return router_ops.route(x, self._weights, self._routing)
-        _, weights, index = self._router(x)
+        _, weights, index = self._router(x, *self._beside)
         return index, weights
 
 
-def known_routing(router: nn.Module) -> Routing | None:
+def known_routing(router: nn.Module, *beside: Tensor) -> Routing | None:
     """The rule by which a router chooses. None: our kernel does not know it."""
-    weight, bias, correction = (_own(router, name) for name in OWN)
+    weight, bias, correction = _weights(router, *beside)
     k = getattr(router, "top_k", None)
     if type(weight) is not Tensor or weight.device.type != "cpu" or not isinstance(k, int):
         return None
@@ -61,7 +65,7 @@ def known_routing(router: nn.Module) -> Routing | None:
     # Of large numbers the scores may all be 0 or 1, whatever the rule.
     x = (x * torch.logspace(*MAGNITUDES, N_TRIED)[:, None]).to(torch.bfloat16)
     try:
-        _, weights, index = router(x)
+        _, weights, index = router(x, *beside)
     except (RuntimeError, TypeError, ValueError):  # it takes or gives something else
         return None
     for routing in _known(router, weights.dtype, k):
@@ -75,7 +79,7 @@ def known_routing(router: nn.Module) -> Routing | None:
 def _has_usual(router: nn.Module) -> bool:
     """Whether nothing is kept in it, or follows it, that our kernel would pass by."""
     kept = {name for name, _ in (*router.named_parameters(), *router.named_buffers())}
-    return kept <= {*OWN} and not router._forward_hooks and not router._forward_pre_hooks
+    return kept <= OWN and not router._forward_hooks and not router._forward_pre_hooks
 
 
 def choose(logits: Tensor, correction: Tensor | None, routing: Routing) -> tuple[Tensor, Tensor]:
@@ -100,7 +104,7 @@ def _known(router: Any, dtype: torch.dtype, k: int) -> Iterator[Routing]:
     groups = [(1, 1, 1)]
     if n_groups > 1:
         groups = [(n_groups, n_chosen or n_groups, best) for best in (2, 1)] + groups
-    factors = {1.0, float(getattr(router, FACTOR, None) or 1)}
+    factors = {1.0, *(float(getattr(router, name, None) or 1) for name in FACTORS)}
     rules = product((True, False), (SOFTMAX, SIGMOID), (True, False), groups, factors)
     for rounds, score, is_normed, of, factor in rules:
         yield Routing(k, score, rounds, dtype, *of, is_normed, EPSILON, factor)
@@ -122,6 +126,13 @@ def _by_expert(index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     return index, weights.gather(1, order).float()
 
 
-def _own(router: nn.Module, name: str) -> Tensor | None:
-    found = router._parameters.get(name, router._buffers.get(name))
-    return None if found is None else found.detach()
+def _weights(
+    router: nn.Module, *beside: Tensor
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Its weight [experts, in], the bias of its logits and the correction of its scores, both
+    [experts]."""
+    own = {name: kept.detach() for name, kept in router.named_parameters()}
+    own |= {name: kept.detach() for name, kept in router.named_buffers()}
+    corrections = [*beside, *(own[name] for name in CORRECTIONS if name in own)]
+    correction = corrections[0].flatten() if corrections else None
+    return own.get("weight"), own.get("bias"), correction

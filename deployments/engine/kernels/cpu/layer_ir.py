@@ -1,7 +1,7 @@
 """Inner loops between the matrix products of a step: LLVM IR for vectors of bfloat16.
 
-Addresses are of bfloat16, and numbers of these are multiples of LANES. The compiler, left to
-itself, takes one number after the other: it can't know that outputs are no inputs.
+Addresses are of bfloat16. What is behind the last whole vector is left to others. The compiler,
+left to itself, takes one number after the other: it can't know that outputs are no inputs.
 """
 
 from typing import Any
@@ -22,20 +22,31 @@ class _LayerEmitter(Emitter):
         first = self.builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
         return self.builder.shuffle_vector(first, first, ir.Constant(self.ints, None))
 
-    def rounded(self, x: Code) -> Code:
-        """The nearest bfloat16, even ones between two, as float32; NaN stays NaN."""
+    def nearest(self, x: Code) -> Code:
+        """Bits whose upper half is the nearest bfloat16, even ones between two; NaN stays NaN."""
         build = self.builder
-        bits = build.and_(self._rounded(x), self.all_ints(0xFFFF0000))
-        return build.select(build.fcmp_unordered("uno", x, x), x, build.bitcast(bits, self.vector))
+        quiet = build.or_(build.bitcast(x, self.ints), self.all_ints(0x400000))
+        return build.select(build.fcmp_unordered("uno", x, x), quiet, self._rounded(x))
+
+    def rounded(self, x: Code) -> Code:
+        """The nearest bfloat16 as float32."""
+        bits = self.builder.and_(self.nearest(x), self.all_ints(0xFFFF0000))
+        return self.builder.bitcast(bits, self.vector)
 
     def store_bfloat16(self, x: Code, address: Code) -> None:
-        """Stores x as the nearest bfloat16; NaN stays NaN."""
-        build = self.builder
-        bits = build.lshr(build.bitcast(x, self.ints), self.all_ints(16))
-        quiet = build.or_(bits, self.all_ints(0x40))
-        near = build.lshr(self._rounded(x), self.all_ints(16))
-        kept = build.select(build.fcmp_unordered("uno", x, x), quiet, near)
-        self.store(build.trunc(kept, ir.VectorType(SHORT, self.lanes)), address)
+        bits = self.builder.lshr(self.nearest(x), self.all_ints(16))
+        self.store(self.builder.trunc(bits, ir.VectorType(SHORT, self.lanes)), address)
+
+    def store_bfloat16_pairs(self, even: Code, odd: Code, address: Code) -> None:
+        low = self.builder.lshr(self.nearest(even), self.all_ints(16))
+        high = self.builder.and_(self.nearest(odd), self.all_ints(0xFFFF0000))
+        self.store(self.builder.or_(low, high), address)
+
+    def turned(self, own: Code, other: Code, cos: Code, sin: Code) -> Code:
+        """A number of a pair, rotated. The first product is rounded to bfloat16, as torch's own
+        operation is."""
+        product = self.rounded(self.builder.fmul(own, cos, flags=STRICT))
+        return self.fma(product, other, sin)
 
 
 def _sum(emit: _LayerEmitter, x: Code, n: Code, of: Any) -> Code:
@@ -45,6 +56,16 @@ def _sum(emit: _LayerEmitter, x: Code, n: Code, of: Any) -> Code:
         own = of(emit.load_bfloat16(emit.address(x, emit.times(loop.index, 2 * LANES))))
         emit.builder.store(emit.builder.fadd(emit.builder.load(total), own, flags=STRICT), total)
     return emit.reduce_add(emit.builder.load(total))
+
+
+@intrinsic
+def sum_vectors(typing: Code, x: Code, n: Code) -> tuple[Signature, Code]:
+    """The sum of `n` numbers."""
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        return _sum(_LayerEmitter(builder, LANES), *arguments, lambda own: own)
+
+    return types.float32(types.int64, types.int64), generate
 
 
 @intrinsic
@@ -106,8 +127,8 @@ def write_normed(
 
 @intrinsic
 def turn_halves(typing: Code, x: Code, cos: Code, sin: Code, half: Code) -> tuple[Signature, Code]:
-    """Rotates the numbers of the first half of a head with those of its second one, in place. The
-    first product is rounded to bfloat16, as torch's own operation is."""
+    """Rotates `half` numbers of the first half of a head with those of its second one, in place. A
+    rest of less than LANES is left."""
 
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
         emit, (x, cos, sin, half) = _LayerEmitter(builder, LANES), arguments
@@ -117,10 +138,27 @@ def turn_halves(typing: Code, x: Code, cos: Code, sin: Code, half: Code) -> tupl
             places = at, emit.address(at, behind)
             low, high = (emit.load_bfloat16(emit.address(x, place)) for place in places)
             for own, other, place in ((low, high, places[0]), (high, low, places[1])):
-                first = emit.load_bfloat16(emit.address(cos, place))
-                second = emit.load_bfloat16(emit.address(sin, place))
-                product = emit.rounded(builder.fmul(own, first, flags=STRICT))
-                emit.store_bfloat16(emit.fma(product, other, second), emit.address(x, place))
+                by = (emit.load_bfloat16(emit.address(factor, place)) for factor in (cos, sin))
+                emit.store_bfloat16(emit.turned(own, other, *by), emit.address(x, place))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def turn_pairs(typing: Code, x: Code, cos: Code, sin: Code, half: Code) -> tuple[Signature, Code]:
+    """Rotates `half` pairs of neighbours, in place. A rest of less than LANES is left."""
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        emit, (x, cos, sin, half) = _LayerEmitter(builder, LANES), arguments
+        with emit.loop(builder.udiv(half, emit.whole(LANES))) as loop:
+            at = emit.times(loop.index, 4 * LANES)
+            (even, odd), (even_cos, odd_cos), (even_sin, odd_sin) = (
+                emit.load_bfloat16_pairs(emit.address(each, at)) for each in (x, cos, sin)
+            )
+            low = emit.turned(even, odd, even_cos, even_sin)
+            high = emit.turned(odd, even, odd_cos, odd_sin)
+            emit.store_bfloat16_pairs(low, high, emit.address(x, at))
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64, types.int64), generate

@@ -18,10 +18,12 @@ from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
 from deployments.engine.kernels.cpu.layer_ir import (
     copy_bytes,
     sum_squares,
+    sum_vectors,
     turn_halves,
+    turn_pairs,
     write_normed,
 )
-from deployments.engine.kernels.cpu.matmul_kernels import GELU, SWISH, activated
+from deployments.engine.kernels.cpu.matmul_kernels import GELU, SWISH, activated, sigmoid
 from deployments.engine.kernels.cpu.simd import (
     LANES,
     Code,
@@ -34,13 +36,16 @@ from deployments.engine.kernels.cpu.simd import (
 
 
 class NormArguments(NamedTuple):
-    x: int  # bfloat16 [tokens, width]
+    x: int  # bfloat16 [tokens, width], of a token at each `x_stride`
     weight: int  # bfloat16 [width]
     residual: int  # bfloat16 [tokens, width], which is added; or 0
-    out: int  # bfloat16 [tokens, width]
+    out: int  # bfloat16 [tokens, width], of a token at each `out_stride`
+    x_stride: int  # in numbers
+    out_stride: int
     tokens: int
     width: int
     tokens_per_task: int
+    is_centered: int  # whether the mean of a token is taken off first
     epsilon: float
     plus: float  # what is added to the weight
 
@@ -49,26 +54,47 @@ _norm_arguments = reader_of(NormArguments)
 
 
 @njit(inline="always")
-def _norm(
-    x: Code, weight: Code, epsilon: Code, plus: Code, residual: Code, out: Code, width: Code
-) -> None:
-    """The RMSNorm of `width` numbers, all at their addresses. A residual of 0 is none."""
+def _norm(x: Code, epsilon: Code, width: Code, is_centered: Code) -> tuple[Code, Code]:
+    """The mean that is taken off `width` numbers, or 0, and what they are multiplied with."""
     vectors = width // LANES * LANES
+    own, mean = carray(at_u16(x), (width,)), np.float32(0)
+    if is_centered:
+        mean = sum_vectors(x, vectors)
+        for i in range(vectors, width):
+            mean += to_float32(own[i])
+        mean /= np.float32(width)
+    squares = sum_squares(x, mean, vectors)
+    for i in range(vectors, width):
+        value = to_float32(own[i]) - mean
+        squares += value * value
+    return mean, np.float32(1) / np.sqrt(squares / np.float32(width) + epsilon)
+
+
+@njit(inline="always")
+def _write_norm(
+    x: Code,
+    weight: Code,
+    epsilon: Code,
+    plus: Code,
+    residual: Code,
+    out: Code,
+    width: Code,
+    is_centered: Code,
+) -> None:
+    """The norm of `width` numbers, all at their addresses. A residual of 0 is none."""
+    mean, scale = _norm(x, epsilon, width, is_centered)
+    vectors = width // LANES * LANES
+    write_normed(x, mean, scale, weight, plus, residual, out, vectors)
     own, factors = carray(at_u16(x), (width,)), carray(at_u16(weight), (width,))
     results, others = carray(at_u16(out), (width,)), carray(at_u16(residual), (width,))
-    squares = sum_squares(x, np.float32(0), vectors)
     for i in range(vectors, width):
-        squares += to_float32(own[i]) * to_float32(own[i])
-    scale = np.float32(1) / np.sqrt(squares / np.float32(width) + epsilon)
-    write_normed(x, np.float32(0), scale, weight, plus, residual, out, vectors)
-    for i in range(vectors, width):
-        value = to_float32(own[i]) * scale * (to_float32(factors[i]) + plus)
+        value = (to_float32(own[i]) - mean) * scale * (to_float32(factors[i]) + plus)
         results[i] = to_bfloat16(to_float32(others[i]) + value if residual != 0 else value)
 
 
 @cache
 def norm_kernel() -> Kernel:
-    """RMSNorm of each token, and the sum of this and a residual."""
+    """RMSNorm or LayerNorm of each token, and the sum of this and a residual."""
 
     def body(block: Code) -> None:
         args = _norm_arguments(block)
@@ -79,9 +105,10 @@ def norm_kernel() -> Kernel:
             if first >= n:
                 break
             for token in range(first, min(n, first + step)):
-                at = 2 * token * width
-                other = args.residual + at if args.residual != 0 else 0
-                _norm(args.x + at, args.weight, epsilon, plus, other, args.out + at, width)
+                x = args.x + 2 * token * args.x_stride
+                out = args.out + 2 * token * args.out_stride
+                other = args.residual + 2 * token * width if args.residual != 0 else 0
+                _write_norm(x, args.weight, epsilon, plus, other, out, width, args.is_centered)
 
     return Kernel(body, NormArguments)
 
@@ -89,7 +116,8 @@ def norm_kernel() -> Kernel:
 class SumArguments(NamedTuple):
     x: int  # bfloat16 [n]
     y: int  # the same
-    out: int  # the same
+    gates: int  # bfloat16 [n / per_task], whose sigmoids are further factors of y; or 0
+    out: int  # the same as x
     n: int
     per_task: int
     factor: float  # of y
@@ -100,7 +128,7 @@ _sum_arguments = reader_of(SumArguments)
 
 @cache
 def sum_kernel() -> Kernel:
-    """x + factor * y"""
+    """x + factor * y, or x + factor * sigmoid(gate) * y"""
 
     def body(block: Code) -> None:
         args = _sum_arguments(block)
@@ -111,8 +139,11 @@ def sum_kernel() -> Kernel:
             first = next_task(block) * step
             if first >= n:
                 break
+            scale = factor
+            if args.gates != 0:
+                scale *= sigmoid(to_float32(carray(at_u16(args.gates), (n,))[first // step]))
             for i in range(first, min(n, first + step)):
-                out[i] = to_bfloat16(to_float32(x[i]) + factor * to_float32(y[i]))
+                out[i] = to_bfloat16(to_float32(x[i]) + scale * to_float32(y[i]))
 
     return Kernel(body, SumArguments)
 
@@ -160,11 +191,14 @@ class RotaryArguments(NamedTuple):
     heads: int
     dim: int
     rotated: int  # how many of a head's numbers are rotated: the first ones
+    is_interleaved: int  # whether neighbours are rotated together, not numbers of both halves
     cos: int  # bfloat16 [tokens, rotated]
-    sin: int  # the same, negative in its first half
+    sin: int  # the same, negative for the first number of each pair
     first_weight: int  # bfloat16 [dim], of the norm of the first heads; 0 for no norms
+    first_scale: int  # bfloat16 [tokens], a factor of the first heads; or 0
     n_first: int
     other_weight: int  # of the norm of the other heads
+    is_normed_last: int  # whether the norms are behind the rotary embedding
     epsilon: float
     plus: float  # what is added to the weights
 
@@ -178,9 +212,20 @@ def _rounded_product(a: Code, bits: Code) -> Code:
     return to_float32(to_bfloat16(a * to_float32(bits)))
 
 
+@njit(inline="always")
+def _turn(x: Code, i: Code, j: Code, cos: Code, sin: Code) -> None:
+    """Rotates two numbers of a head."""
+    low, high = to_float32(x[i]), to_float32(x[j])
+    rotated_low = _rounded_product(low, cos[i]) + high * to_float32(sin[i])
+    rotated_high = _rounded_product(high, cos[j]) + low * to_float32(sin[j])
+    x[j] = to_bfloat16(rotated_high)
+    x[i] = to_bfloat16(rotated_low)
+
+
 @cache
 def rotary_kernel() -> Kernel:
-    """Rotary embedding in place, after an RMSNorm of each head if there are weights for it."""
+    """Rotary embedding in place, an RMSNorm of each head if there are weights for it, and a factor
+    of the first ones if there is one."""
 
     def body(block: Code) -> None:
         args = _rotary_arguments(block)
@@ -188,7 +233,7 @@ def rotary_kernel() -> Kernel:
         stride, n_first = args.token_stride, args.n_first
         epsilon, plus = np.float32(args.epsilon), np.float32(args.plus)
         half = args.rotated // 2
-        x = carray(at_u16(args.x), (n * stride,))
+        vectors = half // LANES * LANES
         cos = carray(at_u16(args.cos), (n, args.rotated))
         sin = carray(at_u16(args.sin), (n, args.rotated))
         is_normed = args.first_weight != 0
@@ -196,27 +241,27 @@ def rotary_kernel() -> Kernel:
             token = next_task(block)
             if token >= n:
                 break
+            row = 2 * token * args.rotated
             for head in range(heads):
-                start = token * stride + head * dim
-                at = args.x + 2 * start
-                if is_normed:
-                    weight = args.first_weight if head < n_first else args.other_weight
-                    _norm(at, weight, epsilon, plus, 0, at, dim)
-                if half % LANES == 0:
-                    row = 2 * token * args.rotated
+                at = args.x + 2 * (token * stride + head * dim)
+                own = carray(at_u16(at), (dim,))
+                weight = args.first_weight if head < n_first else args.other_weight
+                if is_normed and not args.is_normed_last:
+                    _write_norm(at, weight, epsilon, plus, 0, at, dim, 0)
+                if args.is_interleaved:
+                    turn_pairs(at, args.cos + row, args.sin + row, half)
+                    for i in range(vectors, half):
+                        _turn(own, 2 * i, 2 * i + 1, cos[token], sin[token])
+                else:
                     turn_halves(at, args.cos + row, args.sin + row, half)
-                    continue
-                for i in range(half):
-                    j = half + i
-                    low, high = to_float32(x[start + i]), to_float32(x[start + j])
-                    rotated_low = _rounded_product(low, cos[token, i]) + high * to_float32(
-                        sin[token, i]
-                    )
-                    rotated_high = _rounded_product(high, cos[token, j]) + low * to_float32(
-                        sin[token, j]
-                    )
-                    x[start + j] = to_bfloat16(rotated_high)
-                    x[start + i] = to_bfloat16(rotated_low)
+                    for i in range(vectors, half):
+                        _turn(own, i, half + i, cos[token], sin[token])
+                if is_normed and args.is_normed_last:
+                    _write_norm(at, weight, epsilon, plus, 0, at, dim, 0)
+                if args.first_scale != 0 and head < n_first:
+                    scale = to_float32(carray(at_u16(args.first_scale), (n,))[token])
+                    for i in range(dim):
+                        own[i] = to_bfloat16(to_float32(own[i]) * scale)
 
     return Kernel(body, RotaryArguments)
 

@@ -16,19 +16,43 @@ from deployments.engine.kernels.cpu.layer_kernels import (
 )
 from deployments.engine.kernels.cpu.matmul_kernels import ACTIVATIONS
 from deployments.engine.kernels.norms import HeadNorm
+from deployments.engine.kernels.rotary import RotaryEmbedding
 
 TOKENS_PER_TASK = 8  # of a norm
 NUMBERS_PER_TASK = 8192  # of a sum
 
 
-def rms_norm(
-    x: Tensor, weight: Tensor, epsilon: float, plus: float = 0.0, residual: Tensor | None = None
+def norm(
+    x: Tensor,
+    weight: Tensor,
+    epsilon: float,
+    plus: float = 0.0,
+    residual: Tensor | None = None,
+    is_centered: bool = False,
 ) -> Tensor:
-    """The RMSNorm of x [tokens, width] with `weight + plus`, and a `residual` of its shape that is
-    added."""
-    x = x.contiguous()
+    """The RMSNorm of x [tokens, width] with `weight + plus`, or its LayerNorm if it is centered,
+    and a `residual` of its shape that is added."""
+    x = contiguous_rows(x)
     residual = None if residual is None else residual.contiguous()
     out = empty(x.shape, x.dtype)
+    _norm(x, out, weight, epsilon, plus, residual, is_centered)
+    return out
+
+
+def rms_norm_(x: Tensor, weight: Tensor, epsilon: float, plus: float = 0.0) -> None:
+    """The RMSNorm of x [tokens, width] in place. The numbers of a token lie side by side."""
+    _norm(x, x, weight, epsilon, plus, None, False)
+
+
+def _norm(
+    x: Tensor,
+    out: Tensor,
+    weight: Tensor,
+    epsilon: float,
+    plus: float,
+    residual: Tensor | None,
+    is_centered: bool,
+) -> None:
     tokens, width = x.shape
     norm_kernel().call(
         tokens * width,
@@ -36,26 +60,38 @@ def rms_norm(
         weight=weight.data_ptr(),
         residual=address_of(residual),
         out=out.data_ptr(),
+        x_stride=x.stride(0),
+        out_stride=out.stride(0),
         tokens=tokens,
         width=width,
         tokens_per_task=TOKENS_PER_TASK,
+        is_centered=is_centered,
         epsilon=epsilon,
         plus=plus,
     )
-    return out
 
 
 def add(x: Tensor, y: Tensor, factor: float) -> Tensor:
     """`x + factor * y`, of one shape."""
+    return _sum(x, y, factor, None, NUMBERS_PER_TASK)
+
+
+def add_gated(x: Tensor, y: Tensor, gates: Tensor) -> Tensor:
+    """`x + sigmoid(gates) * y`. x, y: [tokens, width], gates: [tokens, 1]"""
+    return _sum(x, y, 1.0, gates.contiguous(), x.shape[1])
+
+
+def _sum(x: Tensor, y: Tensor, factor: float, gates: Tensor | None, per_task: int) -> Tensor:
     x, y = x.contiguous(), y.contiguous()
     out = empty(x.shape, x.dtype)
     sum_kernel().call(
         x.numel(),
         x=x.data_ptr(),
         y=y.data_ptr(),
+        gates=address_of(gates),
         out=out.data_ptr(),
         n=x.numel(),
-        per_task=NUMBERS_PER_TASK,
+        per_task=per_task,
         factor=factor,
     )
     return out
@@ -79,14 +115,14 @@ def gated(gate_up: Tensor, activation: GateActivation) -> Tensor:
 
 def apply_rotary_(
     x: Tensor,  # [tokens, heads, dim], heads one behind the other
-    cos: Tensor,  # [tokens, 1, rotated], contiguous
-    sin: Tensor,  # the same, negative in its first half
+    rotary: RotaryEmbedding,  # contiguous
     norms: tuple[HeadNorm, HeadNorm] | None = None,  # of the first heads and of the others
     n_first: int = 0,
 ) -> None:
-    """Rotary embedding of a head's first numbers in place, behind an RMSNorm of each head if there
-    are any."""
+    """Rotary embedding of a head's first numbers in place, an RMSNorm of each head if there are
+    any, and the scale of queries, which are the first heads."""
     first, others, epsilon, plus = 0, 0, 0.0, 0.0
+    is_normed_last = norms is not None and norms[0].is_behind
     if norms is not None:
         first, others = norms[0].weight.data_ptr(), norms[1].weight.data_ptr()
         epsilon, plus = norms[0].epsilon, norms[0].plus
@@ -98,12 +134,15 @@ def apply_rotary_(
         tokens=tokens,
         heads=heads,
         dim=dim,
-        rotated=cos.shape[-1],
-        cos=cos.data_ptr(),
-        sin=sin.data_ptr(),
+        rotated=rotary.cos.shape[-1],
+        is_interleaved=rotary.is_interleaved,
+        cos=rotary.cos.data_ptr(),
+        sin=rotary.sin.data_ptr(),
         first_weight=first,
+        first_scale=address_of(rotary.query_scale),
         n_first=n_first,
         other_weight=others,
+        is_normed_last=is_normed_last,
         epsilon=epsilon,
         plus=plus,
     )

@@ -30,12 +30,16 @@ GELU_FACTOR, GELU_CUBIC = np.float32(2 * (2 / np.pi) ** 0.5), np.float32(0.04471
 
 
 @njit(inline="always")
+def sigmoid(x: Code) -> Code:
+    small = exp(-abs(x))
+    rise = np.float32(1) if x >= 0 else small
+    return rise / (np.float32(1) + small)
+
+
+@njit(inline="always")
 def activated(x: Code, kind: Code) -> Code:
     """The activation SWISH or GELU of a float32."""
-    inner = x if kind == SWISH else GELU_FACTOR * (x + GELU_CUBIC * x * x * x)
-    small = exp(-abs(inner))
-    rise = np.float32(1) if inner >= 0 else small
-    return x * (rise / (np.float32(1) + small))
+    return x * sigmoid(x if kind == SWISH else GELU_FACTOR * (x + GELU_CUBIC * x * x * x))
 
 
 @njit(inline="always")

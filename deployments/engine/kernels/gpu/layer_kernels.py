@@ -19,43 +19,52 @@ def _norm_weight(q_norm, k_norm, plus, is_query, dim, mask):
 
 
 @triton.jit
-def _normed(
-    x, partner, q_norm, k_norm, plus, is_query, dim, partner_dim, mask, epsilon, DIM: tl.constexpr
-):
-    """RMSNorm of each head, of its numbers and of those that they are rotated with."""
-    scale = tl.rsqrt(tl.sum(x * x, 1) / DIM + epsilon)[:, None]
-    x *= scale * _norm_weight(q_norm, k_norm, plus, is_query, dim, mask)
-    partner *= scale * _norm_weight(q_norm, k_norm, plus, is_query, partner_dim, mask)
-    return x, partner
+def _normed(x, q_norm, k_norm, plus, is_query, dim, mask, scale):
+    """Numbers of each head, which `scale` norms."""
+    return x * (scale * _norm_weight(q_norm, k_norm, plus, is_query, dim, mask))
+
+
+@triton.jit
+def _scale(x, epsilon, DIM: tl.constexpr):
+    """What norms each head."""
+    return tl.rsqrt(tl.sum(x * x, 1) / DIM + epsilon)[:, None]
 
 
 @triton.jit(do_not_specialize_on_alignment=["slots"])
 def rotary_and_store_kernel(
-    qkv, q, k_pages, v_pages, slots, cos, sin, q_norm, k_norm, plus, epsilon, k_scale, v_scale,
-    qkv_stride, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
-    ROTATED: tl.constexpr, DIM_PADDED: tl.constexpr, BLOCK: tl.constexpr, HAS_NORMS: tl.constexpr,
-    FP8: tl.constexpr, FP8_MAX: tl.constexpr,
+    qkv, q, k_pages, v_pages, slots, cos, sin, q_scale, q_norm, k_norm, plus, epsilon, k_scale,
+    v_scale, qkv_stride, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
+    ROTATED: tl.constexpr, INTERLEAVED: tl.constexpr, DIM_PADDED: tl.constexpr,
+    BLOCK: tl.constexpr, HAS_NORMS: tl.constexpr, NORMS_LAST: tl.constexpr, FP8: tl.constexpr,
+    FP8_MAX: tl.constexpr, HAS_SCALE: tl.constexpr,
 ):  # fmt: skip
     """One program for each token and BLOCK of its heads; a slot below 0 belongs to no token.
 
-    ROTATED: how many of a head's numbers are rotated, the first ones.
+    ROTATED: how many of a head's numbers are rotated, the first ones. INTERLEAVED: each with its
+    neighbour, not with one of the other half.
     """
     token = tl.program_id(0).to(tl.int64)
     head = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[:, None]
     dim = tl.arange(0, DIM_PADDED)[None, :]
-    partner_dim = tl.where(dim < ROTATED, (dim + ROTATED // 2) % ROTATED, dim)
+    turned_with = dim ^ 1 if INTERLEAVED else (dim + ROTATED // 2) % ROTATED
+    partner_dim = tl.where(dim < ROTATED, turned_with, dim)
     mask = (head < HEADS + 2 * KV_HEADS) & (dim < DIM)
     source = qkv + token * qkv_stride + head * DIM
     given = tl.load(source + dim, mask=mask, other=0.0).to(tl.float32)
     x, partner = given, tl.load(source + partner_dim, mask=mask, other=0.0).to(tl.float32)
     is_query, is_value = head < HEADS, head >= HEADS + KV_HEADS
-    if HAS_NORMS:
-        x, partner = _normed(
-            x, partner, q_norm, k_norm, plus, is_query, dim, partner_dim, mask, epsilon, DIM
-        )
+    if HAS_NORMS and not NORMS_LAST:
+        scale = _scale(x, epsilon, DIM)
+        x = _normed(x, q_norm, k_norm, plus, is_query, dim, mask, scale)
+        partner = _normed(partner, q_norm, k_norm, plus, is_query, partner_dim, mask, scale)
     c = tl.load(cos + token * ROTATED + dim, mask=dim < ROTATED, other=1.0).to(tl.float32)
     s = tl.load(sin + token * ROTATED + dim, mask=dim < ROTATED, other=0.0).to(tl.float32)
-    x = (x * c + partner * s).to(q.dtype.element_ty)
+    x = x * c + partner * s
+    if HAS_NORMS and NORMS_LAST:
+        x = _normed(x, q_norm, k_norm, plus, is_query, dim, mask, _scale(x, epsilon, DIM))
+    if HAS_SCALE:
+        x = tl.where(is_query, x * tl.load(q_scale + token).to(tl.float32), x)
+    x = x.to(q.dtype.element_ty)
     tl.store(q + (token * HEADS + head) * DIM + dim, x, mask=mask & is_query)
     slot = tl.load(slots + token).to(tl.int64)
     if slot >= 0:
@@ -72,21 +81,26 @@ def rotary_and_store_kernel(
 
 
 @triton.jit
-def rms_norm_kernel(
-    x, weight, residual, out, epsilon, plus, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    HAS_RESIDUAL: tl.constexpr,
+def norm_kernel(
+    x, weight, residual, out, x_stride, out_stride, epsilon, plus, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr, HAS_RESIDUAL: tl.constexpr, CENTERED: tl.constexpr,
 ):  # fmt: skip
-    """One program for a token, all of whose numbers are in registers at once."""
+    """One program for a token, all of whose numbers are in registers at once.
+
+    CENTERED: their mean is taken off first, as a LayerNorm does.
+    """
     token = tl.program_id(0).to(tl.int64)
     index = tl.arange(0, BLOCK)
     mask = index < WIDTH
-    given = tl.load(x + token * WIDTH + index, mask=mask, other=0.0).to(tl.float32)
+    given = tl.load(x + token * x_stride + index, mask=mask, other=0.0).to(tl.float32)
+    if CENTERED:
+        given = tl.where(mask, given - tl.sum(given, 0) / WIDTH, 0.0)
     weights = tl.load(weight + index, mask=mask, other=0.0).to(tl.float32) + plus
     result = given * tl.rsqrt(tl.sum(given * given, 0) / WIDTH + epsilon) * weights
     if HAS_RESIDUAL:
         added = tl.load(residual + token * WIDTH + index, mask=mask, other=0.0)
         result += added.to(tl.float32)
-    tl.store(out + token * WIDTH + index, result.to(out.dtype.element_ty), mask=mask)
+    tl.store(out + token * out_stride + index, result.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deployments.engine.forward.fused.norm import Norm
+from deployments.engine.attention.cpu import _norm_and_rotate
+from deployments.engine.forward.fused.norm import Norm, WideNorm
 from deployments.engine.forward.linear import PackedLinear
 from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu import layer_ops, matmul_ops
@@ -19,7 +20,6 @@ from deployments.engine.kernels.cpu.matmul_ops import MAX_ROWS_BESIDE_ONEDNN, MI
 from deployments.engine.kernels.cpu.pack_format import PackFormat
 from deployments.engine.kernels.cpu.packed_weight import PackedPointer
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
-from deployments.engine.kernels.norms import rms_norm
 from deployments.engine.kernels.rotary import (
     MIN_TABLE,
     RotaryEmbedding,
@@ -36,6 +36,7 @@ from tests.engine.kernels.cpu import (
 
 KINDS = [False, True] if has_native_bf16() else [False]  # of `uses_onednn`
 PAGE, KV_HEADS, DIM = 16, 2, 32
+HEAD = 80  # half of it is no whole number of vectors
 ULP = 2**-7  # of bfloat16, relative
 PACKED = [str(module.__file__) for module in (test_quantized_products, test_experts)]
 # Kernels are compiled for each shape (heads, width of a head): this leaves 6-32 of attention's.
@@ -83,22 +84,44 @@ def test_gates_and_sums_are_torchs(kind: GateActivation) -> None:
     torch.testing.assert_close(summed, other.float() + 0.22 * found.float(), rtol=ULP, atol=1e-4)
 
 
-@pytest.mark.parametrize("rotated", [DIM, 12])
-@pytest.mark.parametrize("normed", [False, True])
-def test_heads_are_turned_as_torch_turns_them(normed: bool, rotated: int) -> None:
+def test_a_part_of_each_row_is_normed_in_place() -> None:
+    norm, x = RMSNorm(96), some(9, 160)
+    expected = torch.cat([x[:, :32], Norm(norm)(x[:, 32:128]), x[:, 128:]], 1)
+    WideNorm(norm).apply_(x[:, 32:128])
+    assert torch.equal(x, expected)
+
+
+def test_a_centered_norm_is_torchs() -> None:
+    norm, x = Norm(RMSNorm(96), is_centered=True), some(9, 96) + 3
+    exact = F.layer_norm(x.float(), (96,), norm.weight.float(), None, norm.epsilon)
+    torch.testing.assert_close(norm(x).float(), exact, rtol=ULP, atol=1e-5)
+    assert torch.equal(norm(x)[-1:], norm(x[-1:]))
+
+
+def test_a_gated_sum_is_torchs() -> None:
+    x, y, gates = some(9, 70), some(9, 70), 3 * some(9, 1)
+    exact = x.float() + gates.float().sigmoid() * y.float()
+    torch.testing.assert_close(layer_ops.add_gated(x, y, gates).float(), exact, rtol=ULP, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_interleaved", [False, True])
+@pytest.mark.parametrize("rotated", [HEAD, 12])
+@pytest.mark.parametrize("normed", ["", "before", "behind"])
+def test_heads_are_turned_as_torch_turns_them(
+    normed: str, rotated: int, is_interleaved: bool
+) -> None:
     tokens, heads, n_first = 9, 5, 3
-    x = some(tokens, heads + 2, DIM)
+    x = some(tokens, heads + 2, HEAD)
     angles = torch.rand(1, tokens, rotated // 2).repeat(1, 1, 2) * 7
-    rotary = rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16())
-    norms = (Norm(RMSNorm(DIM), 1.0), Norm(RMSNorm(DIM), 1.0)) if normed else None
-    expected = x[:, :heads].clone()
-    if norms is not None:
-        for norm, part in zip(norms, (expected[:, :n_first], expected[:, n_first:]), strict=True):
-            part.copy_(rms_norm(part, norm.weight, norm.epsilon, norm.plus))
-    expected = rotary.apply_(expected)
+    rotary = rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16(), is_interleaved)
+    rotary = rotary._replace(query_scale=some(tokens, 1, 1)) if is_interleaved else rotary
+    is_behind = normed == "behind"
+    both = Norm(RMSNorm(HEAD), 1.0, False, is_behind), Norm(RMSNorm(HEAD), 1.0, False, is_behind)
+    norms = both if normed else None
+    expected = _norm_and_rotate(x[:, :heads].float(), rotary.map(Tensor.float), norms, n_first)
     rest = x[:, heads:].clone()
-    layer_ops.apply_rotary_(x[:, :heads], rotary.cos, rotary.sin, norms, n_first)
-    torch.testing.assert_close(x[:, :heads], expected, rtol=ULP, atol=2e-2)
+    layer_ops.apply_rotary_(x[:, :heads], rotary, norms, n_first)
+    torch.testing.assert_close(x[:, :heads].float(), expected, rtol=ULP, atol=5e-2)
     assert torch.equal(x[:, heads:], rest)
 
 
@@ -113,8 +136,8 @@ def test_a_rotary_embedding_is_looked_up_as_it_is_computed() -> None:
     for last in (3, MIN_TABLE - 1, MIN_TABLE, 5 * MIN_TABLE, 4):
         positions = torch.tensor([2, last, 0, last])
         found, expected = table.take(positions), compute(positions[None])
-        assert all(part.is_contiguous() for part in found)
-        assert all(map(torch.equal, found, expected))
+        assert all(part.is_contiguous() for part in found[:2])
+        assert all(map(torch.equal, found[:2], expected[:2]))
 
 
 def test_keys_and_values_are_stored_where_torch_stores_them() -> None:

@@ -21,6 +21,9 @@ class Joined:
     head_dim: int = 16
     normed: bool = False
     rotated: int | None = None  # numbers of a head; None: all
+    is_interleaved: bool = False
+    norms_behind: bool = False
+    scaled: bool = False
     plus: float = 0.0
     dtype: str = "float32"
     fp8_pages: bool = False
@@ -31,6 +34,7 @@ class HeadNorm:
     weight: Tensor
     epsilon: float = 1e-5
     plus: float = 0.0
+    is_behind: bool = False
 
 
 def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
@@ -46,11 +50,13 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
 
     qkv = random(case.tokens, case.heads + 2 * case.kv_heads, case.head_dim)
     turn = RotaryEmbedding(
-        *(random(case.tokens, 1, case.rotated or case.head_dim) for _ in range(2))
+        *(random(case.tokens, 1, case.rotated or case.head_dim) for _ in range(2)),
+        case.is_interleaved,
+        random(case.tokens, 1, 1) if case.scaled else None,
     )
     norms = (
-        HeadNorm(random(case.head_dim), plus=case.plus),
-        HeadNorm(random(case.head_dim), plus=case.plus),
+        HeadNorm(random(case.head_dim), plus=case.plus, is_behind=case.norms_behind),
+        HeadNorm(random(case.head_dim), plus=case.plus, is_behind=case.norms_behind),
     )
     storage = Storage(alike(1, case.kv_heads, case.head_dim), 4, 4, dtype=kept, device=device)
     for kept_pages in storage.layers[0]:
@@ -60,9 +66,11 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
     stored[-1] = -1
     pages = storage.layers[0]
     used = norms if case.normed else None
-    q = rotary_and_store(qkv, turn.cos, turn.sin, used, *pages, stored, (1.0, 1.0))
+    q = rotary_and_store(qkv, turn, used, *pages, stored, (1.0, 1.0))
     parts = torch.split(qkv.float(), [case.heads, case.kv_heads, case.kv_heads], 1)
     queries, keys = (_turned(case, parts[i], norms[i], turn) for i in range(2))
+    if turn.query_scale is not None:
+        queries *= turn.query_scale.float()
     found = [tensor.flatten(0, 1).float() for tensor in pages]
     rest = [i for i in range(16) if i not in slots[:-1].tolist()]
     return {
@@ -74,15 +82,18 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
 
 
 def _turned(case: Joined, x: Tensor, norm: HeadNorm, turn: RotaryEmbedding) -> Tensor:
-    if case.normed:
+    def normed(x: Tensor) -> Tensor:
         weight = norm.weight.float() + norm.plus
-        x = torch.nn.functional.rms_norm(x, weight.shape, weight, norm.epsilon)
-    return RotaryEmbedding(turn.cos.float(), turn.sin.float()).apply_(x.clone())
+        return torch.nn.functional.rms_norm(x, weight.shape, weight, norm.epsilon)
+
+    x = normed(x) if case.normed and not norm.is_behind else x
+    x = turn.map(Tensor.float).apply_(x.clone())
+    return normed(x) if case.normed and norm.is_behind else x
 
 
 def normed(tokens: int, width: int, dtype: str, device: str = "cpu") -> float:
-    """The error of an RMSNorm of whole rows."""
-    from deployments.engine.kernels.gpu.layer_ops import rms_norm
+    """The error of norms of whole rows, and of some in place."""
+    from deployments.engine.kernels.gpu.layer_ops import norm, rms_norm_
 
     generator = torch.Generator().manual_seed(0)
     x, weight = (
@@ -91,8 +102,15 @@ def normed(tokens: int, width: int, dtype: str, device: str = "cpu") -> float:
     )
     expected = torch.nn.functional.rms_norm(x.float(), (width,), weight.float(), 1e-5)
     more = torch.nn.functional.rms_norm(x.float(), (width,), weight.float() + 1, 1e-5) + x.float()
-    summed = rms_norm(x, weight, 1e-5, 1.0, residual=x)
-    return max(_error(rms_norm(x, weight, 1e-5), expected), _error(summed, more))
+    centered = torch.nn.functional.layer_norm(x.float(), (width,), weight.float(), None, 1e-5)
+    beside = torch.cat([x, x, x], 1)
+    rms_norm_(beside[:, width : 2 * width], weight, 1e-5)
+    return max(
+        _error(norm(x, weight, 1e-5), expected),
+        _error(norm(x, weight, 1e-5, 1.0, residual=x), more),
+        _error(norm(x, weight, 1e-5, is_centered=True), centered),
+        _error(beside, torch.cat([x.float(), expected, x.float()], 1)),
+    )
 
 
 def gated(tokens: int, width: int, dtype: str, device: str = "cpu") -> float:

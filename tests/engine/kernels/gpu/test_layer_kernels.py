@@ -13,6 +13,8 @@ JOINED = {
     "plain": Joined(),
     "normed": Joined(normed=True),
     "partly turned": Joined(normed=True, plus=1.0, rotated=6),
+    "neighbours turned": Joined(normed=True, rotated=6, is_interleaved=True),
+    "normed last": Joined(normed=True, norms_behind=True, scaled=True),
     "one token": Joined(tokens=2, heads=32, kv_heads=8, head_dim=128),
     "large heads": Joined(heads=3, kv_heads=3, head_dim=256, normed=True),
     "heads of no power of two": Joined(head_dim=80, heads=9, kv_heads=3),

@@ -162,14 +162,20 @@ def test_what_stands_between_products_compiles(
     monkeypatch.setitem(POINTERS, "k_pages", pages)
     monkeypatch.setitem(POINTERS, "v_pages", pages)
     heads = {"HEADS": 32, "KV_HEADS": 8, "DIM": 128, "DIM_PADDED": 128, "BLOCK": 8}
-    heads["ROTATED"] = 128
-    kinds = {"HAS_NORMS": normed, "FP8": pages != "*bf16", "FP8_MAX": 448.0}
+    heads |= {"ROTATED": 128, "INTERLEAVED": normed}
+    kinds = {
+        "HAS_NORMS": normed,
+        "NORMS_LAST": False,
+        "HAS_SCALE": normed,
+        "FP8": pages != "*bf16",
+        "FP8_MAX": 448.0,
+    }
     assert ".local" not in compiled(layer_kernels, "rotary_and_store_kernel", 4, {**heads, **kinds})
     assert ".local" not in compiled(
         layer_kernels, "gate_kernel", 4, {"WIDTH": 14336, "BLOCK": 1024, "ACTIVATION": 1}
     )
-    row = {"WIDTH": 5120, "BLOCK": 8192, "HAS_RESIDUAL": normed}
-    assert ".local" not in compiled(layer_kernels, "rms_norm_kernel", 16, row)
+    row = {"WIDTH": 5120, "BLOCK": 8192, "HAS_RESIDUAL": normed, "CENTERED": normed}
+    assert ".local" not in compiled(layer_kernels, "norm_kernel", 16, row)
 
 
 @pytest.mark.parametrize("rank", [16, 256])
