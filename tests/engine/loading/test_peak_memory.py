@@ -153,5 +153,5 @@ def test_the_peak_is_below_the_file_and_one_layer(
         process.kill()
         process.join()
     assert growth > 0.8 * n_bytes  # it was measured
-    assert path.is_dir() or n_bytes <= size_of(path)  # GPTQ has zeros of 4 bits
+    assert path.is_dir() or n_bytes <= size_of(path)  # the least of GPTQ is more
     assert growth < size_of(path) + layer + ALLOCATORS
