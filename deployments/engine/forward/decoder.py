@@ -292,7 +292,7 @@ class FusedDecoder:
 
 
 def _twice(told: Tensor, angles: Angles) -> Tensor:
-    """What is told by angles, in the order of `Angles.TWICE`. [1, tokens, rotated]"""
+    """Sines or cosines in the order of `Angles.TWICE`. [1, tokens, rotated]"""
     if angles is Angles.TWICE:
         return told
     once = told if angles is Angles.ONCE else told[..., ::2]
