@@ -306,7 +306,7 @@ def _pack_codes(codes: Tensor, packed: PackedWeight, quantized: QuantizedFormat)
 
 def _factors(parts: Sequence[Tensor], types: Sequence[FactorType]) -> Factors:
     *fine, coarse = parts
-    return Factors(coarse, *fine, fine_bits=types[0].bits)
+    return Factors(coarse, fine[0] if fine else None, types[0].bits)
 
 
 def _numbers(words: Tensor, factor: FactorType) -> Tensor:
