@@ -35,6 +35,7 @@ def compiled(
     constants: Mapping[str, object],
     *,
     fused: bool = True,
+    stages: int = 3,
     **own: str,
 ) -> str:
     """The PTX of a kernel for an H100 or H200, for arguments as a launch has them: aligned ones are
@@ -57,7 +58,7 @@ def compiled(
             and not (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment)
         },
     )
-    options = {"num_warps": warps, "num_stages": 3, "enable_fp_fusion": fused}
+    options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fused}
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     assert built.metadata.shared <= SHARED
     ptx: str = built.asm["ptx"]
