@@ -44,7 +44,7 @@ def test_experts_are_chosen_as_by_torch(name: str) -> None:
 
 @pytest.mark.parametrize("tokens", [1, 8, 300])
 def test_experts_are_captured(tokens: int) -> None:
-    """Also when other experts are chosen than those at the capture."""
+    """Other experts may be chosen than those at the capture."""
     experts = taken(Sparse(dtype="bfloat16", n_experts=16), "cuda")
     x = torch.randn(tokens, 48, device="cuda", dtype=torch.bfloat16)
     index = torch.zeros(tokens, 2, dtype=torch.int64, device="cuda")

@@ -215,8 +215,10 @@ def experts_answered(tokens: int, dtype: str, device: str = "cpu") -> tuple[floa
                 matrices = [ResidentMatrix(weight.matrix(n), on_device) for n in range(4)]
                 linears = [DequantizedLinear(matrix, None) for matrix in matrices]
                 experts.add_module(name, SeparateExperts(linears))
-        if is_grouped:
-            take_slabs(experts)
+        if not is_grouped:
+            answers.append(experts_forward(experts, hidden.float(), index, shares.float()))
+            continue
+        take_slabs(experts)
         answers.append(experts_forward(experts, hidden, index, shares))
         fewer = [(n, experts_forward(experts, hidden[:n], index[:n], shares[:n])) for n in (1, 3)]
     differing = [n for n, part in fewer if not torch.equal(part, answers[-1][:n])]

@@ -74,7 +74,7 @@ class Matrices:
 
 
 @dataclass(frozen=True)
-class Tiling:
+class ProductTiling:
     """How a product is parted: rows of a matrix and inputs that a program has at a time."""
 
     rows: int
@@ -85,16 +85,16 @@ class Tiling:
 
 # By the tokens of a block. Two warps multiply by the same instructions whatever the tokens are;
 # four and more by those of Hopper.
-TILINGS: Mapping[int, Tiling] = {
-    8: Tiling(64, 128, 2, 4),
-    16: Tiling(64, 128, 2, 4),
-    32: Tiling(64, 64, 2, 4),
-    64: Tiling(128, 64, 4, 4),
-    128: Tiling(256, 64, 8, 4),
+TILINGS: Mapping[int, ProductTiling] = {
+    8: ProductTiling(64, 128, 2, 4),
+    16: ProductTiling(64, 128, 2, 4),
+    32: ProductTiling(64, 64, 2, 4),
+    64: ProductTiling(128, 64, 4, 4),
+    128: ProductTiling(256, 64, 8, 4),
 }
 TOKENS: Mapping[int, float] = {8: 4, 16: 8, 32: 24, 64: 256, 128: inf}  # to a mean of an expert
 # Numbers of float32 are multiplied one by one: larger tiles would not stay in registers.
-WIDE_TILING, WIDE_TOKENS = Tiling(32, 32, 4, 2), {8: 4.0, 16: inf}
+WIDE_TILING, WIDE_TOKENS = ProductTiling(32, 32, 4, 2), {8: 4.0, 16: inf}
 
 
 def answers(
