@@ -48,8 +48,8 @@ def test_grouping_many_tokens_compiles() -> None:
     from deployments.engine.kernels.gpu.experts import grouping_kernels, grouping_ops
 
     shape = {"EXPERTS": 512, "EXPERTS_PADDED": 1024, "TOKENS": 64, "BLOCKS": 2048}
-    counted = {"PLACES": grouping_ops.MAX_COUNTED, "AT_ONCE": grouping_ops.AT_ONCE, **shape}
-    counted["PROGRAMS_AT_ONCE"] = grouping_ops.PROGRAMS_AT_ONCE
+    n = grouping_ops.at_once(shape["EXPERTS_PADDED"])
+    counted = {"PLACES": grouping_ops.MAX_COUNTED, "AT_ONCE": n, "PROGRAMS_AT_ONCE": n, **shape}
     for name in ("choose_kernel", "count_kernel", "place_kernel"):
         names = getattr(grouping_kernels, name).arg_names
         constants = {key: value for key, value in counted.items() if key in names}

@@ -14,8 +14,8 @@ from deployments.engine.kernels.gpu.experts.grouping_kernels import (
 )
 
 MAX_COUNTED = 512  # choices of experts that one program counts
-AT_ONCE = 32  # that it compares all with
-PROGRAMS_AT_ONCE = 16  # whose counts are added up together
+COMPARED = 1 << 14  # pairs of a choice and an expert that it compares at once
+MAX_AT_ONCE = 32  # choices of these
 WARPS = 8
 
 
@@ -63,14 +63,19 @@ def chosen_experts(index: Tensor, n_experts: int, tokens: int) -> ChosenExperts:
     return found
 
 
+def at_once(n_experts: int) -> int:
+    """Choices that are compared with so many experts at once: more would not stay in registers."""
+    return min(MAX_AT_ONCE, max(1, COMPARED // n_experts))
+
+
 def _sort(index: Tensor, found: ChosenExperts, n_experts: int) -> None:
     n, n_blocks = index.numel(), len(found.experts)
     out = found.places, found.begins, found.experts, n, n_blocks
     padded = triton.next_power_of_2(n_experts + 1)
-    shape = {"EXPERTS": n_experts, "EXPERTS_PADDED": padded, "AT_ONCE": AT_ONCE}
+    shape = {"EXPERTS": n_experts, "EXPERTS_PADDED": padded, "AT_ONCE": at_once(padded)}
     blocks = {"TOKENS": found.tokens, "BLOCKS": triton.next_power_of_2(n_blocks)}
     if n <= MAX_COUNTED:
-        size = max(AT_ONCE, triton.next_power_of_2(n))
+        size = max(MAX_AT_ONCE, triton.next_power_of_2(n))
         choose_kernel[(1,)](index, *out, PLACES=size, num_warps=WARPS, **shape, **blocks)
         return
     n_programs = triton.cdiv(n, MAX_COUNTED)
@@ -78,6 +83,6 @@ def _sort(index: Tensor, found: ChosenExperts, n_experts: int) -> None:
     grid = (n_programs,)
     count_kernel[grid](index, counts, n, PLACES=MAX_COUNTED, num_warps=WARPS, **shape)
     place_kernel[grid](
-        index, counts, *out, PLACES=MAX_COUNTED, PROGRAMS_AT_ONCE=PROGRAMS_AT_ONCE, num_warps=WARPS,
+        index, counts, *out, PLACES=MAX_COUNTED, PROGRAMS_AT_ONCE=at_once(padded), num_warps=WARPS,
         **shape, **blocks,
     )  # fmt: skip

@@ -21,13 +21,15 @@ def _barred(ranks, group, place, is_there, RULE: tl.constexpr):
     """Ranks [groups, experts of a group], of which those of all groups but the best are -inf."""
     is_free = is_there
     sums = tl.zeros((ranks.shape[0],), dtype=tl.float32)
-    for _ in tl.static_range(RULE.best_of_group):
+    counted: tl.constexpr = RULE.best_of_group
+    for _ in tl.static_range(counted):
         best = tl.max(tl.where(is_free, ranks, float("-inf")), 1)
         at = tl.min(tl.where(is_free & (ranks == best[:, None]), place, _NONE), 1)
         is_free = is_free & (place != at[:, None])
         sums += best
     is_left = group < RULE.n_groups
-    for _ in tl.static_range(RULE.n_chosen_groups):
+    chosen: tl.constexpr = RULE.n_chosen_groups
+    for _ in tl.static_range(chosen):
         is_left = is_left & (group != _best(sums, group, is_left))
     return tl.where(is_left[:, None], float("-inf"), ranks)
 
@@ -64,7 +66,8 @@ def choose(logits, correction, chosen, weights, token, RULE: tl.constexpr):
     experts = tl.full((RULE.k_padded,), _NONE, tl.int32)
     shares = tl.zeros((RULE.k_padded,), dtype=tl.float32)
     total = 0.0
-    for choice in tl.static_range(RULE.k):
+    k: tl.constexpr = RULE.k
+    for choice in tl.static_range(k):
         best = _best(ranks, number, is_free)
         is_free = is_free & (number != best)
         share = tl.sum(tl.where(number == best, scores, 0.0), 0)
