@@ -36,8 +36,8 @@ def test_products_use_matrix_units_and_load_ahead(tokens: int) -> None:
         "DOT": tl.bfloat16,
     }
     ptx = compiled(
-        product_kernels, "expert_product_kernel", tiling.warps, constants, stages=tiling.stages,
-        **TYPES,
+        product_kernels, "expert_product_kernel", tiling.warps, constants, tiling.stages,
+        fused=True, **TYPES,
     )  # fmt: skip
     assert ("wgmma.mma_async" if tokens > 32 else "mma.sync.aligned.m16n8k16") in ptx
     assert "cp.async" in ptx
@@ -53,7 +53,7 @@ def test_grouping_many_tokens_compiles() -> None:
     for name in ("choose_kernel", "count_kernel", "place_kernel"):
         names = getattr(grouping_kernels, name).arg_names
         constants = {key: value for key, value in counted.items() if key in names}
-        ptx = compiled(grouping_kernels, name, grouping_ops.WARPS, constants, **TYPES)
+        ptx = compiled(grouping_kernels, name, grouping_ops.WARPS, constants, fused=True, **TYPES)
         assert ".local" not in ptx
 
 

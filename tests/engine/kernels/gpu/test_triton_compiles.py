@@ -33,9 +33,10 @@ def compiled(
     name: str,
     warps: int,
     constants: Mapping[str, object],
+    stages: int = 3,
+    /,
     *,
     fused: bool = True,
-    stages: int = 3,
     **own: str,
 ) -> str:
     """The PTX of a kernel for an H100 or H200, for arguments as a launch has them: aligned ones are
