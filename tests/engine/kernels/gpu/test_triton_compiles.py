@@ -33,6 +33,8 @@ def compiled(
     name: str,
     warps: int,
     constants: Mapping[str, object],
+    stages: int = 3,
+    /,
     *,
     fused: bool = True,
     **own: str,
@@ -57,7 +59,7 @@ def compiled(
             and not (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment)
         },
     )
-    options = {"num_warps": warps, "num_stages": 3, "enable_fp_fusion": fused}
+    options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fused}
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     assert built.metadata.shared <= SHARED
     ptx: str = built.asm["ptx"]
