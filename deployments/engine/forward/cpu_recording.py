@@ -127,7 +127,7 @@ class _StaticInputs:
         for kind, rotary in rotaries.items():
             static = self._rotaries[kind]
             static.cos[:n], static.sin[:n] = rotary.cos, rotary.sin
-            if static.query_scale is not None:
+            if static.query_scale is not None and rotary.query_scale is not None:
                 static.query_scale[:n] = rotary.query_scale
         for rows, step in zip(self._rows, steps, strict=True):
             rows.load(step)
