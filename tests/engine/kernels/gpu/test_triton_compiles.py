@@ -17,13 +17,13 @@ POINTERS = {
     "qkv": "*bf16", "cos": "*bf16", "sin": "*bf16", "q_norm": "*bf16", "k_norm": "*bf16",
     "slots": "*i64", "tokens": "*i64", "begins": "*i64", "blocks": "*i64", "a": "*bf16",
     "b": "*bf16", "shrunk": "*fp32", "gate_up": "*bf16", "x": "*bf16", "weight": "*bf16",
-    "residual": "*bf16",
+    "residual": "*bf16", "q_scale": "*bf16",
 }  # fmt: skip
 NUMBERS = {
     "scale": "fp32", "softcap": "fp32", "v_scale": "fp32",
     "q_token_stride": "i32", "q_head_stride": "i32", "table_stride": "i32", "n_splits": "i32",
     "first_out": "i32", "out_stride": "i32", "epsilon": "fp32", "plus": "fp32", "k_scale": "fp32",
-    "qkv_stride": "i32", "n_tokens": "i32",
+    "qkv_stride": "i32", "n_tokens": "i32", "x_stride": "i32",
 }  # fmt: skip
 SHARED = 227 << 10  # bytes that a program may have
 
