@@ -135,9 +135,9 @@ class KVCache:
         max_pages = shape.pages_for(shape.max_tokens)
         self.table = TaskTable(shape.max_tasks, max_pages, len(self.groups))
         self.storage = shape.storage(dtype, device)
-        # Groups, pages handed out since the last batch to be filled in part or pages in doubt, and
+        # Pages handed out since the last batch to be filled in part, or in doubt: their groups, and
         # how many of their first tokens stay.
-        self._stale: list[tuple[int, int, int]] = []
+        self._stale: dict[int, tuple[int, int]] = {}
 
     @property
     def journal(self) -> Journal:
@@ -237,7 +237,7 @@ class KVCache:
         by_group = [pages[n * group : n * (group + 1)] for group in range(len(self.groups))]
         self.table.append(task_id, by_group)
         if n_tokens % self.shape.page_size:  # the others will be filled at once
-            self._stale += [(group, own[-1], 0) for group, own in enumerate(by_group)]
+            self._stale |= {own[-1]: (group, 0) for group, own in enumerate(by_group)}
         return True
 
     def retract(self, task_id: str, n_tokens: int) -> None:
@@ -245,13 +245,13 @@ class KVCache:
 
         What a batch that failed may have written there is gone before the next one reads.
         """
-        self.pool.free(self.table.shorten(task_id, self.shape.pages_for(n_tokens)))
+        self._give_back(self.table.shorten(task_id, self.shape.pages_for(n_tokens)))
         index, n_kept = divmod(n_tokens, self.shape.page_size)
         if n_kept:
             groups = range(len(self.groups))
-            self._stale += [
-                (group, self.table.page(task_id, index, group), n_kept) for group in groups
-            ]
+            self._stale |= {
+                self.table.page(task_id, index, group): (group, n_kept) for group in groups
+            }
 
     def record(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
         """Makes the task's full pages from `first_page` on findable under `hashes`, where sequences
@@ -272,7 +272,7 @@ class KVCache:
         to. They stay findable until evicted."""
         for number in self._windows:
             first = self.groups[number].first_needed(n_tokens) // self.shape.page_size
-            self.pool.free(self.table.free_out_of_window(task_id, number, first))
+            self._give_back(self.table.free_out_of_window(task_id, number, first))
 
     def forget(self, task_id: str, hashes: Sequence[bytes]) -> None:
         """Makes the task's pages unfindable, with those freed out of the window: what was computed
@@ -285,12 +285,13 @@ class KVCache:
     def free(self, task_id: str) -> None:
         """Gives back all pages of a task. Those that were recorded stay findable until evicted."""
         self._hits.remove(task_id)
-        self.pool.free(self.table.remove(task_id))
+        self._give_back(self.table.remove(task_id))
 
     def take_uncleared(self) -> IntArray:
         """Takes the tails that every storage has to clear before the next batch: [n, 3], each a
         group, a page and how many of its first tokens stay."""
-        tails, self._stale = self._stale, []
+        stale, self._stale = self._stale, {}
+        tails = [(group, page, n_kept) for page, (group, n_kept) in stale.items()]
         return np.array(tails, dtype=np.int64).reshape(-1, 3)
 
     def check(self) -> None:
@@ -304,6 +305,14 @@ class KVCache:
         )
         for page, count in references.items():
             assert self.pool.allocator.references(page) == count, f"page {page} is miscounted"
+
+    def _give_back(self, pages: Sequence[int]) -> None:
+        """Gives back a task's references. A page that nobody writes to is not to be cleared: its
+        next content may be there before the next batch."""
+        if self._stale:
+            for page in pages:
+                self._stale.pop(page, None)
+        self.pool.free(pages)
 
     def _page_is_gone(self, page_hash: bytes) -> None:
         self._hits.lose(page_hash)

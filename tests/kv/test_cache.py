@@ -127,6 +127,7 @@ class KVCacheMachine(RuleBasedStateMachine):
             assert self.cache.pool.n_available == before
             return
         assert self.cache.missing(task_id, end) == 0
+        self._clear()
         for position in range(task.n_computed, end):
             for number, _ in self.groups:
                 self._write(task_id, task, position, number)
@@ -135,6 +136,12 @@ class KVCacheMachine(RuleBasedStateMachine):
         self.cache.record(task_id, first, task.hashes[first:last])
         self.cache.free_out_of_window(task_id, end)
         task.n_computed = end
+
+    def _clear(self) -> None:
+        """Clears what the next batch has to clear."""
+        for _, page, n_kept in self.cache.take_uncleared().tolist():
+            for offset in range(n_kept, self.page_size):
+                self.slots[page, offset] = None
 
     def _write(self, task_id: str, task: Running, position: int, group: int) -> None:
         index, offset = divmod(position, self.page_size)
@@ -315,6 +322,19 @@ def test_a_repeated_sequence_leaves_at_least_its_last_token_to_compute() -> None
     assert run(cache, "first", tokens) == 0
     assert run(cache, "second", tokens) == 4
     assert run(cache, "longer", [*tokens, 7]) == 6
+
+
+def test_a_page_that_its_task_has_left_is_not_cleared_any_more() -> None:
+    """Its next content may be there before the next batch."""
+    cache = small_cache(2, 2)
+    tokens = [1, 2, 3]
+    hashes = page_hashes(tokens, 2)
+    run(cache, "first", tokens)
+    cache.free("first")
+    assert cache.allocate("task", hashes, 3, 0)
+    assert cache.extend("task", 3)
+    cache.free("task")
+    assert not len(cache.take_uncleared())
 
 
 def test_another_salt_finds_nothing() -> None:
