@@ -1,7 +1,9 @@
 """The whole cache against a model in which every slot knows the prefix it was computed for."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from kv.arrivals import Arrival, PageKey
 from kv.cache import CacheShape, KVCache
 from kv.content import DIGEST_BYTES, Content, page_hashes
 from kv.layout import LayerShape, Layout, alike
 from kv.states import NO_STATE
+from kv.tiers.tier import Tier
 from tests.effort import tries
 
 MAX_TASKS, MAX_TOKENS = 4, 16
@@ -52,6 +56,21 @@ class Running:
         return self.salt, tuple(self.tokens[: position + 1])
 
 
+class KeptPages(Tier):
+    """A tier that has all pages that were ever found, but for those that it has to forget."""
+
+    def __init__(self, kept: dict[PageKey, list[object]]) -> None:
+        self._kept = kept
+
+    def holds(self, key: PageKey) -> bool:
+        return bool(self._kept.get(key))
+
+    def forget(self, hashes: Sequence[bytes]) -> None:
+        gone = {*hashes}
+        for key in [key for key in self._kept if key.page_hash in gone]:
+            self._kept[key] = []  # an arrival that has begun brings what is of no use
+
+
 class KVCacheMachine(RuleBasedStateMachine):
     @initialize(n=st.integers(2, 12), page_size=st.integers(1, 3), kind=st.sampled_from(KINDS))
     def start(self, n: int, page_size: int, kind: tuple[Layout, int | None]) -> None:
@@ -63,8 +82,12 @@ class KVCacheMachine(RuleBasedStateMachine):
         self.tasks: dict[str, Running] = {}
         self.chains: list[list[bytes]] = []  # hashes of all sequences that there were
         self.published: set[bytes] = set()
-        self.has_forgotten = False  # what was is seldom published when it can be hit again
+        # What was forgotten, or has arrived, is seldom published when it can be hit again.
+        self.has_forgotten = False
         self.n_started = 0
+        self.kept: dict[PageKey, list[object]] = {}  # what the tier would bring
+        self.arrivals: list[Arrival] = []
+        self.cache.tier = KeptPages(self.kept)
 
     def _pick(self, data: st.DataObject) -> tuple[str, Running]:
         task_id = data.draw(st.sampled_from(sorted(self.tasks)))
@@ -134,6 +157,10 @@ class KVCacheMachine(RuleBasedStateMachine):
         self._move_state(task_id, task, end)
         first, last = task.n_computed // self.page_size, end // self.page_size
         self.cache.record(task_id, first, task.hashes[first:last])
+        for index, (number, _) in product(range(first, last), self.groups):
+            positions = range(index * self.page_size, (index + 1) * self.page_size)
+            content: list[object] = [(number, *task.slot(position)) for position in positions]
+            self.kept[PageKey(task.hashes[index], number)] = content
         self.cache.free_out_of_window(task_id, end)
         task.n_computed = end
 
@@ -223,6 +250,45 @@ class KVCacheMachine(RuleBasedStateMachine):
         if self.cache.states is not None:
             assert not self.cache.states.longest(self._recorded(task))
 
+    @rule(data=st.data())
+    @precondition(lambda self: self.chains)
+    def begin_an_arrival(self, data: st.DataObject) -> None:
+        """Pages that were cached once come back from a tier."""
+        chain = data.draw(st.sampled_from(self.chains))
+        n_cached, n, lacking = self.cache.lacking(chain)
+        assert n >= n_cached == self._n_hit(chain)
+        assert bool(lacking) == (n > n_cached)
+        if not lacking:
+            return
+        room = self.cache.pool.n_available
+        arrival = self.cache.begin_arrival(chain[:n], lacking)
+        assert self.cache.pool.n_available == room
+        self.arrivals.append(arrival)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.arrivals)
+    def a_page_arrives(self, data: st.DataObject) -> None:
+        arrival = data.draw(st.sampled_from(self.arrivals))
+        for key in [*arrival.pages][:2]:
+            content = self.kept[key]
+            arrival.write(key, lambda page, content=content: self._fill(page, content))
+
+    def _fill(self, page: int, content: list[object]) -> None:
+        assert self.cache.pool.allocator.references(page) == 0, "it was taken"
+        self.slots |= {(page, offset): token for offset, token in enumerate(content)}
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.arrivals)
+    def end_an_arrival(self, data: st.DataObject) -> None:
+        arrival = self.arrivals.pop(data.draw(st.integers(0, len(self.arrivals) - 1)))
+        arrived = arrival.end()
+        self.cache.end_arrival(arrival)
+        if self.cache.states is not None or len(self.groups) > 1 or self.groups[0][1].window:
+            self.has_forgotten = True
+        for key in arrived:
+            assert self.cache.pool.prefix_cache.lookup(*key) is not None
+            assert not arrival.write(key, lambda page: self._fill(page, []))
+
     def _recorded(self, task: Running) -> list[bytes]:
         return task.hashes[: task.n_computed // self.page_size]
 
@@ -295,6 +361,8 @@ class KVCacheMachine(RuleBasedStateMachine):
         assert self.cache.usage == len(references) / self.cache.shape.n_pages
 
     def teardown(self) -> None:
+        for arrival in getattr(self, "arrivals", ()):
+            self.cache.end_arrival(arrival)
         for task_id in list(getattr(self, "tasks", ())):
             self.cache.free(task_id)
             self.cache.check()
