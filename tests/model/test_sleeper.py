@@ -18,6 +18,8 @@ from deployments.model.metrics import (
     ACCEPTED_BY_POSITION,
     COUNTERS,
     GAUGES,
+    TIER_COUNTERS,
+    TIER_GAUGES,
     engine_families,
     with_past,
 )
@@ -205,7 +207,7 @@ def test_counters_never_go_back(checkpoint: Path) -> None:
 
         def look() -> None:
             stats = asdict(sleeper.stats())
-            seen.append([stats[name] for name in COUNTERS])
+            seen.append([stats[name] for name in (*COUNTERS, *TIER_COUNTERS)])
 
         life = Life(checkpoint)
         async with life.begin() as sleeper:
@@ -244,7 +246,9 @@ def test_counters_of_drafts_are_told_by_position_over_all_engines() -> None:
 
 
 def test_every_number_of_an_engine_is_a_counter_or_a_gauge() -> None:
-    assert EngineStats().as_dict().keys() == COUNTERS.keys() | GAUGES.keys()
+    assert EngineStats().as_dict().keys() == (
+        COUNTERS.keys() | GAUGES.keys() | TIER_COUNTERS.keys() | TIER_GAUGES.keys()
+    )
 
 
 def test_its_prefix_cache_starts_empty_and_others_hear_of_it(checkpoint: Path) -> None:
