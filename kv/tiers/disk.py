@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -35,7 +36,7 @@ FIRST_RATE = 200e6  # bytes a second, until some were read
 RATE_AGE_S = 60.0  # after which a rate is measured anew
 MEASURED_BYTES = 1 << 20  # that a read has at least which says how fast the disk is
 # By type: the bits of an exponent that are all set where a number is not finite.
-EXPONENTS: dict[torch.dtype, tuple[type[np.unsignedinteger], int]] = {
+EXPONENTS: dict[torch.dtype, tuple[type[np.unsignedinteger[Any]], int]] = {
     torch.float32: (np.uint32, 0x7F800000),
     torch.float16: (np.uint16, 0x7C00),
     torch.bfloat16: (np.uint16, 0x7F80),
@@ -67,15 +68,16 @@ class DiskTier(WriteBehind):
     ) -> None:
         self._folder = folder
         self._index = folder.index
-        super().__init__(known, storage, self._index.__contains__, self._submit_draft, bytes_per_s)
+        super().__init__(
+            known, storage, self._index.__contains__, self._submit_draft, bytes_per_s, clock
+        )
         self._dtype = storage.dtype
         self._jobs: queue.SimpleQueue[Draft | str | None] = queue.SimpleQueue()
         self._fetches: queue.SimpleQueue[Fetch | None] = queue.SimpleQueue()
         self._under_way: dict[Fetch, None] = {}
         self._wake: Callable[[], None] = lambda: None
-        self._now = clock
         self._paused_until = 0.0
-        self._rate, self._measured_at = FIRST_RATE, -RATE_AGE_S
+        self._read_rate, self._measured_at = FIRST_RATE, -RATE_AGE_S
         self._submitted: deque[Draft] = deque(maxlen=N_IMAGES)  # that may not be written yet
         self._to_remove: list[str] = []
         self.is_open = threading.Event()  # once it is known what the folder holds
@@ -114,7 +116,7 @@ class DiskTier(WriteBehind):
     def estimate_s(self, n_bytes: int) -> float | None:
         """Seconds in which so many bytes would be read, by what was measured; None: nothing is read
         now, because a read before hangs."""
-        now = self._now()
+        now = self._clock()
         if any(fetch.is_done for fetch in self._under_way):
             self._under_way = {fetch: None for fetch in self._under_way if not fetch.is_done}
         queued = 0
@@ -123,23 +125,23 @@ class DiskTier(WriteBehind):
                 return None
             queued += fetch.n_bytes - fetch.n_read
         if now - self._measured_at > RATE_AGE_S:
-            self._rate = max(self._rate, FIRST_RATE)
-        return LATENCY_S + (queued + n_bytes) / self._rate
+            self._read_rate = max(self._read_rate, FIRST_RATE)
+        return LATENCY_S + (queued + n_bytes) / self._read_rate
 
     def fetch(self, arrival: Arrival) -> Fetch:
         """Begins to read an arrival's pages. The arrival may end at any time."""
-        fetch = Fetch(arrival, self.size_of([*arrival.pages]), self._now())
+        fetch = Fetch(arrival, self.size_of([*arrival.pages]), self._clock())
         self._under_way[fetch] = None
         self._fetches.put(fetch)
         return fetch
 
     def give_up(self, fetch: Fetch) -> None:
         """Notes that a fetch took too long: the next ones will be expected to."""
-        self._observe(fetch.n_read, self._now() - fetch.began)
+        self._observe(fetch.n_read, self._clock() - fetch.began)
 
     def flush(self, seconds: float) -> None:
         """Writes all that is dirty, and waits for it, `seconds` at most."""
-        end = self._now() + seconds
+        end = self._clock() + seconds
         with suppress(queue.Empty):
             while self.copy(1 << 40, is_hurried=True) or self.is_dirty:
                 self.images.put(self._next_image(end))
@@ -152,7 +154,7 @@ class DiskTier(WriteBehind):
         self._fetches.put(None)
 
     def _next_image(self, end: float) -> Image:
-        return self.images.get(timeout=max(0.0, end - self._now()))
+        return self.images.get(timeout=max(0.0, end - self._clock()))
 
     def _submit_draft(self, draft: Draft) -> None:
         self._submitted.append(draft)
@@ -160,9 +162,9 @@ class DiskTier(WriteBehind):
 
     def _observe(self, n_bytes: int, seconds: float) -> None:
         rate = max(n_bytes, 1) / max(seconds, 1e-6)
-        is_old = self._now() - self._measured_at > RATE_AGE_S
-        self._rate = rate if is_old else (self._rate + rate) / 2
-        self._measured_at = self._now()
+        is_old = self._clock() - self._measured_at > RATE_AGE_S
+        self._read_rate = rate if is_old else (self._read_rate + rate) / 2
+        self._measured_at = self._clock()
 
     # On the thread that writes
 
@@ -206,7 +208,7 @@ class DiskTier(WriteBehind):
 
     def _keep(self, draft: Draft) -> bool:
         """Whether a bundle is written."""
-        if self._now() < self._paused_until:
+        if self._clock() < self._paused_until:
             return False
         try:
             return self._write(draft)
@@ -218,9 +220,9 @@ class DiskTier(WriteBehind):
         return False
 
     def _pause(self, error: OSError) -> None:
-        if self._now() >= self._paused_until:
+        if self._clock() >= self._paused_until:
             log.warning("prefixes are not kept on the disk for %.0f s: %s", PAUSE_S, error)
-        self._paused_until = self._now() + PAUSE_S
+        self._paused_until = self._clock() + PAUSE_S
 
     def _write(self, draft: Draft) -> bool:
         """Writes a bundle. False if its numbers are not all finite: they would outlive restarts."""
@@ -229,13 +231,12 @@ class DiskTier(WriteBehind):
             page = draft.image[offset : offset + length]
             if not is_finite(page, self._dtype):
                 return False
-            pages.append((key, length, crc32(page)))
+            pages.append((key, length, crc32(page.data)))
             offset = aligned(offset + length)
         namespace = self._folder.namespace
         header = make_header(namespace, draft.owner, draft.parent, draft.first_page, pages)
         draft.image[:ALIGNMENT] = np.frombuffer(header.encode(), dtype=np.uint8)
-        image = memoryview(draft.image)
-        is_written = self._folder.write(header, image, lambda: draft.is_wanted)
+        is_written = self._folder.write(header, draft.image.data, lambda: draft.is_wanted)
         self.n_written += draft.n_bytes * is_written
         return is_written
 
@@ -244,13 +245,13 @@ class DiskTier(WriteBehind):
     def _read_all(self) -> None:
         buffer = memoryview(bytearray(max(self._lengths)))
         while (fetch := self._fetches.get()) is not None:
-            began = self._now()
+            began = self._clock()
             try:
                 self._read(fetch, buffer)
             except Exception:  # whatever it is, it is a miss
                 log.exception("prefixes could not be read from the disk")
             if fetch.n_read >= MEASURED_BYTES and fetch.arrival.is_open:
-                self._observe(fetch.n_read, self._now() - began)
+                self._observe(fetch.n_read, self._clock() - began)
             self.n_read += fetch.n_read
             fetch.is_done = True
             self._wake()

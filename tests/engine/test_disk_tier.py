@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -153,7 +153,7 @@ class HangingFiles(Files):
         self.may_go_on.wait()
         return super().read(descriptor, buffer, offset)
 
-    def write(self, path: Path, pieces: "list[bytes | memoryview]") -> None:  # type: ignore[override]
+    def write(self, path: Path, pieces: Sequence[bytes | memoryview]) -> None:
         self.may_go_on.wait()
         super().write(path, pieces)
 
@@ -161,9 +161,7 @@ class HangingFiles(Files):
 @contextmanager
 def hanging(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Engine, HangingFiles]]:
     files = HangingFiles()
-    monkeypatch.setattr(
-        build_tiers, "BundleFolder", lambda *given: folder.BundleFolder(*given, files)
-    )
+    monkeypatch.setattr(build_tiers, "BundleFolder", partial(folder.BundleFolder, files=files))
     with engine(limits=kept(path)) as running:
         try:
             yield running, files

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -17,7 +18,8 @@ from kv.cache import CacheShape, KVCache
 from kv.content import DIGEST_BYTES, Content, page_hashes
 from kv.layout import LayerShape, Layout, alike
 from kv.states import NO_STATE
-from kv.tiers.tier import Tier
+from kv.tiers.bundle import NO_PARENT
+from kv.tiers.write_behind import Draft, WriteBehind
 from tests.effort import tries
 
 MAX_TASKS, MAX_TOKENS = 4, 16
@@ -56,16 +58,26 @@ class Running:
         return self.salt, tuple(self.tokens[: position + 1])
 
 
-class KeptPages(Tier):
-    """A tier that has all pages that were ever found, but for those that it has to forget."""
+class KeptPages(WriteBehind):
+    """A tier that has all pages that were ever found, but for those that it has to forget. What it
+    would write is not there yet, for all that it knows."""
 
-    def __init__(self, kept: dict[PageKey, list[object]]) -> None:
+    def __init__(self, cache: KVCache, kept: dict[PageKey, list[object]]) -> None:
         self._kept = kept
+        known = cache.pool.prefix_cache
+        super().__init__(known, cache.storage, lambda key: False, self._take, 1e9)
+
+    def _take(self, draft: Draft) -> None:
+        assert all(length == self._lengths[key.group] for key, length in draft.pages)
+        assert (draft.parent == NO_PARENT) == (draft.first_page == 0)
+        assert self._kept.keys() >= {key for key, _ in draft.pages}
+        self.images.put(draft.image)
 
     def holds(self, key: PageKey) -> bool:
         return bool(self._kept.get(key))
 
     def forget(self, hashes: Sequence[bytes]) -> None:
+        super().forget(hashes)
         gone = {*hashes}
         for key in [key for key in self._kept if key.page_hash in gone]:
             self._kept[key] = []  # an arrival that has begun brings what is of no use
@@ -87,7 +99,8 @@ class KVCacheMachine(RuleBasedStateMachine):
         self.n_started = 0
         self.kept: dict[PageKey, list[object]] = {}  # what the tier would bring
         self.arrivals: list[Arrival] = []
-        self.cache.tier = KeptPages(self.kept)
+        self.tier = KeptPages(self.cache, self.kept)
+        self.cache.tier = self.tier
 
     def _pick(self, data: st.DataObject) -> tuple[str, Running]:
         task_id = data.draw(st.sampled_from(sorted(self.tasks)))
@@ -265,13 +278,19 @@ class KVCacheMachine(RuleBasedStateMachine):
         assert self.cache.pool.n_available == room
         self.arrivals.append(arrival)
 
+    @rule(max_bytes=st.sampled_from([1, 40, 1 << 30]))
+    def copy_what_tasks_have_left(self, max_bytes: int) -> None:
+        has_more = self.tier.copy(max_bytes)
+        assert max_bytes == 1 << 30 or has_more or not self.tier.is_dirty
+        assert max_bytes < 1 << 30 or not self.tier.is_dirty
+
     @rule(data=st.data())
     @precondition(lambda self: self.arrivals)
     def a_page_arrives(self, data: st.DataObject) -> None:
         arrival = data.draw(st.sampled_from(self.arrivals))
         for key in [*arrival.pages][:2]:
             content = self.kept[key]
-            arrival.write(key, lambda page, content=content: self._fill(page, content))
+            arrival.write(key, partial(self._fill, content=content))
 
     def _fill(self, page: int, content: list[object]) -> None:
         assert self.cache.pool.allocator.references(page) == 0, "it was taken"

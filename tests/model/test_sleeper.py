@@ -1,6 +1,7 @@
 """An engine that nobody asks for goes and comes back: memory falls, answers stay, none is lost."""
 
 import asyncio
+import os
 from dataclasses import asdict, replace
 from functools import reduce
 from itertools import pairwise
@@ -25,6 +26,7 @@ from deployments.model.metrics import (
 )
 from deployments.model.model_source import ModelSource
 from deployments.model.settings import MergedAdapter, ModelSettings
+from deployments.model.sleeper import Sleeper
 from tests.checkpoints import save_checkpoint, save_large
 from tests.model.life import GREEDY, LIMITS, SAMPLED, Life, ask, ids, request
 
@@ -49,6 +51,33 @@ def test_an_engine_that_slept_answers_as_before(checkpoint: Path) -> None:
                 assert sleeper.sleeping
                 after = [ids(await ask(sleeper, sampling)) for sampling in (GREEDY, SAMPLED)]
                 assert after == before
+
+    asyncio.run(scenario())
+
+
+def test_a_prefix_outlives_sleep_on_a_disk_while_the_files_are_the_same(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    limits = replace(LIMITS, context_length=400, cache_disk=str(tmp_path / "kept"))
+    model = save_checkpoint(tmp_path / "model")
+    prompt = tuple(i % 90 for i in range(300))
+
+    async def answer(sleeper: Sleeper) -> tuple[list[int], int]:
+        async with sleeper.engine() as core:
+            asked = replace(request(GREEDY), prompt_ids=prompt)
+            events = [event async for event in core.stream(asked)]
+        return ids(events), events[-1].cached_tokens
+
+    async def scenario() -> None:
+        async with Life(model, limits).begin() as sleeper:
+            before, _ = await answer(sleeper)
+            assert await sleeper.sleep()
+            assert await answer(sleeper) == (before, 288)
+            assert sleeper.stats().kv_disk_hit_tokens == 288
+        weights = model / "model.safetensors"
+        os.utime(weights, (0, 0))
+        async with Life(model, limits).begin() as sleeper:
+            assert await answer(sleeper) == (before, 0)
 
     asyncio.run(scenario())
 
