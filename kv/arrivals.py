@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class PageKey(NamedTuple):
-    """What a page holds: some tokens behind a prefix, in the layers of one group."""
+    """Names what a page holds: some tokens behind a prefix, in the layers of one group."""
 
     page_hash: bytes
     group: int = 0

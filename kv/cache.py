@@ -208,7 +208,7 @@ class KVCache:
         return self.table.first_page(task_id, group) * self.shape.page_size
 
     def lacking(self, hashes: Sequence[bytes]) -> Lacking:
-        """What the tier would have to bring of pages with these hashes."""
+        """Returns what the tier would have to bring of pages with these hashes."""
         known = self.pool.prefix_cache
         over = PrefixFinder(self.groups, self.shape.page_size, OverTier(known, self.tier))
         n_cached, n = self._longest_hit(hashes), over.longest(hashes, self._hits)
@@ -227,7 +227,7 @@ class KVCache:
         return arrival
 
     def end_arrival(self, arrival: Arrival) -> None:
-        """What has arrived can be found from now on."""
+        """Makes what has arrived findable."""
         self.pool.end_arrival(arrival)
 
     def adopt(self, task_id: str, hashes: Sequence[bytes]) -> int:

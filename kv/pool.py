@@ -122,7 +122,7 @@ class PagePool:
         return pages
 
     def retain(self, keys: Iterable[PageKey]) -> list[int]:
-        """Those pages that are cached, each with a reference for the caller."""
+        """Returns those pages that are cached, each with a reference for the caller."""
         found = (self.prefix_cache.lookup(*key) for key in keys)
         pages = [page for page in found if page is not None]
         for page in pages:
@@ -176,7 +176,7 @@ class PagePool:
 
     @property
     def arrivals(self) -> Iterable[Arrival]:
-        """Those that have begun and not ended."""
+        """Arrivals that have begun and not ended."""
         return self._arrivals
 
     def free(self, pages: Sequence[int]) -> None:

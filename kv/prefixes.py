@@ -37,13 +37,13 @@ class OverTier:
         self._cached, self._tier = cached, tier
 
     def lookup(self, page_hash: bytes, group: int = 0) -> object | None:
-        """As of `KnownPages`."""
+        """Finds a page, as `KnownPages` says."""
         if (page := self._cached.lookup(page_hash, group)) is not None:
             return page
         return True if self._tier.holds(PageKey(page_hash, group)) else None
 
     def match(self, hashes: Iterable[bytes], group: int = 0) -> Sequence[object]:
-        """As of `KnownPages`."""
+        """Finds a prefix, as `KnownPages` says."""
         found = []
         for page_hash in hashes:
             if (page := self.lookup(page_hash, group)) is None:
@@ -79,7 +79,7 @@ class PrefixFinder:
         return group.first_needed(n * self._page_size) // self._page_size
 
     def lacking(self, hashes: Sequence[bytes], cached: KnownPages) -> list[PageKey]:
-        """What a hit of all these pages needs and is not cached, first tokens first."""
+        """Returns what a hit of all these pages needs and is not cached, first tokens first."""
         n = len(hashes)
         firsts = [self.first_needed(group, n) for group in self._groups]
         return [

@@ -152,7 +152,7 @@ class ModelSource:
         return core
 
     def _identity(self, draft: Drafting | None) -> Sequence[str]:
-        """What tells the weights from others, where something outlives them."""
+        """Returns what tells the weights from others, where something outlives them."""
         settings = self._settings
         if settings.limits.cache_disk is None:
             return ()

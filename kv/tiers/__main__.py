@@ -13,7 +13,7 @@ from kv.tiers.folder import bytes_by_owner, erase_owner
 
 
 def main(arguments: list[str]) -> str:
-    """What was done, or an error for wrong arguments."""
+    """Returns what was done, or an error for wrong arguments."""
     if len(arguments) == 2:
         return f"{erase_owner(Path(arguments[0]), arguments[1])} files removed"
     if len(arguments) == 1:

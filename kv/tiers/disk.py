@@ -100,7 +100,7 @@ class DiskTier(WriteBehind):
         return self._folder.n_corrupt
 
     def forget(self, hashes: Sequence[bytes]) -> None:
-        """As of `Tier`: what is being written, too."""
+        """Forgets what is being written, too."""
         super().forget(hashes)
         gone = {*hashes}
         for draft in self._submitted:

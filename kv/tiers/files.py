@@ -17,7 +17,7 @@ class Files:
             path.mkdir(mode=0o700, exist_ok=True)
 
     def entries(self, path: Path) -> Iterable[os.DirEntry[str]]:
-        """What is in a folder."""
+        """Lists what is in a folder."""
         with os.scandir(path) as found:
             return [*found]
 

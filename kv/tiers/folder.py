@@ -242,7 +242,7 @@ def bytes_by_owner(path: Path, files: Files | None = None) -> Counter[str]:
 
 
 def _all_files(path: Path, files: Files) -> Iterator[os.DirEntry[str]]:
-    """What is in the folders of all namespaces."""
+    """Lists what is in the folders of all namespaces."""
     for folder in files.entries(path):
         if NAMESPACE.fullmatch(folder.name) and folder.is_dir(follow_symlinks=False):
             yield from files.entries(Path(folder.path))

@@ -33,7 +33,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a page is."""
+    """Says where a page is."""
 
     bundle: Bundle
     record: Record
@@ -64,7 +64,7 @@ class BundleIndex:
         return self._bundles.get(name)
 
     def lookup(self, key: PageKey) -> Place | None:
-        """Where a page is, if it is anywhere."""
+        """Returns where a page is, if it is anywhere."""
         return self._places.get(key)
 
     def add(self, bundle: Bundle) -> None:

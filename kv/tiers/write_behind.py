@@ -97,7 +97,7 @@ class WriteBehind(Tier):
         return bool(self._dirty)
 
     def holds(self, key: PageKey) -> bool:
-        """As of `Tier`: a page can be brought once it is written."""
+        """Whether a page is written, so that it can be brought."""
         return self._written(key)
 
     def charge(self, task_id: str, owner: str | None) -> None:
@@ -105,7 +105,7 @@ class WriteBehind(Tier):
         self._owners[task_id] = None if owner is None else owner_tag(owner)
 
     def extend(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
-        """As of `Tier`."""
+        """Notes the pages of a task."""
         chain = self._chains.get(task_id)
         if chain is None:
             chain = self._chains[task_id] = _Chain(b"", [])
@@ -113,7 +113,7 @@ class WriteBehind(Tier):
             chain.hashes[first_page:] = hashes
 
     def leave(self, task_id: str) -> None:
-        """As of `Tier`. Its pages are dirty from now on, until they are copied or taken."""
+        """Makes the pages of a task dirty, until they are copied or taken."""
         owner = self._owners.pop(task_id, owner_tag(""))
         chain = self._chains.pop(task_id, None)
         if chain is None or owner is None:
@@ -123,13 +123,13 @@ class WriteBehind(Tier):
             self._runs.append(_Run(_Chain(owner, chain.hashes), new[0], new[-1] + 1))
 
     def lose(self, key: PageKey) -> None:
-        """As of `Tier`."""
+        """Counts a page that was not copied in time."""
         if key in self._dirty:
             self._dirty.remove(key)
             self.n_dropped += self._lengths[key.group]
 
     def forget(self, hashes: Sequence[bytes]) -> None:
-        """As of `Tier`."""
+        """Drops pages that can't be trusted, from what is being made, too."""
         gone = {*hashes}
         self._dirty = {key for key in self._dirty if key.page_hash not in gone}
         for chain in self._chains.values():
@@ -198,7 +198,7 @@ class WriteBehind(Tier):
         return self._allowed > 0
 
     def _keys_at(self, run: _Run, index: int) -> list[PageKey]:
-        """What is dirty of a page, in all groups."""
+        """Returns what is dirty of a page, in all groups."""
         page_hash = run.chain.hashes[index]
         keys = (PageKey(page_hash, group) for group in range(len(self._lengths)))
         return [key for key in keys if key in self._dirty]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from deployments.engine import build_tiers
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
 from deployments.engine.needs import kv_tier
+from deployments.model.settings import ModelSettings, check_settings
 from kv.tiers import folder
 from kv.tiers.files import Files
 from tests.adapters import make_adapter
@@ -217,6 +219,22 @@ def test_a_client_that_leaves_while_its_pages_are_read(
 
         asyncio.run(run())
         assert running.run(first)[0].token_ids == expected[0].token_ids
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "reason"),
+    [
+        ({"num_gpus": 1.0}, "/kept", "on a CPU"),
+        ({"tensor_parallel": 2}, "/kept", "in one rank"),
+        ({}, "kept", "begins with / or ~"),
+    ],
+)
+def test_settings_that_can_not_be_kept_are_refused(
+    changes: dict[str, Any], path: str, reason: str
+) -> None:
+    limits = EngineLimits(cache_disk=path)
+    with pytest.raises(ValueError, match=f"cache-disk: .*{reason}"):
+        check_settings(ModelSettings(name="m", path="m", limits=limits, **changes))
 
 
 @needs_states

@@ -55,7 +55,7 @@ def fingerprint(
 
 
 def identify(fingerprint: str, path: str | None, drafts: Iterable[nn.Module]) -> Sequence[str]:
-    """What tells weights from all others on this machine, for what outlives a process.
+    """Returns what tells weights from all others on this machine, for what outlives a process.
 
     A fingerprint samples, and may miss a small edit. So the sizes and the times of change of the
     files at `path` count, too. drafts: the modules of what drafts for the model, as they were read.

@@ -168,8 +168,8 @@ class KvTierNeed(Need):
         self._disk.close()
 
     def _plan(self, task: Task) -> _Restore | None:
-        """What a task is to wait for; None: nothing, and it will not be asked again before it
-        runs, unless there is no room now."""
+        """Returns what a task is to wait for; None: nothing. It is asked again before it runs only
+        where there is no room now."""
         hashes = task.usable_pages(self._page_size)[: (task.n_tokens - 1) // self._page_size]
         if len(hashes) * self._page_size < MIN_TOKENS:
             return None
@@ -199,7 +199,7 @@ class KvTierNeed(Need):
         return _Restore(self._clock() + 2 * seconds + GRACE_S, fetch, frozenset(keys))
 
     def _until_open(self) -> _Restore | None:
-        """What all wait for after a start, not for long."""
+        """Returns what all wait for after a start, not for long."""
         if self._clock() >= self._opens_by:
             return None
         waiting = (restore for restore in self._restores if restore.fetch is None)

@@ -32,7 +32,7 @@ def chain(n: int, seed: int = 0) -> list[bytes]:
 
 
 def content(page_hash: bytes) -> bytes:
-    """What a page with this hash holds."""
+    """Returns what a page with this hash holds."""
     return (page_hash * PAGE)[:PAGE]
 
 

@@ -58,7 +58,7 @@ class Disk:
         self.cache.check()
 
     def pages(self, hashes: list[bytes]) -> dict[tuple[int, int], bytes]:
-        """What is cached of some pages, by their numbers and groups."""
+        """Returns what is cached of some pages, by their numbers and groups."""
         found = {}
         for index, page_hash in enumerate(hashes):
             for group in range(2):

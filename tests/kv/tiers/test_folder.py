@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kv.arrivals import PageKey
+from kv.tiers.__main__ import main
 from kv.tiers.bundle import ALIGNMENT, owner_tag
-from kv.tiers.folder import LOCK, bytes_by_owner, erase_owner
+from kv.tiers.folder import LOCK, bytes_by_owner
 from tests.effort import tries
 from tests.kv.tiers.bundles import OTHER, FailingFiles, chain, make, opened, read, write
 
@@ -153,7 +154,9 @@ def test_who_writes_much_pushes_out_nobody_else(tmp_path: Path) -> None:
         held = {"a": 16 * ALIGNMENT, "b": 4 * ALIGNMENT}
         found = {owner_tag(owner).hex(): n_bytes for owner, n_bytes in held.items()}
         assert bytes_by_owner(tmp_path) == found
-        assert erase_owner(tmp_path, "a") == 4
+        tag, n_bytes = main([str(tmp_path)]).split("\n")[0].split()
+        assert (tag, n_bytes) == (owner_tag("a").hex(), f"{held['a']}")
+        assert main([str(tmp_path), "a"]) == "4 files removed"
         folder.refresh()
         assert [key.page_hash for key in folder.index._places] == FIRST
 
