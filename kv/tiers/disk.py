@@ -44,7 +44,7 @@ EXPONENTS: dict[torch.dtype, tuple[type[np.unsignedinteger[Any]], int]] = {
 
 
 @dataclass(eq=False, slots=True)
-class Fetch:
+class TierFetch:
     """Pages on their way to an arrival. is_done: no more of them will come."""
 
     arrival: Arrival
@@ -73,8 +73,8 @@ class DiskTier(WriteBehind):
         )
         self._dtype = storage.dtype
         self._jobs: queue.SimpleQueue[Draft | str | None] = queue.SimpleQueue()
-        self._fetches: queue.SimpleQueue[Fetch | None] = queue.SimpleQueue()
-        self._under_way: dict[Fetch, None] = {}
+        self._fetches: queue.SimpleQueue[TierFetch | None] = queue.SimpleQueue()
+        self._under_way: dict[TierFetch, None] = {}
         self._wake: Callable[[], None] = lambda: None
         self._paused_until = 0.0
         self._read_rate, self._measured_at = FIRST_RATE, -RATE_AGE_S
@@ -128,14 +128,14 @@ class DiskTier(WriteBehind):
             self._read_rate = max(self._read_rate, FIRST_RATE)
         return LATENCY_S + (queued + n_bytes) / self._read_rate
 
-    def fetch(self, arrival: Arrival) -> Fetch:
+    def fetch(self, arrival: Arrival) -> TierFetch:
         """Begins to read an arrival's pages. The arrival may end at any time."""
-        fetch = Fetch(arrival, self.size_of([*arrival.pages]), self._clock())
+        fetch = TierFetch(arrival, self.size_of([*arrival.pages]), self._clock())
         self._under_way[fetch] = None
         self._fetches.put(fetch)
         return fetch
 
-    def give_up(self, fetch: Fetch) -> None:
+    def give_up(self, fetch: TierFetch) -> None:
         """Notes that a fetch took too long: the next ones will be expected to."""
         self._observe(fetch.n_read, self._clock() - fetch.began)
 
@@ -256,7 +256,7 @@ class DiskTier(WriteBehind):
             fetch.is_done = True
             self._wake()
 
-    def _read(self, fetch: Fetch, buffer: memoryview) -> None:
+    def _read(self, fetch: TierFetch, buffer: memoryview) -> None:
         def take(key: PageKey, content: memoryview) -> bool:
             fetch.n_read += len(content)
             raw = np.frombuffer(content, dtype=np.uint8)

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-class Files:
+class TierFiles:
     """Each method raises OSError as the system does. Files are for their user alone."""
 
     def make_folder(self, path: Path) -> None:

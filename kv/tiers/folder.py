@@ -24,7 +24,7 @@ from kv.tiers.bundle import (
     decode_header,
     owner_tag,
 )
-from kv.tiers.files import Files
+from kv.tiers.files import TierFiles
 from kv.tiers.index import Bundle, BundleIndex
 
 NAMESPACE = re.compile(r"[0-9a-f]{32}")  # names of folders
@@ -42,7 +42,7 @@ class BundleFolder:
         path: Path,
         namespace: bytes,
         max_bytes: int,
-        files: Files | None = None,
+        files: TierFiles | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.index = BundleIndex()
@@ -50,7 +50,7 @@ class BundleFolder:
         self.namespace = namespace
         self._root, self._max_bytes = path, max_bytes
         self._own = namespace.hex()
-        self._files, self._clock = files or Files(), clock
+        self._files, self._clock = files or TierFiles(), clock
         self._changing = threading.Lock()
         self._forgotten: set[str] = set()  # names of bundles that are to be removed
         self._lock: int | None = None
@@ -221,10 +221,10 @@ class BundleFolder:
                 self._files.set_used(self._root / used.name, now)
 
 
-def erase_owner(path: Path, owner: str, files: Files | None = None) -> int:
+def erase_owner(path: Path, owner: str, files: TierFiles | None = None) -> int:
     """Removes all that lies in a folder for an owner, of every model; returns how many files that
     were. A process that serves finds them no more. Raises OSError."""
-    files, tag, n = files or Files(), owner_tag(owner).hex(), 0
+    files, tag, n = files or TierFiles(), owner_tag(owner).hex(), 0
     for entry in _all_files(path, files):
         if entry.name.startswith(f"{tag}-"):
             files.remove(Path(entry.path))
@@ -232,16 +232,16 @@ def erase_owner(path: Path, owner: str, files: Files | None = None) -> int:
     return n
 
 
-def bytes_by_owner(path: Path, files: Files | None = None) -> Counter[str]:
+def bytes_by_owner(path: Path, files: TierFiles | None = None) -> Counter[str]:
     """Bytes that lie in a folder, by the tags of their owners. Raises OSError."""
     found: Counter[str] = Counter()
-    for entry in _all_files(path, files or Files()):
+    for entry in _all_files(path, files or TierFiles()):
         if entry.name.endswith(SUFFIX):
             found[entry.name.partition("-")[0]] += entry.stat().st_size
     return found
 
 
-def _all_files(path: Path, files: Files) -> Iterator[os.DirEntry[str]]:
+def _all_files(path: Path, files: TierFiles) -> Iterator[os.DirEntry[str]]:
     """Lists what is in the folders of all namespaces."""
     for folder in files.entries(path):
         if NAMESPACE.fullmatch(folder.name) and folder.is_dir(follow_symlinks=False):

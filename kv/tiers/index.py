@@ -32,7 +32,7 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PagePlace:
     """Says where a page is."""
 
     bundle: Bundle
@@ -45,8 +45,8 @@ class BundleIndex:
 
     n_bytes: int = 0
     _bundles: dict[str, Bundle] = field(default_factory=dict)  # by name
-    _places: dict[PageKey, Place] = field(default_factory=dict)
-    _others: dict[PageKey, list[Place]] = field(default_factory=dict)  # of pages that are twice
+    _places: dict[PageKey, PagePlace] = field(default_factory=dict)
+    _others: dict[PageKey, list[PagePlace]] = field(default_factory=dict)  # of pages that are twice
     _by_owner: dict[str, int] = field(default_factory=dict)  # bytes
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class BundleIndex:
         """The bundle of this name."""
         return self._bundles.get(name)
 
-    def lookup(self, key: PageKey) -> Place | None:
+    def lookup(self, key: PageKey) -> PagePlace | None:
         """Returns where a page is, if it is anywhere."""
         return self._places.get(key)
 
@@ -75,7 +75,7 @@ class BundleIndex:
         self._bundles[bundle.name] = bundle
         self._count(bundle, bundle.n_bytes)
         for record in bundle.header.records if bundle.header else ():
-            place = Place(bundle, record)
+            place = PagePlace(bundle, record)
             if self._places.setdefault(record.key, place) is not place:
                 self._others.setdefault(record.key, []).append(place)
 

@@ -19,7 +19,7 @@ from deployments.engine.limits import EngineLimits
 from deployments.engine.needs import kv_tier
 from deployments.model.settings import ModelSettings, check_settings
 from kv.tiers import folder
-from kv.tiers.files import Files
+from kv.tiers.files import TierFiles
 from tests.adapters import make_adapter
 from tests.engine import laws
 from tests.engine.drive import PATIENCE_S, Engine, engine, random_ids, request, roomy
@@ -138,7 +138,7 @@ def test_what_is_not_finite_is_neither_kept_nor_found_again(tmp_path: Path) -> N
         assert running.run(first)[0].cached_tokens == 0
 
 
-class HangingFiles(Files):
+class HangingFiles(TierFiles):
     """Reads and writes stand until they are let go."""
 
     def __init__(self) -> None:

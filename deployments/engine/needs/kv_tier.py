@@ -16,7 +16,7 @@ from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from kv.arrivals import PageKey
 from kv.cache import KVCache
-from kv.tiers.disk import DiskTier, Fetch
+from kv.tiers.disk import DiskTier, TierFetch
 
 MIN_TOKENS = 256  # fewer are computed
 MUST_SAVE = 0.8  # a read takes at most this part of the time to compute
@@ -34,7 +34,7 @@ class _Restore:
     """Tasks that wait for the same read, or to know what could be read: `fetch` is None then."""
 
     deadline: float
-    fetch: Fetch | None = None
+    fetch: TierFetch | None = None
     keys: frozenset[PageKey] = frozenset()
     tasks: dict[Task, None] = field(default_factory=dict)
 

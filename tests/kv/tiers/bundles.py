@@ -18,7 +18,7 @@ from kv.tiers.bundle import (
     make_header,
     owner_tag,
 )
-from kv.tiers.files import Files
+from kv.tiers.files import TierFiles
 from kv.tiers.folder import BundleFolder
 
 NAMESPACE, OTHER = b"n" * 16, b"o" * 16
@@ -69,7 +69,7 @@ def read(folder: BundleFolder, hashes: Sequence[bytes]) -> list[bytes]:
 
 @contextmanager
 def opened(
-    path: Path, max_bytes: int = MIB, files: Files | None = None, namespace: bytes = NAMESPACE
+    path: Path, max_bytes: int = MIB, files: TierFiles | None = None, namespace: bytes = NAMESPACE
 ) -> Iterator[BundleFolder]:
     """A folder as a process finds it that starts."""
     folder = BundleFolder(path, namespace, max_bytes, files)
@@ -81,7 +81,7 @@ def opened(
         folder.close()
 
 
-class FailingFiles(Files):
+class FailingFiles(TierFiles):
     """The system's files; call number `failing` of them fails, or kills the process. A write that
     fails has written a half."""
 
