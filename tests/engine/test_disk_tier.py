@@ -23,6 +23,8 @@ from kv.tiers.files import TierFiles
 from tests.adapters import make_adapter
 from tests.engine import laws
 from tests.engine.drive import PATIENCE_S, Engine, engine, random_ids, request, roomy
+from tests.engine.media.seeing import language_model, picture, seeing
+from tests.engine.scheduler import test_head_drafter
 from tests.engine.test_laws_layers import needs_states
 from tests.engine.workload import Workload
 from tests.models import alike, tiny_model
@@ -73,6 +75,18 @@ def test_restored_is_computed_with_adapters(tmp_path: Path) -> None:
 def test_restored_is_computed_with_what_a_draft_model_has_read(tmp_path: Path) -> None:
     drafting = replace(workload(), draft=lambda: alike(tiny_model()))
     laws.restored_is_computed(drafting.on(draft_tokens=4, draft_min=1), tmp_path)
+
+
+def test_restored_is_computed_with_what_a_draft_head_has_read(tmp_path: Path) -> None:
+    drafting = test_head_drafter.drafted(SAMPLING, requests=REQUESTS)
+    laws.restored_is_computed(drafting.on(**test_head_drafter.DRAFTING), tmp_path)
+
+
+def test_restored_is_computed_with_a_picture(tmp_path: Path) -> None:
+    text = "What is this? <image> " + "Say it. " * 40
+    asked = seeing().request("r", text, (picture(1),), SAMPLING)
+    seen = replace(workload(), requests=[asked], model=language_model)
+    laws.restored_is_computed(seen, tmp_path)
 
 
 def kept(path: Path, **changes: float | None) -> EngineLimits:
