@@ -7,19 +7,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 import torch
 
 from kv.arrays import IntArray
+from kv.arrivals import Arrival, PageKey
 from kv.hit_points import HitPoints
 from kv.hit_rule import HitRule
 from kv.journal import Journal
 from kv.layout import Group, Layout, group_layers
 from kv.pool import PagePool
+from kv.prefixes import Lacking, OverTier, PrefixFinder
 from kv.states import SLOTS_PER_TASK, StateSlots
 from kv.storage import Storage
 from kv.table import TaskTable
+from kv.tiers.tier import Tier
 from kv.view import KvcacheView, bind
 
 
@@ -132,12 +136,15 @@ class KVCache:
                 self._last_hit,
                 self._first_page_needed,
             )
+        known = self.pool.prefix_cache
+        self._cached = PrefixFinder(self.groups, shape.page_size, known)
+        self.tier = Tier()
         max_pages = shape.pages_for(shape.max_tokens)
         self.table = TaskTable(shape.max_tasks, max_pages, len(self.groups))
         self.storage = shape.storage(dtype, device)
-        # Groups, pages handed out since the last batch to be filled in part or pages in doubt, and
+        # Pages handed out since the last batch to be filled in part, or in doubt: their groups, and
         # how many of their first tokens stay.
-        self._stale: list[tuple[int, int, int]] = []
+        self._stale: dict[int, tuple[int, int]] = {}
 
     @property
     def journal(self) -> Journal:
@@ -189,6 +196,7 @@ class KVCache:
             return False
         self.table.insert(task_id, n, pages, n * page_size)
         self._hits.insert(task_id, usable[:n], n * page_size)
+        self.tier.extend(task_id, 0, usable[:n])
         return True
 
     def cached_tokens(self, task_id: str) -> int:
@@ -198,6 +206,29 @@ class KVCache:
     def first_stored(self, task_id: str, group: int) -> int:
         """The first token of a task whose page in this group was not freed out of the window."""
         return self.table.first_page(task_id, group) * self.shape.page_size
+
+    def lacking(self, hashes: Sequence[bytes]) -> Lacking:
+        """Returns what the tier would have to bring of pages with these hashes."""
+        known = self.pool.prefix_cache
+        over = PrefixFinder(self.groups, self.shape.page_size, OverTier(known, self.tier))
+        n_cached, n = self._longest_hit(hashes), over.longest(hashes, self._hits)
+        return Lacking(n_cached, n, over.lacking(hashes[:n], known) if n > n_cached else [])
+
+    def begin_arrival(self, hashes: Sequence[bytes], keys: Sequence[PageKey]) -> Arrival:
+        """Pages for content with these keys, which a prefix with these hashes lacks, as many as
+        there is room for. What is cached of the prefix stays.
+
+        On a GPU a step that was launched may still write to such a page, for a task that has ended:
+        nothing may be written there before that step is done. On a CPU it is, when it is launched.
+        """
+        kept = self.pool.retain(PageKey(*key) for key in product(hashes, range(len(self.groups))))
+        arrival = self.pool.begin_arrival(keys)
+        self.pool.free(kept)
+        return arrival
+
+    def end_arrival(self, arrival: Arrival) -> None:
+        """Makes what has arrived findable."""
+        self.pool.end_arrival(arrival)
 
     def adopt(self, task_id: str, hashes: Sequence[bytes]) -> int:
         """Appends the longest cached prefix of `hashes`, which follow the task's last full page.
@@ -212,6 +243,7 @@ class KVCache:
             self.table.append(task_id, pages, cached_tokens=n * page_size)
             n_pages = self.table.n_pages(task_id)
             self._hits.adopt(task_id, n_pages * page_size, n_pages - n, hashes[:n])
+            self.tier.extend(task_id, n_pages - n, hashes[:n])
         return n
 
     def missing(self, task_id: str, n_tokens: int) -> int:
@@ -237,7 +269,7 @@ class KVCache:
         by_group = [pages[n * group : n * (group + 1)] for group in range(len(self.groups))]
         self.table.append(task_id, by_group)
         if n_tokens % self.shape.page_size:  # the others will be filled at once
-            self._stale += [(group, own[-1], 0) for group, own in enumerate(by_group)]
+            self._stale |= {own[-1]: (group, 0) for group, own in enumerate(by_group)}
         return True
 
     def retract(self, task_id: str, n_tokens: int) -> None:
@@ -245,13 +277,13 @@ class KVCache:
 
         What a batch that failed may have written there is gone before the next one reads.
         """
-        self.pool.free(self.table.shorten(task_id, self.shape.pages_for(n_tokens)))
+        self._give_back(self.table.shorten(task_id, self.shape.pages_for(n_tokens)))
         index, n_kept = divmod(n_tokens, self.shape.page_size)
         if n_kept:
             groups = range(len(self.groups))
-            self._stale += [
-                (group, self.table.page(task_id, index, group), n_kept) for group in groups
-            ]
+            self._stale |= {
+                self.table.page(task_id, index, group): (group, n_kept) for group in groups
+            }
 
     def record(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
         """Makes the task's full pages from `first_page` on findable under `hashes`, where sequences
@@ -266,31 +298,36 @@ class KVCache:
                     self.table.replace(task_id, index, shared, group)
         n_tokens = (first_page + len(hashes)) * self.shape.page_size
         self._hits.record(task_id, n_tokens, first_page, hashes)
+        self.tier.extend(task_id, first_page, hashes)
 
     def free_out_of_window(self, task_id: str, n_tokens: int) -> None:
         """Gives back the pages that no token behind the task's `n_tokens` computed ones attends
         to. They stay findable until evicted."""
         for number in self._windows:
             first = self.groups[number].first_needed(n_tokens) // self.shape.page_size
-            self.pool.free(self.table.free_out_of_window(task_id, number, first))
+            self._give_back(self.table.free_out_of_window(task_id, number, first))
 
     def forget(self, task_id: str, hashes: Sequence[bytes]) -> None:
-        """Makes the task's pages unfindable, with those freed out of the window: what was computed
-        for it can't be trusted. So it takes the hashes of all of them, and maybe of more."""
+        """Makes the task's pages unfindable, in every tier, with those freed out of the window:
+        what was computed for it can't be trusted. So it takes the hashes of all of them, and maybe
+        of more."""
         hashes = hashes[: self.table.n_pages(task_id)]
         for group in range(len(self.groups)):
             self.pool.forget(hashes, group)
         self._hits.forget(task_id, hashes)
+        self.tier.forget(hashes)
 
     def free(self, task_id: str) -> None:
         """Gives back all pages of a task. Those that were recorded stay findable until evicted."""
+        self.tier.leave(task_id)
         self._hits.remove(task_id)
-        self.pool.free(self.table.remove(task_id))
+        self._give_back(self.table.remove(task_id))
 
     def take_uncleared(self) -> IntArray:
         """Takes the tails that every storage has to clear before the next batch: [n, 3], each a
         group, a page and how many of its first tokens stay."""
-        tails, self._stale = self._stale, []
+        stale, self._stale = self._stale, {}
+        tails = [(group, page, n_kept) for page, (group, n_kept) in stale.items()]
         return np.array(tails, dtype=np.int64).reshape(-1, 3)
 
     def check(self) -> None:
@@ -298,6 +335,7 @@ class KVCache:
         self.pool.check()
         self.table.check()
         self._hits.check(self.table.task_ids())
+        self.tier.check()
         references = Counter(self.table.references())
         assert len(references) == self.pool.n_used, (
             "pages in use that no task holds, or the reverse"
@@ -305,47 +343,28 @@ class KVCache:
         for page, count in references.items():
             assert self.pool.allocator.references(page) == count, f"page {page} is miscounted"
 
-    def _page_is_gone(self, page_hash: bytes) -> None:
-        self._hits.lose(page_hash)
+    def _give_back(self, pages: Sequence[int]) -> None:
+        """Gives back a task's references. A page that nobody writes to is not to be cleared: its
+        next content may be there before the next batch."""
+        if self._stale:
+            for page in pages:
+                self._stale.pop(page, None)
+        self.pool.free(pages)
+
+    def _page_is_gone(self, key: PageKey) -> None:
+        self.tier.lose(key)
+        self._hits.lose(key.page_hash)
 
     def _longest_hit(self, hashes: Sequence[bytes]) -> int:
-        """The most leading pages that all groups can serve: each has those that the next token
-        needs, and there is a state behind the last one where layers keep one."""
-        n = len(hashes)
-        for number, group in enumerate(self.groups):
-            if group.window is None:
-                n = min(n, len(self.pool.prefix_cache.match(hashes[:n], number)))
-        return self._last_hit(hashes, n)
+        return self._cached.longest(hashes, self._hits)
 
     def _last_hit(self, hashes: Sequence[bytes], n: int) -> int:
-        """The same of the first `n` pages. Groups without a window have all pages before one that
-        they have: the last page of a prefix goes first."""
-        while n and (missing := self._missing_at(hashes, n)) is not None:
-            n = missing
-        return n
+        return self._cached.last(hashes, n, self._hits)
 
     def _first_page_needed(self, n: int) -> int:
         """The first of `n` pages that some group with a window has to have for a hit."""
-        page_size = self.shape.page_size
-        return (
-            min(self.groups[number].first_needed(n * page_size) for number in self._windows)
-            // page_size
-        )
-
-    def _missing_at(self, hashes: Sequence[bytes], n: int) -> int | None:
-        """None if `n` pages can be served. Else the most that may be, with what is missing now."""
-        if (longest := self._hits.longest(hashes[:n])) < n:
-            return longest
-        known, page_size = self.pool.prefix_cache, self.shape.page_size
-        for number, group in enumerate(self.groups):
-            if group.window is None:
-                first = n - 1
-            else:
-                first = group.first_needed(n * page_size) // page_size
-            for index in range(n - 1, first - 1, -1):
-                if known.lookup(hashes[index], number) is None:
-                    return index
-        return None
+        finder = self._cached
+        return min(finder.first_needed(self.groups[number], n) for number in self._windows)
 
     def _missing_behind(self, pages: Sequence[Sequence[int]], n: int, n_tokens: int) -> int:
         """Pages that a task lacks to compute all of its `n_tokens`, if it has these [groups] of its

@@ -6,6 +6,7 @@ Pages are found by what they hold: in each group, hash -> page, one page a hash,
 from collections.abc import Callable, Iterable, Sequence
 
 from kv.allocator import Allocator
+from kv.arrivals import Arrival, PageKey
 from kv.journal import Journal
 
 
@@ -17,7 +18,7 @@ class PrefixCache:
         self.journal = Journal()
         self._publishes_pages = publishes_pages
         self._pages: list[dict[bytes, int]] = [{} for _ in range(n_groups)]
-        self._keys: dict[int, tuple[int, bytes]] = {}  # by page: its group and hash
+        self._keys: dict[int, PageKey] = {}  # by page
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -44,22 +45,22 @@ class PrefixCache:
         assert page_hash not in self._pages[group], "two pages under one hash"
         assert page not in self._keys, f"page {page} under two hashes"
         self._pages[group][page_hash] = page
-        self._keys[page] = group, page_hash
+        self._keys[page] = PageKey(page_hash, group)
         if group == 0 and self._publishes_pages:
             self.journal.stored(page_hash)
 
-    def remove(self, page: int) -> bytes:
-        """Makes a page unfindable; returns its hash. KeyError if it is so already."""
-        group, page_hash = self._keys.pop(page)
-        del self._pages[group][page_hash]
-        if group == 0 and self._publishes_pages:
-            self.journal.evicted(page_hash)
-        return page_hash
+    def remove(self, page: int) -> PageKey:
+        """Makes a page unfindable; returns its key. KeyError if it is so already."""
+        key = self._keys.pop(page)
+        del self._pages[key.group][key.page_hash]
+        if key.group == 0 and self._publishes_pages:
+            self.journal.evicted(key.page_hash)
+        return key
 
     def check(self) -> None:
         """Asserts that hashes and pages map to each other."""
         by_page = {
-            page: (group, page_hash)
+            page: PageKey(page_hash, group)
             for group, pages in enumerate(self._pages)
             for page_hash, page in pages.items()
         }
@@ -79,14 +80,17 @@ class PagePool:
         n_groups: int = 1,
         *,
         publishes_pages: bool = True,
-        on_evict: Callable[[bytes], object] = lambda page_hash: None,
+        on_evict: Callable[[PageKey], object] = lambda key: None,
     ) -> None:
         """`publishes_pages`: whether the journal says what can be found. `on_evict` is called with
-        the hash of a page that is taken for new content."""
+        the key of what a page held that is taken for new content."""
         self.prefix_cache = PrefixCache(n_groups, publishes_pages=publishes_pages)
         self.allocator = Allocator(
-            n_pages, on_evict=lambda page: on_evict(self.prefix_cache.remove(page))
+            n_pages,
+            on_evict=lambda page: on_evict(self.prefix_cache.remove(page)),
+            on_withdraw=self._withdraw,
         )
+        self._arrivals: dict[Arrival, None] = {}  # in the order in which they began
 
     @property
     def journal(self) -> Journal:
@@ -117,6 +121,14 @@ class PagePool:
             self.allocator.retain(page)
         return pages
 
+    def retain(self, keys: Iterable[PageKey]) -> list[int]:
+        """Returns those pages that are cached, each with a reference for the caller."""
+        found = (self.prefix_cache.lookup(*key) for key in keys)
+        pages = [page for page in found if page is not None]
+        for page in pages:
+            self.allocator.retain(page)
+        return pages
+
     def record(self, page: int, page_hash: bytes, group: int = 0) -> int:
         """Makes a full page of a group findable; returns the page to use from now on.
 
@@ -140,6 +152,32 @@ class PagePool:
             if page is not None:
                 self.prefix_cache.remove(page)
                 self.allocator.discard(page)
+        for arrival in self._arrivals:
+            arrival.forget(PageKey(page_hash, group) for page_hash in hashes)
+
+    def begin_arrival(self, keys: Sequence[PageKey]) -> Arrival:
+        """Pages for content with these keys that is on its way, as many as there is room for.
+        They can be found from `end_arrival` on."""
+        pages = self.allocator.reserve(len(keys))
+        arrival = Arrival(dict(zip(keys, pages, strict=False)))
+        self._arrivals[arrival] = None
+        return arrival
+
+    def end_arrival(self, arrival: Arrival) -> None:
+        """Makes what has arrived findable, in so far as it is not by now. The last page is evicted
+        first."""
+        del self._arrivals[arrival]
+        arrived = arrival.end()
+        for key, page in reversed(arrival.pages.items()):
+            is_new = key in arrived and self.prefix_cache.lookup(*key) is None
+            self.allocator.arrive(page, keep=is_new)
+            if is_new:
+                self.prefix_cache.insert(key.page_hash, page, key.group)
+
+    @property
+    def arrivals(self) -> Iterable[Arrival]:
+        """Arrivals that have begun and not ended."""
+        return self._arrivals
 
     def free(self, pages: Sequence[int]) -> None:
         """Gives back one sequence's references.
@@ -154,3 +192,8 @@ class PagePool:
         """Asserts what the allocator and the prefix cache assert."""
         self.allocator.check()
         self.prefix_cache.check()
+
+    def _withdraw(self, page: int) -> None:
+        for arrival in reversed(self._arrivals):
+            if arrival.withdraw(page):
+                return

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from copy import copy
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kv.arrays import IntArray
@@ -84,6 +86,14 @@ class Storage:
             n_slots = (len(cache) - 1) * self.page_stride[layer] + page_size
             strides = (cache.stride(1), *cache.stride()[2:])
             cache.as_strided((n_slots, *shape), strides).index_copy_(0, slots, new)
+
+    def group_bytes(self, group: int) -> int:
+        """Bytes at the begin of a page that hold a group's layers."""
+        return self.page_size * self.groups[group].numbers(self.layout) * self.dtype.itemsize
+
+    def raw_pages(self) -> NDArray[np.uint8]:
+        """The bytes of all pages [n_pages, bytes], on a CPU. They change with the pages."""
+        return self._pages.view(torch.uint8).numpy()
 
     def clear(self, pages: Sequence[int]) -> None:
         """Zeroes pages in all layers."""

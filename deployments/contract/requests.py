@@ -116,7 +116,8 @@ class GenerationRequest:
     `triggers` it is for what follows the first of these.
     `prompt_logprobs` is as `logprobs`, for every token of the prompt but the first.
     Of waiting requests those with the lowest `priority` run first; among equals, `client`s in turn,
-    and of one client those with the lowest `own_priority`.
+    and of one client those with the lowest `own_priority`. What is kept of it on a disk counts as
+    `owner`'s, "" for all where no keys are set; nothing is unless `is_kept`.
     `session` names a conversation, whose requests are best served where its last one was.
     `message_starts` are near the indices of tokens that messages begin with: prompts part there.
     With `tells_progress` events say how much of the prompt is computed.
@@ -141,6 +142,8 @@ class GenerationRequest:
     priority: int = 0
     own_priority: int = 0
     client: str = ""
+    owner: str = ""
+    is_kept: bool = True
     session: str = ""
     response_id: str = ""  # of the whole answer, as the client knows it
     tells_progress: bool = False

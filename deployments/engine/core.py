@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from queue import SimpleQueue
 
@@ -19,6 +19,7 @@ from deployments.engine.build import (
     usable_encoder,
 )
 from deployments.engine.build_drafts import build_drafts
+from deployments.engine.build_tiers import build_tiers
 from deployments.engine.forward.cross_attention import max_sound_bytes
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.combination_check import check_combination
@@ -49,11 +50,13 @@ class EngineCore:
         tokenizer_json: Callable[[], str] | None = None,
         ranks: Ranks | None = None,
         draft: Drafting | None = None,
+        identity: Sequence[str] = (),
     ) -> None:
         """`tokenizer_json` is called on any thread when the first request with a grammar comes;
         without it these are refused. With `ranks` `loaded` is rank 0's share, all others follow,
         and they are stopped with the engine. `draft` is a small model of the same tokenizer or a
-        head of this model, which drafts.
+        head of this model, which drafts. `identity` tells all these weights from others, for what
+        outlives the engine.
 
         Raises ValueError for limits that can't be kept, UnsupportedModelError when the engine can't
         run the model.
@@ -69,7 +72,8 @@ class EngineCore:
             tokens = tokenizer_json, ends
             needs = list_needs(loaded, adapters, limits, ranks, self.cache, *tokens)
             drafts = build_drafts(loaded, self.execution, checked, self.cache, limits)
-            self._needs = [*needs, *drafts.needs]
+            tiers = build_tiers(loaded, self.cache, limits, identity)
+            self._needs = [*needs, *drafts.needs, *tiers]
             self._admission = Admission(limits.max_waiting)
             self._scheduler = build_scheduler(
                 loaded,

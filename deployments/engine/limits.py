@@ -23,6 +23,10 @@ class EngineLimits:
         no prefix is shared.
     cache_ram_mib: memory for all of them, in MiB; -1: without a limit.
     checkpoint_min_step: tokens between two of them in a long sequence.
+    cache_disk: a folder for pages of the KV cache, where prefixes outlive memory, sleep and
+        restarts; None: nothing is kept on a disk.
+    cache_disk_mib: of all that is there, other models' pages counted, in MiB.
+    cache_disk_write_mib: MiB a second that are written there on average.
     context_length: longest sequence, prompt and output; else what the model was made for.
     max_batch_tokens: tokens computed in one step, at least max_running.
     target_itl_ms: milliseconds between tokens that a stream should not have to wait longer for
@@ -56,6 +60,9 @@ class EngineLimits:
     ctx_checkpoints: int = 32
     cache_ram_mib: int = 1024
     checkpoint_min_step: int = CHECKPOINT_STEP
+    cache_disk: str | None = None
+    cache_disk_mib: int = 10240
+    cache_disk_write_mib: int = 256
     context_length: int | None = None
     max_running: int = 64
     max_batch_tokens: int = 512

@@ -21,6 +21,9 @@ class EngineStats:
     vectors a sequence found.
     checkpoints: states kept for prefixes, and checkpoint_bytes of them; saved and restored: since
     the start.
+    kv_disk_bytes: in the folder of `cache_disk`; the rest of them are counters. hit_tokens: tokens
+    of prompts that were read from there; dropped: what was not written in time or could not be;
+    corrupt: files that were not what they should be; declined: reads that would not have paid.
     """
 
     max_running: int = 0
@@ -48,6 +51,15 @@ class EngineStats:
     checkpoint_bytes: int = 0
     checkpoints_saved: int = 0
     checkpoints_restored: int = 0
+    kv_disk_bytes: int = 0
+    kv_disk_hit_tokens: int = 0
+    kv_disk_read_bytes: int = 0
+    kv_disk_written_bytes: int = 0
+    kv_disk_dropped_bytes: int = 0
+    kv_disk_corrupt: int = 0
+    kv_disk_declined: int = 0
+    kv_disk_restores: int = 0
+    kv_disk_restore_ms: int = 0
     media_encoded: int = 0
     media_cache_hits: int = 0
     prompt_throughput: float = 0.0

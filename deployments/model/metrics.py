@@ -1,6 +1,6 @@
 """The metrics of a replica as families."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -56,6 +56,30 @@ COUNTERS = {
 }
 
 
+# By tier of the KV cache.
+TIER_GAUGES = {
+    "kv_disk_bytes": ("manta_kv_tier_bytes", "Bytes in a tier of the KV cache.", "disk"),
+}
+TIER_COUNTERS = {
+    "kv_disk_hit_tokens": ("manta_kv_tier_hit_tokens", "Prompt tokens that came from it.", "disk"),
+    "kv_disk_read_bytes": ("manta_kv_tier_read_bytes", "Bytes read from it.", "disk"),
+    "kv_disk_written_bytes": ("manta_kv_tier_written_bytes", "Bytes written to it.", "disk"),
+    "kv_disk_dropped_bytes": (
+        "manta_kv_tier_dropped_bytes",
+        "Bytes that were not written in time, or could not be.",
+        "disk",
+    ),
+    "kv_disk_corrupt": ("manta_kv_tier_corrupt", "Files that were not what they were.", "disk"),
+    "kv_disk_declined": (
+        "manta_kv_tier_declined",
+        "Prefixes that were there, and were faster computed than read.",
+        "disk",
+    ),
+    "kv_disk_restores": ("manta_kv_restores", "Reads of prefixes, as far as they came.", "disk"),
+    "kv_disk_restore_ms": ("manta_kv_restore_milliseconds", "Time of these reads.", "disk"),
+}
+
+
 ACCEPTED_BY_POSITION = "manta_engine_accepted_tokens_per_position"
 
 
@@ -72,7 +96,9 @@ def with_past(stats: "EngineStats", past: "EngineStats") -> "EngineStats":
     by_position = zip_longest(stats.accepted_by_position, past.accepted_by_position, fillvalue=0)
     return replace(
         stats,
-        **{name: getattr(stats, name) + getattr(past, name) for name in COUNTERS},
+        **{
+            name: getattr(stats, name) + getattr(past, name) for name in (*COUNTERS, *TIER_COUNTERS)
+        },
         accepted_by_position=[sum(counts) for counts in by_position],
     )
 
@@ -84,7 +110,19 @@ def engine_families(stats: "EngineStats") -> list[MetricFamily]:
         MetricFamily(name, text, "counter", ((f"{name}_total", {}, values[key]),))
         for key, (name, text) in COUNTERS.items()
     ]
-    return gauges + counters + _by_position(stats.accepted_by_position)
+    tiers = _tier_families(values, TIER_GAUGES, "gauge")
+    tiers += _tier_families(values, TIER_COUNTERS, "counter")
+    return gauges + counters + tiers + _by_position(stats.accepted_by_position)
+
+
+def _tier_families(
+    values: Mapping[str, float], table: Mapping[str, tuple[str, str, str]], kind: str
+) -> list[MetricFamily]:
+    end = "_total" if kind == "counter" else ""
+    return [
+        MetricFamily(name, text, kind, ((f"{name}{end}", {"tier": tier}, float(values[key])),))
+        for key, (name, text, tier) in table.items()
+    ]
 
 
 def _by_position(counts: Sequence[int]) -> list[MetricFamily]:

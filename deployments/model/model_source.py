@@ -7,7 +7,7 @@ import ctypes
 import gc
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.draft_check import Drafting, check_draft_files, load_draft
 from deployments.engine.loading.draft_heads.head_config import head_fields
 from deployments.engine.loading.draft_heads.mtp_files import check_mtp_files, load_mtp
-from deployments.engine.loading.fingerprint import fingerprint
+from deployments.engine.loading.fingerprint import fingerprint, identify
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_tokenizer, model_files
 from deployments.engine.loading.media.speech import speech_rules
@@ -139,7 +139,13 @@ class ModelSource:
         self._report("engine", 0.0)
         limits, draft = engine_limits(self._settings), self._draft(loaded)
         core = EngineCore(
-            loaded, end_token_ids, limits, lambda: self.card.tokenizer_json, ranks, draft
+            loaded,
+            end_token_ids,
+            limits,
+            lambda: self.card.tokenizer_json,
+            ranks,
+            draft,
+            self._identity(draft),
         )
         log_engine(self._settings.name, loaded, core, time.perf_counter() - self._began)
         self._large = [ref(core.cache.storage)]
@@ -149,6 +155,14 @@ class ModelSource:
             parts = [*loaded.parts(), *(() if draft is None else draft.parts())]
             self._large += [ref(part) for part in parts]
         return core
+
+    def _identity(self, draft: Drafting | None) -> Sequence[str]:
+        """Returns what tells the weights from others, where something outlives them."""
+        settings = self._settings
+        if settings.limits.cache_disk is None:
+            return ()
+        drafts = () if draft is None else (*draft.parts(),)
+        return identify(self._fingerprint, settings.path, drafts)
 
     def _draft(self, loaded: LoadedModel) -> Drafting | None:
         settings = self._settings

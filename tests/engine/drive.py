@@ -262,6 +262,7 @@ def engine(
     limits: EngineLimits | None = None,
     tokenizer_json: Callable[[], str] | None = None,
     draft: PreTrainedModel | Drafting | None = None,
+    identity: Sequence[str] = (),
 ) -> Iterator[Engine]:
     """An engine that has let go of everything when the block is left."""
     ready = loaded(model or tiny_model(architecture))
@@ -273,6 +274,7 @@ def engine(
         limits or roomy(),
         tokenizer_json,
         draft=None if draft is None else _drafting(draft),
+        identity=identity,
     )
     if effort.device != "cpu":  # what stands at a module is not a part of a captured step
         drop_graphs(core)

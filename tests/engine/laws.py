@@ -5,6 +5,7 @@ Each law disturbs a workload in one way, and asserts that the same comes of it.
 
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 
 from tests.engine.drive import Faults
 from tests.engine.workload import Workload, check_same, continued, salted
@@ -52,6 +53,21 @@ def a_hit_is_no_hit(workload: Workload) -> None:
             n_found = n_pages * page_size if req.prompt_logprobs is None else 0
             assert outcome.cached_tokens == n_found
         assert running.core.stats().media_encoded == n_encoded
+
+
+def restored_is_computed(workload: Workload, folder: Path) -> None:
+    """An engine finds on the disk what the one before it has left there: all full pages of its
+    prompts that are long enough, but for their last tokens."""
+    kept = workload.kept_in(folder)
+    for n_before in (0, 1):
+        with kept.engine() as running:
+            outcomes = kept.check_on(running)
+            stats = running.core.stats()
+        assert stats.kv_disk_corrupt == stats.kv_disk_declined == 0
+        size = workload.limits.page_size
+        n_found = sum((len(req.prompt_ids) - 1) // size * size for req in workload.requests)
+        assert stats.kv_disk_hit_tokens == n_found * n_before
+        assert sum(outcome.cached_tokens for outcome in outcomes) == n_found * n_before
 
 
 def preempted_is_undisturbed(workload: Workload) -> None:

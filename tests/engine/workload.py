@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,6 +64,11 @@ class Workload:
     def on(self, **changes: float | None) -> "Workload":
         """The same requests, of which the same must come, on engines of other limits."""
         limits = replace(self.limits, **changes)  # type: ignore[arg-type]
+        return replace(self, limits=limits, reference=lambda: self.undisturbed)
+
+    def kept_in(self, folder: Path) -> "Workload":
+        """The same on engines that keep prefixes in a folder."""
+        limits = replace(self.limits, cache_disk=str(folder))
         return replace(self, limits=limits, reference=lambda: self.undisturbed)
 
     @cached_property

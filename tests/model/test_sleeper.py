@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 from dataclasses import asdict, replace
 from functools import reduce
 from gc import get_freeze_count  # conftest.py has another one in its place
@@ -21,11 +22,14 @@ from deployments.model.metrics import (
     ACCEPTED_BY_POSITION,
     COUNTERS,
     GAUGES,
+    TIER_COUNTERS,
+    TIER_GAUGES,
     engine_families,
     with_past,
 )
 from deployments.model.model_source import ModelSource, collect_garbage
 from deployments.model.settings import MergedAdapter, ModelSettings
+from deployments.model.sleeper import Sleeper
 from tests.checkpoints import save_checkpoint, save_large
 from tests.model.life import GREEDY, LIMITS, SAMPLED, Life, ask, ids, request
 
@@ -50,6 +54,33 @@ def test_an_engine_that_slept_answers_as_before(checkpoint: Path) -> None:
                 assert sleeper.sleeping
                 after = [ids(await ask(sleeper, sampling)) for sampling in (GREEDY, SAMPLED)]
                 assert after == before
+
+    asyncio.run(scenario())
+
+
+def test_a_prefix_outlives_sleep_on_a_disk_while_the_files_are_the_same(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    limits = replace(LIMITS, context_length=400, cache_disk=str(tmp_path / "kept"))
+    model = save_checkpoint(tmp_path / "model")
+    prompt = tuple(i % 90 for i in range(300))
+
+    async def answer(sleeper: Sleeper) -> tuple[list[int], int]:
+        async with sleeper.engine() as core:
+            asked = replace(request(GREEDY), prompt_ids=prompt)
+            events = [event async for event in core.stream(asked)]
+        return ids(events), events[-1].cached_tokens
+
+    async def scenario() -> None:
+        async with Life(model, limits).begin() as sleeper:
+            before, _ = await answer(sleeper)
+            assert await sleeper.sleep()
+            assert await answer(sleeper) == (before, 288)
+            assert sleeper.stats().kv_disk_hit_tokens == 288
+        weights = model / "model.safetensors"
+        os.utime(weights, (0, 0))
+        async with Life(model, limits).begin() as sleeper:
+            assert await answer(sleeper) == (before, 0)
 
     asyncio.run(scenario())
 
@@ -225,7 +256,7 @@ def test_counters_never_go_back(checkpoint: Path) -> None:
 
         def look() -> None:
             stats = asdict(sleeper.stats())
-            seen.append([stats[name] for name in COUNTERS])
+            seen.append([stats[name] for name in (*COUNTERS, *TIER_COUNTERS)])
 
         life = Life(checkpoint)
         async with life.begin() as sleeper:
@@ -264,7 +295,9 @@ def test_counters_of_drafts_are_told_by_position_over_all_engines() -> None:
 
 
 def test_every_number_of_an_engine_is_a_counter_or_a_gauge() -> None:
-    assert EngineStats().as_dict().keys() == COUNTERS.keys() | GAUGES.keys()
+    assert EngineStats().as_dict().keys() == (
+        COUNTERS.keys() | GAUGES.keys() | TIER_COUNTERS.keys() | TIER_GAUGES.keys()
+    )
 
 
 def test_its_prefix_cache_starts_empty_and_others_hear_of_it(checkpoint: Path) -> None:

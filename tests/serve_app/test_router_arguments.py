@@ -63,6 +63,7 @@ ALONE: dict[str, Any] = {
 }
 SHARED: dict[str, Any] = {"tensor_parallel": 2}
 HEADED: dict[str, Any] = {"spec_type": "mtp"}
+ON_A_CPU: dict[str, Any] = {"cache_disk": "/kept"}
 LIMITS: dict[str, Any] = {
     "page_size": 8,
     "n_pages": 100,
@@ -72,6 +73,8 @@ LIMITS: dict[str, Any] = {
     "ctx_checkpoints": 7,
     "cache_ram_mib": -1,
     "checkpoint_min_step": 256,
+    "cache_disk_mib": 77,
+    "cache_disk_write_mib": 5,
     "context_length": 512,
     "max_running": 3,
     "max_batch_tokens": 64,
@@ -171,8 +174,10 @@ def test_every_option_of_a_model_can_be_an_argument(tmp_path: Path, said: dict[s
         served_adapters=(served,) if said is ALONE else (),
     )
     tried = {"model", "adapters", "lora_modules", "num_replicas"}.union(
-        SAID, LIMITS, LIMITS_ALONE, SAMPLING, ALONE, SHARED, HEADED
+        SAID, LIMITS, LIMITS_ALONE, SAMPLING, ALONE, SHARED, HEADED, ON_A_CPU
     )
+    (on_a_cpu,) = models(model="owner/name", **ON_A_CPU)
+    assert on_a_cpu.settings.limits == EngineLimits(**ON_A_CPU)
     assert tried == set(ModelOptions.model_fields)
 
 

@@ -11,7 +11,7 @@ def check_combination(
     """Raises UnsupportedModelError for what can't be done with this model or beside each other,
     ValueError for limits that contradict themselves."""
     is_encoder, transcribes = loaded.is_encoder, loaded.speech is not None
-    has_adapters = limits.max_loras > 0
+    has_adapters, on_disk = limits.max_loras > 0, limits.cache_disk is not None
     refused = {
         "ranks can't share what drafts": has_draft and has_ranks,
         "an encoder says no tokens that could be drafted": has_draft and is_encoder,
@@ -20,6 +20,10 @@ def check_combination(
         "ranks can't share a model that transcribes": has_ranks and transcribes,
         "max_loras: ranks that share a model take no adapters": has_adapters and has_ranks,
         "max_loras: a model that transcribes takes no adapters": has_adapters and transcribes,
+        "cache-disk: ranks that share a model keep no prefixes on a disk yet": on_disk
+        and has_ranks,
+        "cache-disk: an encoder has no prefixes": on_disk and is_encoder,
+        "cache-disk: a model that transcribes has none": on_disk and transcribes,
         "max_loras: an encoder takes no adapters of requests": has_adapters and is_encoder,
     }
     for message, is_asked_for in refused.items():

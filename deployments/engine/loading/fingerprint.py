@@ -4,6 +4,7 @@ The fingerprint samples each tensor. It covers the files of an adapter, not the 
 those may differ in their last bits between processors.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b, file_digest
 from pathlib import Path
@@ -19,6 +20,7 @@ from deployments.engine.quantized.stored_weight import StoredWeight
 SAMPLE_SIZE = 256  # elements of a tensor, evenly spaced: training changes nearly all elements
 SAMPLED_OUTPUTS = 16  # of a quantized weight
 DIGEST_BYTES = 16
+WEIGHTS_SUFFIXES = {".safetensors", ".bin", ".gguf", ".json"}
 
 
 def fingerprint(
@@ -39,10 +41,7 @@ def fingerprint(
     Raises OSError if a file of an adapter can't be read.
     """
     digest = blake2b(model.config.to_json_string().encode(), digest_size=DIGEST_BYTES)
-    for module in (model, *beside):
-        for name, weight in module.state_dict().items():
-            digest.update(repr((name, weight.shape, weight.dtype)).encode())
-            digest.update(_sample(weight))
+    _add_weights(digest, (model, *beside))
     for folder, scale in adapters:
         digest.update(repr(scale).encode())
         for name in (CONFIG_FILE, WEIGHTS_FILE):
@@ -53,6 +52,34 @@ def fingerprint(
     if kv_dtype != "auto":
         digest.update(f"keys and values: {kv_dtype}".encode())
     return digest.hexdigest()
+
+
+def identify(fingerprint: str, path: str | None, drafts: Iterable[nn.Module]) -> Sequence[str]:
+    """Returns what tells weights from all others on this machine, for what outlives a process.
+
+    A fingerprint samples, and may miss a small edit. So the sizes and the times of change of the
+    files at `path` count, too. drafts: the modules of what drafts for the model, as they were read.
+    """
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    _add_weights(digest, drafts)
+    return [fingerprint, digest.hexdigest(), *_describe_files(path)]
+
+
+def _describe_files(path: str | None) -> Iterable[str]:
+    if path is None or not os.path.exists(path):  # an object, or a hub id
+        return
+    files = [Path(path)] if os.path.isfile(path) else sorted(Path(path).iterdir())
+    for file in files:
+        if file.suffix in WEIGHTS_SUFFIXES:
+            status = file.stat()
+            yield f"{file.name} {status.st_size} {status.st_mtime_ns}"
+
+
+def _add_weights(digest: blake2b, modules: Iterable[nn.Module]) -> None:
+    for module in modules:
+        for name, weight in module.state_dict().items():
+            digest.update(repr((name, weight.shape, weight.dtype)).encode())
+            digest.update(_sample(weight))
 
 
 def _sample(weight: Tensor) -> bytes:

@@ -102,6 +102,9 @@ class Need:
         """Fields of `EngineStats`."""
         return {}
 
+    def flush(self) -> None:
+        """No step follows, and no task runs: what outlives the engine is kept, in bounded time."""
+
     def close(self) -> None:
         """Ends what goes on elsewhere. Waits for no thread."""
 

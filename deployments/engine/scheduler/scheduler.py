@@ -172,6 +172,8 @@ class InferenceScheduler:
                 self._step_once()
             for task in self._running:
                 self._cache.free(task.id)
+            for need in self._needs:
+                need.flush()
         except Exception:
             log.exception("the engine cannot go on")
         finally:

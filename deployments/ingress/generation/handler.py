@@ -179,6 +179,7 @@ class ProtocolHandler(Generic[RequestT]):
         request = replace(
             request,
             client=caller.client,
+            owner=caller.owner,
             session=caller.session_with(request.content),
             content=replace(request.content, salt=self._salt(request.content.salt)),
             priority=request.priority if orders_all else 0,

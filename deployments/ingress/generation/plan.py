@@ -116,6 +116,7 @@ class Plan:
             thinking=prompt.thinking,
             message_starts=prompt.message_starts,
             priority=options.priority,
+            is_kept=options.is_cached,
             tells_progress=options.tells_progress,
         )
         return Generation(

@@ -216,6 +216,7 @@ class Transcriber:
             content=Content(self.salt, media=(medium,)),
             media=(MediumFile(kind=MediaKind.AUDIO, data=data),),
             client=self.caller.client,
+            owner=self.caller.owner,
         )
 
     async def _events(self, request: GenerationRequest) -> AsyncIterator[TokenEvent]:

@@ -98,6 +98,25 @@ class LimitOptions(StrictOptions):
         ge=1,
         description="Tokens between two of these states in a long sequence",
     )
+    cache_disk: Annotated[str | None, Ini(("cache-disk",)), Unset("none")] = Field(
+        default=LIMITS.cache_disk,
+        min_length=1,
+        pattern="^[/~]",
+        description=(
+            "A folder in which prefixes outlive memory, sleep and restarts, on a CPU. [What lies "
+            "there](prefixes.md)"
+        ),
+    )
+    cache_disk_mib: Annotated[int, Ini(("cache-disk-mib",))] = Field(
+        default=LIMITS.cache_disk_mib,
+        ge=1,
+        description="Most that lies in this folder, of all models, in MiB",
+    )
+    cache_disk_write_mib: Annotated[int, Ini(("cache-disk-write-mib",))] = Field(
+        default=LIMITS.cache_disk_write_mib,
+        ge=1,
+        description="Most that a replica writes there a second on average, in MiB",
+    )
     kv_dtype: Literal["auto", "fp8"] = Field(
         default=LIMITS.kv_dtype,
         description=(

@@ -1,0 +1,1 @@
+"""Slower memory that keeps pages of the KV cache longer."""

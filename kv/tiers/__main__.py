@@ -1,0 +1,26 @@
+"""Erases the prefixes of an owner, or lists owners.
+
+    python -m kv.tiers FOLDER [OWNER]
+
+OWNER is "name:" and the name of an API key, or "" where no keys are set.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from kv.tiers.folder import bytes_by_owner, erase_owner
+
+
+def main(arguments: list[str]) -> str:
+    """Returns what was done, or an error for wrong arguments."""
+    if len(arguments) == 2:
+        return f"{erase_owner(Path(arguments[0]), arguments[1])} files removed"
+    if len(arguments) == 1:
+        found: Counter[str] = bytes_by_owner(Path(arguments[0]))
+        return "\n".join(f"{tag} {n_bytes}" for tag, n_bytes in found.most_common())
+    return "python -m kv.tiers FOLDER [OWNER]"
+
+
+if __name__ == "__main__":
+    print(main(sys.argv[1:]))

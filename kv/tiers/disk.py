@@ -1,0 +1,276 @@
+"""The tier on a disk: one thread writes what tasks leave behind, one reads what others need.
+
+Whatever fails is a miss. A disk that hangs holds up its own threads, and nobody else.
+"""
+
+import errno
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kv.arrivals import Arrival, PageKey
+from kv.pool import PrefixCache
+from kv.storage import Storage
+from kv.tiers.bundle import ALIGNMENT, aligned, make_header
+from kv.tiers.folder import BundleFolder
+from kv.tiers.write_behind import N_IMAGES, Draft, Image, WriteBehind
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 30.0  # for changes that other processes make
+PAUSE_S = 60.0  # without writes, after one that failed
+KEPT_OF_A_FULL_DISK = 0.9  # of what was there
+LATENCY_S = 0.001  # of a read
+FIRST_RATE = 200e6  # bytes a second, until some were read
+RATE_AGE_S = 60.0  # after which a rate is measured anew
+MEASURED_BYTES = 1 << 20  # that a read has at least which says how fast the disk is
+# By type: the bits of an exponent that are all set where a number is not finite.
+EXPONENTS: dict[torch.dtype, tuple[type[np.unsignedinteger[Any]], int]] = {
+    torch.float32: (np.uint32, 0x7F800000),
+    torch.float16: (np.uint16, 0x7C00),
+    torch.bfloat16: (np.uint16, 0x7F80),
+}
+
+
+@dataclass(eq=False, slots=True)
+class TierFetch:
+    """Pages on their way to an arrival. is_done: no more of them will come."""
+
+    arrival: Arrival
+    n_bytes: int
+    began: float
+    n_read: int = 0
+    is_done: bool = False
+
+
+class DiskTier(WriteBehind):
+    """Keeps pages of a cache in a folder. The cache's thread calls all methods. `bytes_per_s` may
+    be written on average."""
+
+    def __init__(
+        self,
+        known: PrefixCache,
+        storage: Storage,
+        folder: BundleFolder,
+        bytes_per_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder = folder
+        self._index = folder.index
+        super().__init__(
+            known, storage, self._index.__contains__, self._submit_draft, bytes_per_s, clock
+        )
+        self._dtype = storage.dtype
+        self._jobs: queue.SimpleQueue[Draft | str | None] = queue.SimpleQueue()
+        self._fetches: queue.SimpleQueue[TierFetch | None] = queue.SimpleQueue()
+        self._under_way: dict[TierFetch, None] = {}
+        self._wake: Callable[[], None] = lambda: None
+        self._paused_until = 0.0
+        self._read_rate, self._measured_at = FIRST_RATE, -RATE_AGE_S
+        self._submitted: deque[Draft] = deque(maxlen=N_IMAGES)  # that may not be written yet
+        self._to_remove: list[str] = []
+        self.is_open = threading.Event()  # once it is known what the folder holds
+        self.n_read = self.n_written = 0  # bytes
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Begins. `wake` is called, on other threads, when a fetch is done or a bundle written."""
+        self._wake = wake
+        for work in (self._write_all, self._read_all):
+            threading.Thread(target=work, name="kv disk", daemon=True).start()
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in the folder, those of other models counted."""
+        return self._index.n_bytes
+
+    @property
+    def n_corrupt(self) -> int:
+        """Files that were not what they should be."""
+        return self._folder.n_corrupt
+
+    def forget(self, hashes: Sequence[bytes]) -> None:
+        """Forgets what is being written, too."""
+        super().forget(hashes)
+        gone = {*hashes}
+        for draft in self._submitted:
+            if not gone.isdisjoint(key.page_hash for key, _ in draft.pages):
+                draft.is_wanted = False
+        for name in self._folder.forget(hashes):
+            self._jobs.put(name)
+
+    def size_of(self, keys: Sequence[PageKey]) -> int:
+        """Bytes of some pages."""
+        return sum(self._lengths[key.group] for key in keys)
+
+    def estimate_s(self, n_bytes: int) -> float | None:
+        """Seconds in which so many bytes would be read, by what was measured; None: nothing is read
+        now, because a read before hangs."""
+        now = self._clock()
+        if any(fetch.is_done for fetch in self._under_way):
+            self._under_way = {fetch: None for fetch in self._under_way if not fetch.is_done}
+        queued = 0
+        for fetch in self._under_way:
+            if not fetch.arrival.is_open:
+                return None
+            queued += fetch.n_bytes - fetch.n_read
+        if now - self._measured_at > RATE_AGE_S:
+            self._read_rate = max(self._read_rate, FIRST_RATE)
+        return LATENCY_S + (queued + n_bytes) / self._read_rate
+
+    def fetch(self, arrival: Arrival) -> TierFetch:
+        """Begins to read an arrival's pages. The arrival may end at any time."""
+        fetch = TierFetch(arrival, self.size_of([*arrival.pages]), self._clock())
+        self._under_way[fetch] = None
+        self._fetches.put(fetch)
+        return fetch
+
+    def give_up(self, fetch: TierFetch) -> None:
+        """Notes that a fetch took too long: the next ones will be expected to."""
+        self._observe(fetch.n_read, self._clock() - fetch.began)
+
+    def flush(self, seconds: float) -> None:
+        """Writes all that is dirty, and waits for it, `seconds` at most."""
+        end = self._clock() + seconds
+        with suppress(queue.Empty):
+            while self.copy(1 << 40, is_hurried=True) or self.is_dirty:
+                self.images.put(self._next_image(end))
+            for _ in range(N_IMAGES):
+                self._next_image(end)
+
+    def close(self) -> None:
+        """Ends the threads, and waits for none of them."""
+        self._jobs.put(None)
+        self._fetches.put(None)
+
+    def _next_image(self, end: float) -> Image:
+        return self.images.get(timeout=max(0.0, end - self._clock()))
+
+    def _submit_draft(self, draft: Draft) -> None:
+        self._submitted.append(draft)
+        self._jobs.put(draft)
+
+    def _observe(self, n_bytes: int, seconds: float) -> None:
+        rate = max(n_bytes, 1) / max(seconds, 1e-6)
+        is_old = self._clock() - self._measured_at > RATE_AGE_S
+        self._read_rate = rate if is_old else (self._read_rate + rate) / 2
+        self._measured_at = self._clock()
+
+    # On the thread that writes
+
+    def _write_all(self) -> None:
+        self._refresh()
+        self.is_open.set()
+        self._wake()
+        while True:
+            try:
+                job = self._jobs.get(timeout=REFRESH_S)
+            except queue.Empty:
+                self._refresh()
+                continue
+            if job is None:
+                self._folder.close()
+                return
+            if isinstance(job, str):
+                self._to_remove.append(job)
+                self._remove()
+                continue
+            if not self._keep(job):
+                self.n_dropped += job.n_bytes
+            self.images.put(job.image)
+            self._wake()
+
+    def _refresh(self) -> None:
+        self._remove()
+        try:
+            self._folder.refresh()
+        except OSError as error:
+            self._pause(error)
+
+    def _remove(self) -> None:
+        """Removes what can't be trusted, as soon as that works."""
+        try:
+            while self._to_remove:
+                self._folder.remove(self._to_remove[-1])
+                self._to_remove.pop()
+        except OSError as error:
+            self._pause(error)
+
+    def _keep(self, draft: Draft) -> bool:
+        """Whether a bundle is written."""
+        if self._clock() < self._paused_until:
+            return False
+        try:
+            return self._write(draft)
+        except OSError as error:
+            self._pause(error)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                with suppress(OSError):
+                    self._folder.evict(int(self._index.n_bytes * KEPT_OF_A_FULL_DISK))
+        return False
+
+    def _pause(self, error: OSError) -> None:
+        if self._clock() >= self._paused_until:
+            log.warning("prefixes are not kept on the disk for %.0f s: %s", PAUSE_S, error)
+        self._paused_until = self._clock() + PAUSE_S
+
+    def _write(self, draft: Draft) -> bool:
+        """Writes a bundle. False if its numbers are not all finite: they would outlive restarts."""
+        offset, pages = ALIGNMENT, []
+        for key, length in draft.pages:
+            page = draft.image[offset : offset + length]
+            if not is_finite(page, self._dtype):
+                return False
+            pages.append((key, length, crc32(page.data)))
+            offset = aligned(offset + length)
+        namespace = self._folder.namespace
+        header = make_header(namespace, draft.owner, draft.parent, draft.first_page, pages)
+        draft.image[:ALIGNMENT] = np.frombuffer(header.encode(), dtype=np.uint8)
+        is_written = self._folder.write(header, draft.image.data, lambda: draft.is_wanted)
+        self.n_written += draft.n_bytes * is_written
+        return is_written
+
+    # On the thread that reads
+
+    def _read_all(self) -> None:
+        buffer = memoryview(bytearray(max(self._lengths)))
+        while (fetch := self._fetches.get()) is not None:
+            began = self._clock()
+            try:
+                self._read(fetch, buffer)
+            except Exception:  # whatever it is, it is a miss
+                log.exception("prefixes could not be read from the disk")
+            if fetch.n_read >= MEASURED_BYTES and fetch.arrival.is_open:
+                self._observe(fetch.n_read, self._clock() - began)
+            self.n_read += fetch.n_read
+            fetch.is_done = True
+            self._wake()
+
+    def _read(self, fetch: TierFetch, buffer: memoryview) -> None:
+        def take(key: PageKey, content: memoryview) -> bool:
+            fetch.n_read += len(content)
+            raw = np.frombuffer(content, dtype=np.uint8)
+
+            def copy(page: int) -> None:
+                self._pages[page, : len(raw)] = raw
+
+            return fetch.arrival.write(key, copy)
+
+        self._folder.read([*fetch.arrival.pages], buffer, take)
+
+
+def is_finite(raw: NDArray[np.uint8], dtype: torch.dtype) -> bool:
+    """Whether all numbers of this type are finite."""
+    kind, exponent = EXPONENTS[dtype]
+    numbers = raw.view(kind)
+    return not bool(((numbers & exponent) == exponent).any())

@@ -1,0 +1,136 @@
+"""The tier on a disk under a cache: what comes back is what was there, bit by bit."""
+
+import errno
+import threading
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from kv.cache import CacheShape, KVCache
+from kv.content import page_hashes
+from kv.layout import LayerShape
+from kv.tiers.disk import PAUSE_S, DiskTier, is_finite
+from kv.tiers.folder import BundleFolder
+from kv.tiers.write_behind import N_IMAGES
+from tests.kv.tiers.bundles import MIB, NAMESPACE, FailingFiles
+
+TOKENS = [*range(40)]
+HASHES = page_hashes(TOKENS, 4)
+LAYOUT = (LayerShape(2, 8), LayerShape(2, 8, 6))  # a window beside full attention
+PATIENCE_S = 120.0
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Disk:
+    """A cache and its tier, as a process has them."""
+
+    def __init__(self, path: Path, files: FailingFiles | None = None) -> None:
+        shape = CacheShape(layout=LAYOUT, n_pages=40, page_size=4, max_tasks=2, max_tokens=64)
+        self.cache, self.clock = KVCache(shape, dtype=torch.bfloat16), Clock()
+        folder = BundleFolder(path, NAMESPACE, MIB, files)
+        known, storage = self.cache.pool.prefix_cache, self.cache.storage
+        self.tier = DiskTier(known, storage, folder, 1e9, self.clock)
+        self.cache.tier = self.tier
+        self.woken = threading.Semaphore(0)
+        self.tier.start(self.woken.release)
+        assert self.tier.is_open.wait(PATIENCE_S)
+
+    def compute(self, hashes: list[bytes], seed: int = 0, *, broken: bool = False) -> None:
+        """Leaves pages behind that hold random numbers."""
+        n = len(hashes) * 4
+        assert self.cache.allocate("task", [], n + 1, 0)
+        assert self.cache.extend("task", n)
+        raw = self.cache.storage.raw_pages()
+        for page in self.cache.table.pages("task"):
+            numbers = torch.randn(raw.shape[1] // 2, dtype=torch.bfloat16)
+            if broken:
+                numbers[3] = torch.inf
+            raw[page] = numbers.view(torch.uint8).numpy()
+        self.cache.record("task", 0, hashes)
+        self.cache.free("task")
+        self.cache.check()
+
+    def pages(self, hashes: list[bytes]) -> dict[tuple[int, int], bytes]:
+        """Returns what is cached of some pages, by their numbers and groups."""
+        found = {}
+        for index, page_hash in enumerate(hashes):
+            for group in range(2):
+                page = self.cache.pool.prefix_cache.lookup(page_hash, group)
+                if page is not None:
+                    length = self.cache.storage.group_bytes(group)
+                    found[index, group] = self.cache.storage.raw_pages()[page, :length].tobytes()
+        return found
+
+    def restore(self, hashes: list[bytes]) -> None:
+        _, n, keys = self.cache.lacking(hashes)
+        fetch = self.tier.fetch(self.cache.begin_arrival(hashes[:n], keys))
+        while not fetch.is_done:
+            assert self.woken.acquire(timeout=PATIENCE_S)
+        self.cache.end_arrival(fetch.arrival)
+        self.cache.check()
+
+    def leave(self) -> None:
+        """Writes what is left, and ends."""
+        self.tier.flush(PATIENCE_S)
+        self.tier.close()
+
+
+def test_pages_come_back_as_they_were(tmp_path: Path) -> None:
+    first = Disk(tmp_path)
+    first.compute(HASHES)
+    before = first.pages(HASHES)
+    assert len(before) == 20
+    first.leave()
+    assert first.tier.n_written > 0
+    second = Disk(tmp_path)
+    second.restore(HASHES)
+    found = second.pages(HASHES)
+    assert {index for index, group in found if group == 0} == {*range(10)}
+    assert {index for index, group in found if group == 1} == {8, 9}  # in the window
+    assert found.items() <= before.items()
+    assert second.cache.allocate("again", HASHES, 41, 0)
+    assert second.cache.cached_tokens("again") == 40
+    second.cache.free("again")
+    second.leave()
+
+
+def test_what_is_not_finite_is_not_written(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.compute(HASHES, broken=True)
+    disk.leave()
+    assert (disk.tier.n_written, disk.tier.n_dropped > 0) == (0, True)
+    raw = np.array([1.0, np.nan], dtype=np.float32).view(np.uint8)
+    assert not is_finite(raw, torch.float32)
+    assert is_finite(raw[:4], torch.float32)
+
+
+def test_a_full_disk_is_let_alone_for_a_while_and_makes_room(tmp_path: Path) -> None:
+    files = FailingFiles(10**6, errno.ENOSPC)
+    disk = Disk(tmp_path, files)
+    chains = [page_hashes([seed] * 40, 4) for seed in range(4)]
+
+    def keep(hashes: list[bytes]) -> None:
+        disk.compute(hashes)
+        disk.tier.copy(MIB)
+        images = [disk.tier.images.get(timeout=PATIENCE_S) for _ in range(N_IMAGES)]
+        for image in images:  # none is used: all was written, or was not to be
+            disk.tier.images.put(image)
+
+    keep(chains[0])
+    n_written = disk.tier.n_written
+    files.n_left = 0
+    keep(chains[1])  # fails
+    assert disk.tier.n_bytes == 0  # the only bundle made room
+    keep(chains[2])  # is not tried
+    assert disk.tier.n_written == n_written
+    disk.clock.now += PAUSE_S
+    keep(chains[3])
+    assert disk.tier.n_written == 2 * n_written
+    disk.leave()
