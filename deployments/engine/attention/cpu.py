@@ -122,11 +122,30 @@ class CpuAttention:
         norms: tuple[HeadNorm, HeadNorm] | None,
         params: AttentionParams,
     ) -> Tensor:
+        return self.attend(layer, *self._rotated(layer, qkv, rotary, norms), params)
+
+    def store_qkv(
+        self,
+        layer: int,
+        qkv: Tensor,
+        rotary: RotaryEmbedding,
+        norms: tuple[HeadNorm, HeadNorm] | None,
+    ) -> None:
+        _, k, v = self._rotated(layer, qkv, rotary, norms)
+        self._store(layer, k, v)
+
+    def _rotated(
+        self,
+        layer: int,
+        qkv: Tensor,
+        rotary: RotaryEmbedding,
+        norms: tuple[HeadNorm, HeadNorm] | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each [tokens, heads, head_dim]."""
         kv_heads = self.view.storage.layers[layer][0].shape[2]
         heads = qkv.shape[1] - 2 * kv_heads
         qk = _norm_and_rotate(qkv[:, : heads + kv_heads], rotary, norms, heads)
-        q, k, v = qk[:, :heads], qk[:, heads:], qkv[:, heads + kv_heads :]
-        return self.attend(layer, q, k, v, params)
+        return qk[:, :heads], qk[:, heads:], qkv[:, heads + kv_heads :]
 
     def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
         if self.has_kernels:

@@ -73,9 +73,9 @@ class RecordedLayers:
         self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention
     ) -> tuple[CallSequence, Tensor] | None:
         assert self._inputs is not None
-        recorder = _Recorder(self._inputs.buffers)
+        recorder = Recorder(self._inputs.buffers)
         try:
-            with recorder.running(), _ViewsOnly():  # type: ignore[no-untyped-call]
+            with recorder.running():
                 for layer in self.layers:
                     recorder.begin_layer()
                     x = layer(x, rotaries, step)
@@ -113,7 +113,7 @@ class _StaticInputs:
             )
             for kind, rotary in rotaries.items()
         }
-        self._rows = [_StaticRows(step) for step in steps]
+        self._rows = [StaticRows(step) for step in steps]
 
     def has_room_for(self, steps: Sequence[CpuAttention]) -> bool:
         """Whether the page tables are wide enough, and the step has the same storage."""
@@ -141,7 +141,7 @@ class _StaticInputs:
             for kind, rotary in self._rotaries.items()
         }
         own = {
-            id(of_layers): rows.view(n, of_layers)
+            id(of_layers): rows.view(0, n, of_layers)
             for rows, of_layers in zip(self._rows, steps, strict=True)
         }
         if isinstance(step, GroupedAttention):
@@ -153,7 +153,7 @@ class _StaticInputs:
         return self._x[:n], rotaries, static
 
 
-class _StaticRows:
+class StaticRows:
     """The rows of layers with the same pages."""
 
     def __init__(self, step: CpuAttention) -> None:
@@ -178,12 +178,14 @@ class _StaticRows:
         self._table[:n, : rows.page_table.shape[1]] = rows.page_table
         self._token_index[:n], self._total_len[:n] = rows.token_index, rows.total_len
 
-    def view(self, n: int, step: CpuAttention) -> CpuAttention:
-        rows = DecodeRows(self._token_index[:n], self._table[:n], self._total_len[:n])
-        return replace(step, view=replace(step.view, slots=self._slots[:n]), decodes=rows)
+    def view(self, begin: int, end: int, step: CpuAttention) -> CpuAttention:
+        """The attention of the tokens from `begin` up to `end`. The rest is taken from `step`."""
+        columns = self._token_index, self._table, self._total_len
+        rows = DecodeRows(*(column[begin:end] for column in columns))
+        return replace(step, view=replace(step.view, slots=self._slots[begin:end]), decodes=rows)
 
 
-class _Recorder:
+class Recorder:
     """Collects kernel calls, and hands out the memory of their results.
 
     A layer reads the result of the layer before it. Layers therefore alternate between two sets of
@@ -197,9 +199,11 @@ class _Recorder:
 
     @contextmanager
     def running(self) -> Iterator[None]:
+        """Within, kernels are recorded. Raises NotRecordableError for what torch computes."""
         THREAD.recording = self
         try:
-            yield
+            with _ViewsOnly():  # type: ignore[no-untyped-call]
+                yield
         finally:
             THREAD.recording = None
 

@@ -23,13 +23,13 @@ class CarriedStates:
         self, n_slots: int, window: int, size: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         """`size` is that of a state."""
-        self._window = window
+        self._window, self._device = window, device
         self._slots: dict[str, int] = {}  # by the sequence's name
         self._free = [*range(n_slots)]
         # Which position each state is of. On the host: it decides what is read and written.
         self._positions = np.full((n_slots, window), UNKNOWN)
-        # The last one is of zeros, and stands for all that are not known.
-        self._states = torch.zeros(n_slots * window + 1, size, dtype=dtype, device=device)
+        # By slot. The last one is of zeros, and stands for all that are not known.
+        self.states = torch.zeros(n_slots * window + 1, size, dtype=dtype, device=device)
 
     @staticmethod
     def count_bytes(n_slots: int, window: int, size: int, dtype: torch.dtype) -> int:
@@ -60,12 +60,37 @@ class CarriedStates:
     def before(self, slots: IntArray, positions: IntArray) -> Tensor:
         """The states of the tokens before those at `positions` of some sequences, both [sequences];
         zeros where they are not known. [sequences, size]"""
+        rows = self.rows_before(slots, positions)
+        return self.states.index_select(0, to_device(rows, self._device))
+
+    def rows_before(self, slots: IntArray, positions: IntArray) -> IntArray:
+        """Rows of `states`: those that `before` gives. [sequences]"""
         at = positions - 1
-        places = slots * self._window + at % self._window
+        rows = slots * self._window + at % self._window
         # A slot of NOBODY finds another's, and has none.
-        is_known = (self._positions.ravel()[places] == at) & (slots != NOBODY) & (at >= 0)
-        places[~is_known] = len(self._states) - 1
-        return self._states.index_select(0, to_device(places, self._states.device))
+        is_known = (self._positions.ravel()[rows] == at) & (slots != NOBODY) & (at >= 0)
+        rows[~is_known] = len(self.states) - 1
+        return rows
+
+    def has_room_for(self, slots: IntArray, n_new: IntArray) -> bool:
+        """Whether so many new states of each sequence have room beside the one before them."""
+        return bool((n_new < self._window).all() and (slots != NOBODY).all())
+
+    def put(self, slots: IntArray, ends: IntArray, n_new: IntArray, states: Tensor) -> IntArray:
+        """Keeps states as `keep` does, all of which have room. Returns the rows of `states` in
+        which those of the tokens before each of these are. [tokens]"""
+        behind = n_new.cumsum()
+        of = np.repeat(np.arange(len(n_new)), n_new)
+        positions = np.arange(len(of)) + (ends - behind)[of]
+        first = behind - n_new
+        before_first = self.rows_before(slots, positions[first])
+        begins = slots[of] * self._window
+        before = begins + (positions - 1) % self._window
+        before[first] = before_first
+        rows = begins + positions % self._window
+        self._positions.ravel()[rows] = positions
+        self.states.index_copy_(0, to_device(rows, self._device), states)
+        return before
 
     def keep(self, slots: IntArray, ends: IntArray, n_new: IntArray, states: Tensor) -> None:
         """Keeps the states [tokens, size] of the last `n_new` tokens of some sequences that have
@@ -77,5 +102,5 @@ class CarriedStates:
         positions = ends[rows] - back
         places = slots[rows] * self._window + positions % self._window
         self._positions.ravel()[places] = positions
-        kept = to_device(n_new.cumsum()[rows] - back, states.device)
-        self._states.index_copy_(0, to_device(places, states.device), states.index_select(0, kept))
+        kept = to_device(n_new.cumsum()[rows] - back, self._device)
+        self.states.index_copy_(0, to_device(places, self._device), states.index_select(0, kept))

@@ -18,7 +18,8 @@ from deployments.engine.attention.interface import AttentionParams, FusedStepAtt
 from deployments.engine.forward.fused.norm import Norm
 from deployments.engine.forward.linear import gate_mul, linear_add
 from deployments.engine.kernels.activations import GateActivation
-from deployments.engine.kernels.rotary import rotary_embedding
+from deployments.engine.kernels.cpu import layer_ops
+from deployments.engine.kernels.rotary import RotaryEmbedding, RotaryTable, rotary_embedding
 from deployments.engine.sampling.strategy import BANNED
 
 
@@ -88,6 +89,7 @@ class EagleHead(nn.Module):
             self.lm_head = nn.Linear(size, config.vocab_size, bias=False)
         self.register_buffer("target_ids", None)
         self.rotary_emb = rotary_of(config)
+        self._rotary_table: RotaryTable | None = None
 
     def join(self, tapped: Tensor) -> Tensor:
         """[tokens, taps * target_size] -> the states that the head reads [tokens, hidden]"""
@@ -100,15 +102,30 @@ class EagleHead(nn.Module):
         joined: Tensor = self.fc(tapped)
         return joined
 
+    @property
+    def layer(self) -> "EagleLayer":
+        found = self.layers[0]
+        assert isinstance(found, EagleLayer)
+        return found
+
     def forward(
         self, embedded: Tensor, states: Tensor, positions: Tensor, step: FusedStepAttention
     ) -> Tensor:
         """Reads tokens [tokens, hidden], each with the state of the token before it [tokens,
         hidden], which may be changed. positions [tokens]. Returns the layer's output. [tokens,
         hidden]"""
-        rotary = rotary_embedding(*self.rotary_emb(embedded, positions[None]))
-        output: Tensor = self.layers[0](embedded, states, rotary, step)
-        return output
+        return self.layer(*self.layer.join(embedded, states), self.rotary(positions), step)
+
+    def rotary(self, positions: Tensor) -> RotaryEmbedding:
+        """The rotary embedding at positions [tokens]."""
+        if positions.is_cuda:
+            return self._rotary_at(positions[None])
+        if self._rotary_table is None:
+            self._rotary_table = RotaryTable(self._rotary_at)
+        return self._rotary_table.take(positions)
+
+    def _rotary_at(self, positions: Tensor) -> RotaryEmbedding:
+        return rotary_embedding(*self.rotary_emb(self.norm.weight, positions))
 
     def own_states(self, output: Tensor) -> Tensor:
         """The states that stand for the model's own behind the tokens read last, of the layer's
@@ -138,13 +155,30 @@ class EagleLayer(nn.Module):
         self.mlp = EagleMlp(config)
         self._norms_residual = config.norm_before_residual
 
-    def forward(
-        self, embedded: Tensor, states: Tensor, rotary: Any, step: FusedStepAttention
-    ) -> Tensor:
-        """`states` may be changed."""
+    def join(self, embedded: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """What the layer reads [tokens, 2 * hidden], and its residual. [tokens, hidden]"""
         normed = self.hidden_norm(states)
         read = torch.cat([self.input_layernorm(embedded), normed], 1)
-        residual = normed if self._norms_residual else states
+        return read, normed if self._norms_residual else states
+
+    def join_by_kernel(
+        self, token_ids: Tensor, embeddings: Tensor, states: Tensor, rows: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The same of tokens [tokens] of a vocabulary [vocab, hidden], each with a row of the
+        states [states, hidden]. For bfloat16 on a CPU."""
+        norms = Norm(self.input_layernorm), Norm(self.hidden_norm)
+        return layer_ops.join_states(
+            token_ids, embeddings, states, rows, norms, norms_residual=self._norms_residual
+        )
+
+    def store(self, read: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> None:
+        """Stores keys and values of what it reads, and computes nothing else."""
+        self.self_attn.store(read, rotary, step)
+
+    def forward(
+        self, read: Tensor, residual: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention
+    ) -> Tensor:
+        """`residual` may be changed. [tokens, hidden]"""
         attention, mlp = self.self_attn, self.mlp
         x = linear_add(attention.o_proj, attention(read, rotary, step), residual)
         return linear_add(mlp.down_proj, mlp(self.post_attention_layernorm(x)), x)
@@ -163,11 +197,18 @@ class EagleAttention(nn.Module):
         if config.has_head_norms:
             self.q_norm, self.k_norm = EagleNorm(n, config.epsilon), EagleNorm(n, config.epsilon)
 
-    def forward(self, read: Tensor, rotary: Any, step: FusedStepAttention) -> Tensor:
+    def forward(self, read: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
         """[tokens, 2 * hidden] -> [tokens, heads * head_dim]"""
-        qkv: Tensor = self.qkv_proj(read).view(len(read), self._n_heads, self._head_dim)
-        norms = (Norm(self.q_norm), Norm(self.k_norm)) if self._has_norms else None
+        qkv, norms = self._qkv(read)
         return step.attend_qkv(0, qkv, rotary, norms, self._params).flatten(1)
+
+    def store(self, read: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> None:
+        qkv, norms = self._qkv(read)
+        step.store_qkv(0, qkv, rotary, norms)
+
+    def _qkv(self, read: Tensor) -> tuple[Tensor, tuple[Norm, Norm] | None]:
+        qkv: Tensor = self.qkv_proj(read).view(len(read), self._n_heads, self._head_dim)
+        return qkv, (Norm(self.q_norm), Norm(self.k_norm)) if self._has_norms else None
 
 
 class EagleMlp(nn.Module):

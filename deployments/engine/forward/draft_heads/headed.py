@@ -12,10 +12,18 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.draft_heads.carried_states import NOBODY, CarriedStates
 from deployments.engine.forward.draft_heads.eagle import EagleHead
+from deployments.engine.forward.draft_heads.recorded import (
+    Draws,
+    plain_embeddings,
+    recorded_passes,
+)
 from deployments.engine.forward.forward import Forward, step_attention
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.kernels.rotary import RotaryEmbedding
+from kv.arrays import IntArray
 from kv.storage import Storage
 
 
@@ -34,22 +42,53 @@ class HeadForward(Forward):
             head.lm_head if config.has_head else (model.get_output_embeddings())
         )
         self._n_embeddings = config.target_vocab_size
+        self._passes = recorded_passes(head, self._embed, self._lm_head, storage)
+        self._embeddings = None if self._passes is None else plain_embeddings(self._embed)
 
     def join(self, tapped: Tensor) -> Tensor:
         """[tokens, taps * hidden] -> [tokens, size of a state]"""
         return self._head.join(tapped)
 
     def read(self, step: StepInputs, states: Tensor) -> Tensor:
-        """Reads the tokens of a step that the model has computed, each with the state of the token
-        before it [tokens, size], which may be changed. Returns the layer's output. [tokens, size]
-        """
+        """Reads the tokens of a step, each with the state of the token before it [tokens, size],
+        which may be changed. Returns the layer's output. [tokens, size]"""
+        joined, rotary, attention = self._joined(step, states, None)
+        output: Tensor = self._head.layer(*joined, rotary, attention)
+        return output
+
+    def store(self, step: StepInputs, states: Tensor, rows: Tensor | None = None) -> None:
+        """Reads the tokens of a step that the model has computed, as `read` does, for what is
+        stored of them alone. The state before each is a row [tokens] of `states` [states, size]; by
+        default there is one for each token."""
+        (read, _), rotary, attention = self._joined(step, states, rows)
+        self._head.layer.store(read, rotary, attention)
+
+    def _joined(
+        self, step: StepInputs, states: Tensor, rows: Tensor | None
+    ) -> tuple[tuple[Tensor, Tensor], RotaryEmbedding, FusedStepAttention]:
+        """What the layer reads, and its residual."""
         token_ids, positions = self._token_ids(step)
+        attention, layer = step_attention(self._storage, step), self._head.layer
+        rotary = self._head.rotary(positions)
+        if self._embeddings is not None:
+            rows = torch.arange(len(token_ids)) if rows is None else rows
+            joined = layer.join_by_kernel(token_ids, self._embeddings, states, rows)
+            return joined, rotary, attention
         # The model may have some tokens more.
         known = token_ids.masked_fill(token_ids >= self._n_embeddings, 0)
         embedded: Tensor = self._embed(known[None])[0]
-        attention = step_attention(self._storage, step)
-        output: Tensor = self._head(embedded, states, positions, attention)
-        return output
+        states = states if rows is None else states.index_select(0, rows)
+        return layer.join(embedded, states), rotary, attention
+
+    def guess_all(
+        self, step: StepInputs, states: Tensor, rows: IntArray, draws: Draws
+    ) -> IntArray | None:
+        """The tokens [passes, rows] of several passes over single tokens, where they are one call:
+        see `RecordedPasses.guess`."""
+        if self._passes is None:
+            return None
+        self._clear_tails(step)
+        return self._passes.guess(step, states, rows, draws)
 
     def guess(self, step: StepInputs, states: Tensor) -> tuple[Tensor, Tensor]:
         """Reads the tokens of a step of the head alone, as `read` does. Returns logits behind each,
@@ -118,8 +157,12 @@ class HeadedForward(Forward):
         """states [tokens, size]: those of the step's tokens, joined."""
         n, rows = step.new_len, len(step.new_len)
         slots = step.head_slots if len(step.head_slots) else np.full(rows, NOBODY)
+        if self._carried.has_room_for(slots, n):
+            before_all = self._carried.put(slots, step.total_len, n, states)
+            self._head.store(step, self._carried.states, self.tensor(before_all))
+            return
         before = torch.roll(states, 1, 0)
         first = self._carried.before(slots, step.total_len - n)
         before.index_copy_(0, self.tensor(n.cumsum() - n), first)
-        self._head.read(step, before)
+        self._head.store(step, before)
         self._carried.keep(slots, step.total_len, n, states)
