@@ -20,6 +20,7 @@ from deployments.engine.forward.draft_heads.eagle import EagleConfig, EagleHead,
 from deployments.engine.loading.draft_heads.head_config import head_fields, read_head_config
 from deployments.engine.loading.formats.checkpoint import checkpoint_files
 from deployments.engine.loading.weights_check import listed
+from deployments.engine.threads import one_thread
 
 OFFSETS = "d2t"  # by how much the model's ids are larger than those of the head
 # Which of the model's tokens the head can say: as `d2t` has it. What modules compute by themselves.
@@ -69,7 +70,7 @@ def load_head(path: str, dtype: torch.dtype, device: torch.device | str) -> Load
     if fields is None:
         raise UnsupportedModelError(f"{path} is no draft head")
     config = read_head_config(fields)
-    with unsupported_on_error("the weights of the draft head can't be read"):
+    with one_thread(), unsupported_on_error("the weights of the draft head can't be read"):
         files = checkpoint_files(path, PretrainedConfig())
         tensors = dict[str, Tensor]()
         for file in files:
@@ -85,17 +86,18 @@ def made_head(
 ) -> LoadedHead:
     """A head of tensors by their names in files, which say what its config leaves open. Raises
     UnsupportedModelError for tensors that are not as it says."""
-    named = {_name(name): tensor for name, tensor in tensors.items() if not NO_USE.search(name)}
-    offsets = named.pop(OFFSETS, None)
-    config = _as_found(config, named)
-    with torch.device("meta"):
-        head = EagleHead(config)
-    _check(named, _expected(head))
-    head.rotary_emb = rotary_of(config)
-    placed = {name: tensor.to(device, dtype) for name, tensor in named.items()}
-    head.load_state_dict(_joined(placed), assign=True)
-    head.target_ids = _target_ids(offsets, config)
-    return LoadedHead(head.to(device).eval())
+    with one_thread():  # a team of its own would slow down all steps
+        named = {_name(name): tensor for name, tensor in tensors.items() if not NO_USE.search(name)}
+        offsets = named.pop(OFFSETS, None)
+        config = _as_found(config, named)
+        with torch.device("meta"):
+            head = EagleHead(config)
+        _check(named, _expected(head))
+        head.rotary_emb = rotary_of(config)
+        placed = {name: tensor.to(device, dtype) for name, tensor in named.items()}
+        head.load_state_dict(_joined(placed), assign=True)
+        head.target_ids = _target_ids(offsets, config)
+        return LoadedHead(head.to(device).eval())
 
 
 def _name(name: str) -> str:
