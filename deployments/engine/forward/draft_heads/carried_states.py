@@ -5,6 +5,7 @@ behind it alone, so as many are kept as a step may draft.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -76,9 +77,9 @@ class CarriedStates:
         """Whether so many new states of each sequence have room beside the one before them."""
         return bool((n_new < self._window).all() and (slots != NOBODY).all())
 
-    def put(self, slots: IntArray, ends: IntArray, n_new: IntArray, states: Tensor) -> IntArray:
-        """Keeps states as `keep` does, all of which have room. Returns the rows of `states` in
-        which those of the tokens before each of these are. [tokens]"""
+    def place(self, slots: IntArray, ends: IntArray, n_new: IntArray) -> "Places":
+        """Where the states are kept of the last `n_new` tokens of some sequences that have `ends`
+        tokens by then, all of which have room. All [sequences]. They are to be written there."""
         behind = n_new.cumsum()
         of = np.repeat(np.arange(len(n_new)), n_new)
         positions = np.arange(len(of)) + (ends - behind)[of]
@@ -89,8 +90,9 @@ class CarriedStates:
         before[first] = before_first
         rows = begins + positions % self._window
         self._positions.ravel()[rows] = positions
-        self.states.index_copy_(0, to_device(rows, self._device), states)
-        return before
+        from_step = -np.arange(len(of))
+        from_step[first] = before_first
+        return Places(rows, before, from_step)
 
     def keep(self, slots: IntArray, ends: IntArray, n_new: IntArray, states: Tensor) -> None:
         """Keeps the states [tokens, size] of the last `n_new` tokens of some sequences that have
@@ -104,3 +106,16 @@ class CarriedStates:
         self._positions.ravel()[places] = positions
         kept = to_device(n_new.cumsum()[rows] - back, self._device)
         self.states.index_copy_(0, to_device(places, self._device), states.index_select(0, kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Rows of all carried states, for each token of a step. All [tokens]
+
+    rows: where its own state is to be. before: where that of the token before it is by then.
+    from_step: the same, and -n in place of the row of the step's token number n - 1.
+    """
+
+    rows: IntArray
+    before: IntArray
+    from_step: IntArray

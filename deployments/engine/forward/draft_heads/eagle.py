@@ -162,13 +162,25 @@ class EagleLayer(nn.Module):
         return read, normed if self._norms_residual else states
 
     def join_by_kernel(
-        self, token_ids: Tensor, embeddings: Tensor, states: Tensor, rows: Tensor
+        self,
+        token_ids: Tensor,
+        embeddings: Tensor,
+        states: Tensor,
+        rows: Tensor,
+        given: Tensor | None = None,
+        kept_at: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The same of tokens [tokens] of a vocabulary [vocab, hidden], each with a row of the
-        states [states, hidden]. For bfloat16 on a CPU."""
+        """The same, of what `layer_ops.join_states` takes. For bfloat16 on a CPU."""
         norms = Norm(self.input_layernorm), Norm(self.hidden_norm)
         return layer_ops.join_states(
-            token_ids, embeddings, states, rows, norms, norms_residual=self._norms_residual
+            token_ids,
+            embeddings,
+            states,
+            rows,
+            norms,
+            norms_residual=self._norms_residual,
+            given=given,
+            kept_at=kept_at,
         )
 
     def store(self, read: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> None:

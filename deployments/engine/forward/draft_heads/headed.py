@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.attention.interface import FusedStepAttention
-from deployments.engine.forward.draft_heads.carried_states import NOBODY, CarriedStates
+from deployments.engine.forward.draft_heads.carried_states import NOBODY, CarriedStates, Places
 from deployments.engine.forward.draft_heads.eagle import EagleHead
 from deployments.engine.forward.draft_heads.recorded import (
     Draws,
@@ -79,6 +79,15 @@ class HeadForward(Forward):
         embedded: Tensor = self._embed(known[None])[0]
         states = states if rows is None else states.index_select(0, rows)
         return layer.join(embedded, states), rotary, attention
+
+    def store_tapped(
+        self, step: StepInputs, tapped: Tensor, states: Tensor, places: Places
+    ) -> bool:
+        """Joins what is tapped [tokens, taps * hidden], writes it to its places, and reads the
+        step's tokens as `store` does, where this is one call. Returns whether it is."""
+        if self._passes is None or step.sampled_ids is not None:
+            return False
+        return self._passes.store(step, tapped, states, places)
 
     def guess_all(
         self, step: StepInputs, states: Tensor, rows: IntArray, draws: Draws
@@ -148,21 +157,26 @@ class HeadedForward(Forward):
             )
         )
         n_read = hidden.shape[1] // len(taps) * len(self._tapped)
-        self._read(step, self._head.join(hidden[:, :n_read].contiguous()))
+        self._read(step, hidden[:, :n_read].contiguous())
         if not needs_own:
             return logits, self._nothing
         return logits, hidden[:, n_read:].index_select(0, self.tensor(step.hidden_indices))
 
-    def _read(self, step: StepInputs, states: Tensor) -> None:
-        """states [tokens, size]: those of the step's tokens, joined."""
-        n, rows = step.new_len, len(step.new_len)
+    def _read(self, step: StepInputs, tapped: Tensor) -> None:
+        """tapped: [tokens, taps * hidden]"""
+        n, rows, carried = step.new_len, len(step.new_len), self._carried
         slots = step.head_slots if len(step.head_slots) else np.full(rows, NOBODY)
-        if self._carried.has_room_for(slots, n):
-            before_all = self._carried.put(slots, step.total_len, n, states)
-            self._head.store(step, self._carried.states, self.tensor(before_all))
+        if carried.has_room_for(slots, n):
+            places = carried.place(slots, step.total_len, n)
+            if self._head.store_tapped(step, tapped, carried.states, places):
+                return
+            kept_at, before = self.tensor(places.rows), self.tensor(places.before)
+            carried.states.index_copy_(0, kept_at, self._head.join(tapped))
+            self._head.store(step, carried.states, before)
             return
+        states = self._head.join(tapped)
         before = torch.roll(states, 1, 0)
-        first = self._carried.before(slots, step.total_len - n)
+        first = carried.before(slots, step.total_len - n)
         before.index_copy_(0, self.tensor(n.cumsum() - n), first)
         self._head.store(step, before)
-        self._carried.keep(slots, step.total_len, n, states)
+        carried.keep(slots, step.total_len, n, states)

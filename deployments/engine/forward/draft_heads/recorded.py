@@ -20,6 +20,7 @@ from deployments.engine.forward.cpu_recording import (
     Recorder,
     StaticRows,
 )
+from deployments.engine.forward.draft_heads.carried_states import Places
 from deployments.engine.forward.draft_heads.eagle import EagleHead
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.linear import KernelLinear
@@ -29,6 +30,7 @@ from deployments.engine.kernels.cpu.features import is_cpu_bf16
 from deployments.engine.kernels.rotary import RotaryEmbedding
 from kv.arrays import IntArray
 from kv.storage import Storage
+from kv.view import KvcacheView, bind
 
 Keys = NDArray[np.uint64]
 Temperatures = NDArray[np.float32]
@@ -59,6 +61,8 @@ class RecordedPasses:
         self._inputs: _StaticPasses | None = None
         self._passes: dict[tuple[int, int], list[Call] | None] = {}  # by rows and number
         self._sequences: dict[tuple[int, int], CallSequence] = {}  # by rows and passes
+        self._stored: _StaticTokens | None = None
+        self._stores: dict[int, CallSequence | None] = {}  # by tokens
 
     def guess(
         self, step: StepInputs, states: Tensor, rows: IntArray, draws: Draws
@@ -85,6 +89,48 @@ class RecordedPasses:
             return None
         calls()
         return inputs.token_ids.numpy()[1 : 1 + n_passes, :n]
+
+    def store(self, step: StepInputs, tapped: Tensor, states: Tensor, places: Places) -> bool:
+        """Joins what is tapped of the model, writes it to its places in `states`, and stores the
+        keys and values of the step's tokens, each read with the state of the token before it.
+
+        tapped: [tokens, taps * hidden]. states: [states, hidden]. Returns whether that can be
+        recorded: else it has done nothing.
+        """
+        n = len(tapped)
+        if TEAM is None or n > MAX_RECORDED_TOKENS or self._stores.get(n, True) is None:
+            return False
+        rotary = self._head.rotary(torch.from_numpy(step.positions))
+        table = step.page_table[self._storage.group_of[0]]
+        view = bind(self._storage, table, step.total_len, step.new_len)
+        if self._stored is None or self._stored.states.data_ptr() != states.data_ptr():
+            self._stored = _StaticTokens(rotary, tapped, states)
+            self._stores.clear()
+        self._stored.load(step, rotary, tapped, places, view.slots)
+        if n not in self._stores:
+            self._stores[n] = self._record_store(self._stored, n, view)
+        if (calls := self._stores[n]) is None:
+            return False
+        calls()
+        return True
+
+    def _record_store(
+        self, inputs: "_StaticTokens", n: int, view: KvcacheView
+    ) -> CallSequence | None:
+        head, recorder = self._head, Recorder(inputs.buffers)
+        view = replace(view, slots=inputs.slots[:n])
+        step = CpuAttention(view, [], None, None, has_kernels=True)
+        rotary = RotaryEmbedding(*(part[:n] for part in inputs.rotary))
+        tokens = inputs.token_ids[:n], self._embeddings, inputs.states, inputs.before[:n]
+        try:
+            with recorder.running():
+                recorder.begin_layer()
+                given = head.join(inputs.tapped[:n])
+                read, _ = head.layer.join_by_kernel(*tokens, given, inputs.kept_at[:n])
+                head.layer.store(read, rotary, step)
+        except NotRecordableError:
+            return None
+        return CallSequence(recorder.calls)
 
     def _fits(self, draws: Draws) -> bool:
         """Whether what the head says are tokens of the model."""
@@ -193,6 +239,34 @@ class _StaticPasses:
         for static, given in zip(self.rotary, rotary, strict=True):
             static[:n_tokens] = given
         self.rows.load(attention)
+
+
+class _StaticTokens:
+    """The memory that a step's tokens are read from, MAX_RECORDED_TOKENS of them."""
+
+    def __init__(self, rotary: RotaryEmbedding, tapped: Tensor, states: Tensor) -> None:
+        n = MAX_RECORDED_TOKENS
+        self.buffers: dict[object, Tensor] = {}
+        self.rotary = RotaryEmbedding(*(part.new_empty(n, *part.shape[1:]) for part in rotary))
+        self.tapped, self.states = tapped.new_empty(n, tapped.shape[1]), states
+        columns = torch.zeros(4, n, dtype=torch.int64)
+        self.token_ids, self.before, self.kept_at, self.slots = columns
+        self._columns = columns.numpy()
+
+    def load(
+        self,
+        step: StepInputs,
+        rotary: RotaryEmbedding,
+        tapped: Tensor,
+        places: Places,
+        slots: Tensor,
+    ) -> None:
+        n = len(tapped)
+        columns = step.token_ids, places.from_step, places.rows, slots.numpy()
+        for static, given in zip(self._columns, columns, strict=True):
+            static[:n] = given
+        for part, now in zip((*self.rotary, self.tapped), (*rotary, tapped), strict=True):
+            part[:n] = now
 
 
 def recorded_passes(

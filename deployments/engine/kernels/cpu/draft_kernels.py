@@ -26,7 +26,9 @@ class JoinArguments(NamedTuple):
     embeddings: int  # bfloat16 [vocab, width]
     vocab: int  # a token that is none of these is read as token 0
     states: int  # bfloat16 [states, width]
-    rows: int  # int64 [tokens], of the states
+    given: int  # bfloat16 [tokens, width], states of the tokens themselves; or 0
+    rows: int  # int64 [tokens], the state of each: -n is number n - 1 of those given
+    kept_at: int  # int64 [tokens], the rows of `states` that given ones are copied to
     embedding_weight: int  # bfloat16 [width], of the norm
     state_weight: int  # the same
     out: int  # bfloat16 [tokens, 2 * width]
@@ -74,12 +76,21 @@ def join_kernel() -> Kernel:
             if token_id >= args.vocab:
                 token_id = 0
             embedding = carray(at_u16(args.embeddings + 2 * token_id * width), (width,))
-            state = carray(at_u16(args.states + 2 * rows[token] * width), (width,))
+            row, source = rows[token], args.states
+            if row < 0:
+                row, source = -1 - row, args.given
+            state = carray(at_u16(source + 2 * row * width), (width,))
             _norm(embedding, embedding_weight, out[token, 0], epsilon)
             _norm(state, state_weight, out[token, 1], epsilon)
             kept = out[token, 1] if args.norms_residual else state
             for i in range(width):
                 residual[token, i] = kept[i]
+            if args.given != 0:
+                own = carray(at_u16(args.given + 2 * token * width), (width,))
+                at = carray(at_i64(args.kept_at), (n,))[token]
+                place = carray(at_u16(args.states + 2 * at * width), (width,))
+                for i in range(width):
+                    place[i] = own[i]
 
     return Kernel(body, JoinArguments)
 

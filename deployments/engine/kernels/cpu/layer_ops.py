@@ -145,6 +145,8 @@ def join_states(
     norms: tuple[HeadNorm, HeadNorm],  # of embeddings and of states
     *,
     norms_residual: bool,
+    given: Tensor | None = None,  # [tokens, width], row number -n of states is number n - 1 of these
+    kept_at: Tensor | None = None,  # [tokens] int64, other rows of `states`, which become these
 ) -> tuple[Tensor, Tensor]:
     """What a draft head's layer reads [tokens, 2 * width], each token's embedding beside a state,
     both normed; and the residual [tokens, width], the state as it is or normed. A token that is
@@ -158,7 +160,9 @@ def join_states(
         embeddings=embeddings.data_ptr(),
         vocab=len(embeddings),
         states=states.data_ptr(),
+        given=address_of(given),
         rows=rows.data_ptr(),
+        kept_at=address_of(kept_at),
         embedding_weight=norms[0].weight.data_ptr(),
         state_weight=norms[1].weight.data_ptr(),
         out=out.data_ptr(),
