@@ -17,7 +17,7 @@ from torch import Tensor
 from deployments.contract.requests import GenerationRequest
 from deployments.engine.forward.draft_heads.carried_states import CarriedStates
 from deployments.engine.forward.draft_heads.headed import HeadForward
-from deployments.engine.forward.draft_heads.recorded import Draws
+from deployments.engine.forward.draft_heads.recorded import Draws, SingleTokens
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.sampling.draw import plain_draws
@@ -178,9 +178,13 @@ class HeadRunner(GuessRunner):
         drawn = plain_draws(tasks, n)
         if drawn is None:
             return None
-        ends = np.array([task.n_tokens for task in tasks], dtype=np.int64)
-        rows = self._carried.rows_before(self._carried.slots([task.id for task in tasks]), ends - 1)
+        rows = [self._carried.row_before(task.id, task.n_tokens - 1) for task in tasks]
+        newest = SingleTokens(
+            token_ids=[task.newest for task in tasks],
+            positions=[task.n_tokens - 1 for task in tasks],
+            page_table=self._cache.table.page_table([task.id for task in tasks]),
+            stale_tails=self._cache.take_uncleared(),
+        )
         draws = Draws(*drawn, self._model_vocab_size)
-        step = self._step(tasks, ends - 1, ends)
-        said = self._forward.guess_all(step, self._carried.states, rows, draws)
+        said = self._forward.guess_all(newest, self._carried.states, rows, draws)
         return None if said is None else said.T.tolist()

@@ -129,7 +129,7 @@ class _StaticInputs:
             )
             for kind, rotary in rotaries.items()
         }
-        self._rows = [StaticRows(step) for step in steps]
+        self._rows = [_StaticRows(step) for step in steps]
 
     def has_room_for(self, steps: Sequence[CpuAttention]) -> bool:
         """Whether the page tables are wide enough, and the step has the same storage."""
@@ -157,7 +157,7 @@ class _StaticInputs:
             for kind, rotary in self._rotaries.items()
         }
         own = {
-            id(of_layers): rows.view(0, n, of_layers)
+            id(of_layers): rows.view(n, of_layers)
             for rows, of_layers in zip(self._rows, steps, strict=True)
         }
         if isinstance(step, GroupedAttention):
@@ -169,7 +169,7 @@ class _StaticInputs:
         return self._x[:n], rotaries, static
 
 
-class StaticRows:
+class _StaticRows:
     """The rows of layers with the same pages."""
 
     def __init__(self, step: CpuAttention) -> None:
@@ -194,11 +194,9 @@ class StaticRows:
         self._table[:n, : rows.page_table.shape[1]] = rows.page_table
         self._token_index[:n], self._total_len[:n] = rows.token_index, rows.total_len
 
-    def view(self, begin: int, end: int, step: CpuAttention) -> CpuAttention:
-        """The attention of the tokens from `begin` up to `end`. The rest is taken from `step`."""
-        columns = self._token_index, self._table, self._total_len
-        rows = DecodeRows(*(column[begin:end] for column in columns))
-        return replace(step, view=replace(step.view, slots=self._slots[begin:end]), decodes=rows)
+    def view(self, n: int, step: CpuAttention) -> CpuAttention:
+        rows = DecodeRows(self._token_index[:n], self._table[:n], self._total_len[:n])
+        return replace(step, view=replace(step.view, slots=self._slots[:n]), decodes=rows)
 
 
 class Recorder:

@@ -49,12 +49,16 @@ def plain_draws(
     of tasks; None where it takes more than that."""
     if not all(non_default_fields(task) <= PLAIN_FIELDS for task in tasks):
         return None
-    params = [task.sampling for task in tasks]
+    params = [task.request.sampling for task in tasks]
     temperatures = np.array([each.temperature for each in params], dtype=np.float32)
-    temperatures[temperatures > 0] = temperatures[temperatures > 0].clip(MIN_TEMPERATURE, MAX_TEMPERATURE)
-    seeds = np.array([each.seed & SEED_BITS for each in params], dtype=np.uint64)
-    positions = np.array([task.n_tokens for task in tasks]) + np.arange(n)[:, None]
-    return temperatures, stream_keys(seeds, positions, SAMPLE_STREAM)
+    keys = np.zeros((n, len(tasks)), dtype=np.uint64)
+    if temperatures.any():
+        bounded = temperatures.clip(MIN_TEMPERATURE, MAX_TEMPERATURE)
+        temperatures = np.where(temperatures > 0, bounded, temperatures)
+        seeds = np.array([each.seed & SEED_BITS for each in params], dtype=np.uint64)
+        positions = np.array([task.n_tokens for task in tasks]) + np.arange(n)[:, None]
+        keys = stream_keys(seeds, positions, SAMPLE_STREAM)
+    return temperatures, keys
 
 
 def _is_random(params: SamplingParams) -> bool:

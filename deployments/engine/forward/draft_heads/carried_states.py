@@ -73,6 +73,12 @@ class CarriedStates:
         rows[~is_known] = len(self.states) - 1
         return rows
 
+    def row_before(self, name: str, position: int) -> int:
+        """The same for a token of one sequence."""
+        if position > 0 and self.knows(name, position - 1):
+            return self._slots[name] * self._window + (position - 1) % self._window
+        return len(self.states) - 1
+
     def has_room_for(self, slots: IntArray, n_new: IntArray) -> bool:
         """Whether so many new states of each sequence have room beside the one before them."""
         return bool((n_new < self._window).all() and (slots != NOBODY).all())

@@ -17,6 +17,7 @@ from deployments.engine.forward.draft_heads.carried_states import NOBODY, Carrie
 from deployments.engine.forward.draft_heads.eagle import EagleHead
 from deployments.engine.forward.draft_heads.recorded import (
     Draws,
+    SingleTokens,
     plain_embeddings,
     recorded_passes,
 )
@@ -90,14 +91,14 @@ class HeadForward(Forward):
         return self._passes.store(step, tapped, states, places)
 
     def guess_all(
-        self, step: StepInputs, states: Tensor, rows: IntArray, draws: Draws
+        self, newest: SingleTokens, states: Tensor, rows: Sequence[int], draws: Draws
     ) -> IntArray | None:
         """The tokens [passes, rows] of several passes over single tokens, where they are one call:
         see `RecordedPasses.guess`."""
         if self._passes is None:
             return None
-        self._clear_tails(step)
-        return self._passes.guess(step, states, rows, draws)
+        self._storage.clear_tails(newest.stale_tails)
+        return self._passes.guess(newest, states, rows, draws)
 
     def guess(self, step: StepInputs, states: Tensor) -> tuple[Tensor, Tensor]:
         """Reads the tokens of a step of the head alone, as `read` does. Returns logits behind each,

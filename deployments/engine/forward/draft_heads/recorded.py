@@ -5,6 +5,7 @@ draft are one call: each draws its token itself, and the next one reads it from 
 are those that passes one by one would draw.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deployments.engine.attention.cpu import CpuAttention, plan_cpu_attention
+from deployments.engine.attention.cpu import CpuAttention
 from deployments.engine.attention.cpu_rows import DecodeRows
 from deployments.engine.forward.cpu_recording import (
     MAX_RECORDED_TOKENS,
+    MIN_TABLE_PAGES,
     NotRecordableError,
     Recorder,
-    StaticRows,
 )
 from deployments.engine.forward.draft_heads.carried_states import Places
 from deployments.engine.forward.draft_heads.eagle import EagleHead
@@ -49,6 +50,19 @@ class Draws:
     vocab_size: int
 
 
+@dataclass(frozen=True, slots=True)
+class SingleTokens:
+    """The newest tokens of some rows.
+
+    token_ids, positions: [rows]. page_table: [groups, rows, pages]. stale_tails: as of a step.
+    """
+
+    token_ids: Sequence[int]
+    positions: Sequence[int]
+    page_table: IntArray
+    stale_tails: IntArray
+
+
 class RecordedPasses:
     """The recordings of one head, for the one thread that runs them."""
 
@@ -65,27 +79,25 @@ class RecordedPasses:
         self._stores: dict[int, CallSequence | None] = {}  # by tokens
 
     def guess(
-        self, step: StepInputs, states: Tensor, rows: IntArray, draws: Draws
+        self, newest: SingleTokens, states: Tensor, rows: Sequence[int], draws: Draws
     ) -> IntArray | None:
-        """The tokens that follow single ones, each pass reading what the one before it has drawn.
+        """The tokens that follow the newest ones, each pass reading what the one before has drawn.
 
-        The step's page table has room for all that are read. states: [states, hidden], of which the
+        The page table has room for all that are read. states: [states, hidden], of which the
         first pass reads these `rows` [rows]. Returns [passes, rows], which the next call
         overwrites; None if that can't be recorded: the caller then makes the passes itself.
         """
         n_passes, n = draws.keys.shape
         if TEAM is None or n * n_passes > MAX_RECORDED_TOKENS or not self._fits(draws):
             return None
-        positions = (step.positions + np.arange(n_passes)[:, None]).ravel()
-        rotary = self._head.rotary(torch.from_numpy(positions))
-        attention = self._attention(step, n_passes)
+        table = newest.page_table[self._storage.group_of[0]]
         inputs = self._inputs
-        if inputs is None or not inputs.has_room_for(attention, states, draws):
-            inputs = self._inputs = _StaticPasses(rotary, attention, states, draws)
+        if inputs is None or not inputs.has_room_for(table, states, draws):
+            inputs = self._inputs = _StaticPasses(self._head, self._storage, table, states, draws)
             self._passes.clear()
             self._sequences.clear()
-        inputs.load(step, rotary, attention, rows, draws)
-        if (calls := self._sequence(inputs, n, n_passes, attention)) is None:
+        inputs.load(newest, table, rows, draws)
+        if (calls := self._sequence(inputs, n, n_passes)) is None:
             return None
         calls()
         return inputs.token_ids.numpy()[1 : 1 + n_passes, :n]
@@ -100,13 +112,12 @@ class RecordedPasses:
         n = len(tapped)
         if TEAM is None or n > MAX_RECORDED_TOKENS or self._stores.get(n, True) is None:
             return False
-        rotary = self._head.rotary(torch.from_numpy(step.positions))
         table = step.page_table[self._storage.group_of[0]]
         view = bind(self._storage, table, step.total_len, step.new_len)
         if self._stored is None or self._stored.states.data_ptr() != states.data_ptr():
-            self._stored = _StaticTokens(rotary, tapped, states)
+            self._stored = _StaticTokens(self._head, tapped, states)
             self._stores.clear()
-        self._stored.load(step, rotary, tapped, places, view.slots)
+        self._stored.load(step, tapped, places, view.slots)
         if n not in self._stores:
             self._stores[n] = self._record_store(self._stored, n, view)
         if (calls := self._stores[n]) is None:
@@ -120,7 +131,7 @@ class RecordedPasses:
         head, recorder = self._head, Recorder(inputs.buffers)
         view = replace(view, slots=inputs.slots[:n])
         step = CpuAttention(view, [], None, None, has_kernels=True)
-        rotary = RotaryEmbedding(*(part[:n] for part in inputs.rotary))
+        rotary = RotaryEmbedding(*inputs.rotary[:, :n].unbind())
         tokens = inputs.token_ids[:n], self._embeddings, inputs.states, inputs.before[:n]
         try:
             with recorder.running():
@@ -139,37 +150,27 @@ class RecordedPasses:
             return self._lm_head.out_features == draws.vocab_size
         return self._head.config.target_vocab_size <= draws.vocab_size
 
-    def _attention(self, step: StepInputs, n_passes: int) -> CpuAttention:
-        """The attention of all passes, one behind the other."""
-        n = len(step.token_ids)
-        table = np.tile(step.page_table[self._storage.group_of[0]], (n_passes, 1))
-        lengths = (step.total_len + np.arange(n_passes)[:, None]).ravel()
-        found = plan_cpu_attention(self._storage, table, lengths, np.ones_like(lengths))
-        return replace(found, decodes=DecodeRows(np.tile(np.arange(n), n_passes), table, lengths))
-
     def _sequence(
-        self, inputs: "_StaticPasses", n: int, n_passes: int, attention: CpuAttention
+        self, inputs: "_StaticPasses", n: int, n_passes: int
     ) -> CallSequence | None:
         if (n, n_passes) not in self._sequences:
             calls = list[Call]()
             for number in range(n_passes):
                 if (n, number) not in self._passes:
-                    self._passes[n, number] = self._record(inputs, n, number, attention)
+                    self._passes[n, number] = self._record(inputs, n, number)
                 if (found := self._passes[n, number]) is None:
                     return None
                 calls += found
             self._sequences[n, n_passes] = CallSequence(calls)
         return self._sequences[n, n_passes]
 
-    def _record(
-        self, inputs: "_StaticPasses", n: int, number: int, attention: CpuAttention
-    ) -> list[Call] | None:
+    def _record(self, inputs: "_StaticPasses", n: int, number: int) -> list[Call] | None:
         """Records pass `number` over `n` rows, behind which its state is in a buffer."""
         head, begin = self._head, number * n
         recorder = Recorder(inputs.buffers)
         states, rows = inputs.states_before(number, n)
-        rotary = RotaryEmbedding(*(part[begin : begin + n] for part in inputs.rotary))
-        step = inputs.rows.view(begin, begin + n, attention)
+        rotary = RotaryEmbedding(*inputs.rotary[:, begin : begin + n].unbind())
+        step = inputs.attention(begin, n)
         token_ids, temperatures = inputs.token_ids, inputs.temperatures[:n]
         try:
             with recorder.running():
@@ -195,78 +196,95 @@ class RecordedPasses:
 
 
 class _StaticPasses:
-    """The memory that recordings read and compute in, for MAX_RECORDED_TOKENS tokens in all."""
+    """The memory that recordings read and compute in, for MAX_RECORDED_TOKENS tokens in all. Those
+    of a pass are behind those of the pass before it."""
 
     def __init__(
-        self, rotary: RotaryEmbedding, attention: CpuAttention, states: Tensor, draws: Draws
+        self, head: EagleHead, storage: Storage, table: IntArray, states: Tensor, draws: Draws
     ) -> None:
         n = MAX_RECORDED_TOKENS
+        self._head, self._storage = head, storage
         self.buffers: dict[object, Tensor] = {}
-        self.rotary = RotaryEmbedding(*(part.new_empty(n, *part.shape[1:]) for part in rotary))
-        self.rows = StaticRows(attention)
-        self.states, self._states_rows = states, torch.zeros(n, dtype=torch.int64)
-        self._every = torch.arange(n)
-        self.own: dict[int, Tensor] = {}  # states behind a pass, by its number
+        self.rotary = _static_rotary(head)
+        width = MIN_TABLE_PAGES
+        while width < table.shape[1]:
+            width *= 2
+        self._table = np.zeros((n, width), dtype=np.int64)
+        self._every = np.arange(n)
+        self._lengths = np.zeros(n, dtype=np.int64)
+        self._slots, self.keys, self._states_rows = torch.zeros(3, n, dtype=torch.int64)
+        self.states, self.own = states, dict[int, Tensor]()  # own: those behind a pass
         self.token_ids = torch.zeros(1 + n, n, dtype=torch.int64)  # [passes, rows]
         self.temperatures = torch.zeros(n)
-        self.keys = torch.zeros(n, dtype=torch.int64)
         self.scaled = torch.empty(n, draws.vocab_size)
 
-    def has_room_for(self, attention: CpuAttention, states: Tensor, draws: Draws) -> bool:
+    def has_room_for(self, table: IntArray, states: Tensor, draws: Draws) -> bool:
         is_known = states.data_ptr() == self.states.data_ptr()
         has_width = self.scaled.shape[1] == draws.vocab_size
-        return is_known and has_width and self.rows.has_room_for(attention)
+        return is_known and has_width and table.shape[1] <= self._table.shape[1]
 
     def states_before(self, number: int, n: int) -> tuple[Tensor, Tensor]:
         """The states that a pass reads, and which rows of them."""
         if number == 0:
             return self.states, self._states_rows[:n]
-        return self.own[number - 1], self._every[:n]
+        return self.own[number - 1], torch.from_numpy(self._every[:n])
+
+    def attention(self, begin: int, n: int) -> CpuAttention:
+        """That of a pass over `n` rows whose tokens begin at `begin`."""
+        table, lengths = self._table[:n], self._lengths[begin : begin + n]
+        view = KvcacheView(self._storage, table, lengths, self._slots[begin : begin + n])
+        return CpuAttention(view, [], DecodeRows(self._every[:n], table, lengths), None, True)
 
     def load(
-        self,
-        step: StepInputs,
-        rotary: RotaryEmbedding,
-        attention: CpuAttention,
-        rows: IntArray,
-        draws: Draws,
+        self, newest: SingleTokens, table: IntArray, rows: Sequence[int], draws: Draws
     ) -> None:
-        n, n_tokens = len(rows), draws.keys.size
-        self.token_ids.numpy()[0, :n] = step.token_ids
+        (n_passes, n), n_tokens = draws.keys.shape, draws.keys.size
+        positions = np.add.outer(self._every[:n_passes], newest.positions)
+        page_size = self._storage.page_size
+        pages = table[self._every[:n], positions // page_size]
+        slots = pages * self._storage.page_stride[0] + positions % page_size
+        self._slots.numpy()[:n_tokens] = slots.ravel()
+        flat = positions.ravel()
+        np.add(flat, 1, out=self._lengths[:n_tokens])
+        _load_rotary(self._head, flat, self.rotary)
+        self._table[:n, : table.shape[1]] = table
+        self.token_ids.numpy()[0, :n] = newest.token_ids
         self._states_rows.numpy()[:n] = rows
         self.temperatures.numpy()[:n] = draws.temperatures
         self.keys.numpy()[:n_tokens] = draws.keys.view(np.int64).ravel()
-        for static, given in zip(self.rotary, rotary, strict=True):
-            static[:n_tokens] = given
-        self.rows.load(attention)
+
+
+def _static_rotary(head: EagleHead) -> Tensor:
+    """Memory for the rotary embedding of all tokens. [2, tokens, 1, rotated]"""
+    like = torch.stack(head.rotary(torch.zeros(1, dtype=torch.int64)))
+    return like.new_empty(2, MAX_RECORDED_TOKENS, *like.shape[2:])
+
+
+def _load_rotary(head: EagleHead, positions: IntArray, static: Tensor) -> None:
+    for part, given in zip(static, head.rotary(torch.from_numpy(positions)), strict=True):
+        part[: len(positions)] = given
 
 
 class _StaticTokens:
     """The memory that a step's tokens are read from, MAX_RECORDED_TOKENS of them."""
 
-    def __init__(self, rotary: RotaryEmbedding, tapped: Tensor, states: Tensor) -> None:
+    def __init__(self, head: EagleHead, tapped: Tensor, states: Tensor) -> None:
         n = MAX_RECORDED_TOKENS
+        self._head = head
         self.buffers: dict[object, Tensor] = {}
-        self.rotary = RotaryEmbedding(*(part.new_empty(n, *part.shape[1:]) for part in rotary))
+        self.rotary = _static_rotary(head)
         self.tapped, self.states = tapped.new_empty(n, tapped.shape[1]), states
         columns = torch.zeros(4, n, dtype=torch.int64)
         self.token_ids, self.before, self.kept_at, self.slots = columns
         self._columns = columns.numpy()
 
-    def load(
-        self,
-        step: StepInputs,
-        rotary: RotaryEmbedding,
-        tapped: Tensor,
-        places: Places,
-        slots: Tensor,
-    ) -> None:
+    def load(self, step: StepInputs, tapped: Tensor, places: Places, slots: Tensor) -> None:
         n = len(tapped)
         columns = step.token_ids, places.from_step, places.rows, slots.numpy()
         for static, given in zip(self._columns, columns, strict=True):
             static[:n] = given
-        for part, now in zip((*self.rotary, self.tapped), (*rotary, tapped), strict=True):
-            part[:n] = now
+        _load_rotary(self._head, step.positions, self.rotary)
+        self.tapped[:n] = tapped
 
 
 def recorded_passes(
