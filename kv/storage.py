@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -52,9 +53,7 @@ class Storage:
         ]
         self.k = [k for k, _ in self.layers]
         self.v = [v for _, v in self.layers]
-        self._layers_by_group = [
-            [self.layers[layer] for layer in layer_group.layers] for layer_group in self.groups
-        ]
+        self._parts_by_group = [self._parts(layer_group.layers) for layer_group in self.groups]
 
     @property
     def device(self) -> torch.device:
@@ -91,9 +90,8 @@ class Storage:
 
     def clear_tail(self, group: int, page: int, n_tokens: int) -> None:
         """Zeroes a page of a group but for its first `n_tokens` tokens."""
-        for layer in self._layers_by_group[group]:
-            for cache in layer:
-                cache[page, n_tokens:] = 0
+        for part in self._parts_by_group[group]:
+            part[page, :, n_tokens:] = 0
 
     def clear_tails(self, tails: IntArray) -> None:
         """`tails` [n, 3]: groups, pages, and how many of their first tokens stay."""
@@ -117,6 +115,21 @@ class Storage:
         end = begin + self.page_size * shape.token_numbers
         k = self._pages[:, begin:middle].view(sizes)
         return k, k if shape.has_values_in_keys else self._pages[:, middle:end].view(sizes)
+
+    def _parts(self, layers: Sequence[int]) -> list[Tensor]:
+        """Keys and values of a group's layers, in as few views as there can be of those that lie
+        behind each other and have as many numbers a token: [n_pages, n, page_size, numbers]."""
+        sizes = list[int]()
+        for layer in layers:
+            shape = self.layout[layer]
+            sizes += [shape.key_numbers, shape.token_numbers - shape.key_numbers]
+        parts, begin = list[Tensor](), 0
+        for numbers, alike in groupby(size for size in sizes if size):
+            n = len([*alike])
+            end = begin + n * self.page_size * numbers
+            parts.append(self._pages[:, begin:end].unflatten(1, (n, self.page_size, numbers)))
+            begin = end
+        return parts
 
     def _addressed_as(self, layout: Layout) -> list[int]:
         """Returns for each layer the first one whose tokens have the same pages and slots. A layer
