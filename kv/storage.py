@@ -127,7 +127,7 @@ class Storage:
         for numbers, alike in groupby(size for size in sizes if size):
             n = len([*alike])
             end = begin + n * self.page_size * numbers
-            parts.append(self._pages[:, begin:end].unflatten(1, (n, self.page_size, numbers)))
+            parts.append(self._pages[:, begin:end].view(-1, n, self.page_size, numbers))
             begin = end
         return parts
 

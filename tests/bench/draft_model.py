@@ -141,7 +141,14 @@ def main(arguments: argparse.Namespace) -> None:
         return found
 
     table = Table(title=f"{arguments.model}, temperature {arguments.temperature}")
-    for column in ("rows", "engine", "tok/s", "ratio", "tokens a step and row", "right, by position"):
+    for column in (
+        "rows",
+        "engine",
+        "tok/s",
+        "ratio",
+        "tokens a step and row",
+        "right, by position",
+    ):
         table.add_column(column, justify="right")
     for rows in arguments.rows:
         asked = (

@@ -33,7 +33,6 @@ from serve_app.demo.training.network import (
     turned,
 )
 from serve_app.demo.training.run import (
-    DECAY,
     Length,
     Recipe,
     TrainingLesson,

@@ -15,23 +15,41 @@ from deployments.contract.outputs import Pooling, PoolParams
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.build import find_execution
 from deployments.engine.cache_sizing import cache_shape
+from deployments.engine.draft_runner import HeadRunner
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward import linear
+from deployments.engine.forward.draft_heads import recorded
 from deployments.engine.forward.draft_heads.headed import HeadParts
 from deployments.engine.forward.forward import Forward, make_forward
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.loading.draft_check import DraftHead, check_draft
-from deployments.engine.loading.draft_heads.head_files import LoadedHead
+from deployments.engine.loading.draft_heads.head_config import read_head_config
+from deployments.engine.loading.draft_heads.head_files import LoadedHead, made_head
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
+from deployments.engine.sampling.sampler import default_pipeline
+from deployments.engine.tasks.mailbox import NullMailbox
+from deployments.engine.tasks.task import Task, make_task
 from deployments.text.grammar.grammar import from_regex
 from kv.arrays import IntArray
+from kv.cache import KVCache
 from tests.adapters import make_adapter
 from tests.effort import tries
 from tests.engine import laws
 from tests.engine.drive import engine, random_ids, request, roomy
 from tests.engine.scheduler.repeating import PROMPTS
 from tests.engine.workload import Workload
-from tests.heads import HIDDEN, PlainHead, as_llama, bigram, head_tensors, knowing_head, random_head
+from tests.heads import (
+    HIDDEN,
+    VOCAB,
+    PlainHead,
+    as_llama,
+    bigram,
+    head_tensors,
+    knowing_head,
+    random_head,
+)
 from tests.models import tiny_model
 
 # So flat that n-grams hardly ever come again: the head drafts.
@@ -188,7 +206,7 @@ def test_what_it_stores_goes_by_the_prefix_alone() -> None:
     tensors = head_tensors(config, "embed_tokens")
     plain = PlainHead(tensors, config, model.model)
     head = random_head(tensors=tensors, norm_output=True, draft_vocab_size=40)
-    checked, limits = check_draft(head, model), roomy(n_pages=16, draft_tokens=3, max_running=3)
+    checked = check_draft(head, model)
     assert isinstance(checked, DraftHead)
     ids = torch.tensor([random_ids(20, seed=i) for i in (1, 2, 1)])
     ids[2, 8:] = ids[1, 8:]
@@ -197,7 +215,7 @@ def test_what_it_stores_goes_by_the_prefix_alone() -> None:
         first_guesses(plain, model, row[:n], found)
         for row, n, found in zip(ids, lengths, n_found, strict=True)
     ]
-    forward, parts = headed(model, checked, limits.n_pages or 0)
+    forward, parts, _ = headed(model, checked)
     table = np.array([[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [0, 1, 10, 11, 12]])
     wrong = ids.clone()
     wrong[:, 15:] = 3
@@ -218,15 +236,70 @@ def test_what_it_stores_goes_by_the_prefix_alone() -> None:
         newest = steps_of(newest.total_len + 1, (1, 1, 1), table, ids)
 
 
-def headed(model: LoadedModel, head: DraftHead, n_pages: int) -> tuple[Forward, HeadParts]:
-    limits = roomy(n_pages=n_pages, draft_tokens=3, max_running=3)
+def headed(model: LoadedModel, head: DraftHead) -> tuple[Forward, HeadParts, KVCache]:
+    limits = roomy(n_pages=16, draft_tokens=3, max_running=3)
     execution = find_execution(model)
-    shape = cache_shape(model, execution, limits, draft=head)
-    storage = shape.storage(model.dtype, model.device)
-    parts = head.parts(model, storage, limits)
-    replace_attention(model.model, execution, shape.max_tokens)
-    own = make_forward(model.model, execution, storage.part(0, len(execution.layout)))
-    return parts.around(own), parts
+    cache = KVCache(
+        cache_shape(model, execution, limits, draft=head), dtype=model.dtype, device=model.device
+    )
+    parts = head.parts(model, cache.storage, limits)
+    replace_attention(model.model, execution, cache.shape.max_tokens)
+    own = make_forward(model.model, execution, cache.storage.part(0, len(execution.layout)))
+    return parts.around(own), parts, cache
+
+
+@pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of ours multiply here")
+@pytest.mark.parametrize(
+    "options", [{}, {"norm_before_residual": True, "norm_output": True, "draft_vocab_size": 40}]
+)
+@torch.inference_mode()
+def test_passes_in_one_call_are_single_passes(
+    options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they say, and what a head stores of a step, bit for bit."""
+    model = LoadedModel(tiny_model().bfloat16())
+    tensors = head_tensors(as_llama(**options), "embed_tokens")
+    config = read_head_config(as_llama(**options))
+    head = check_draft(made_head(config, tensors, torch.bfloat16), model)
+    assert isinstance(head, DraftHead)
+    monkeypatch.setattr(linear, "has_native_bf16", lambda: False)  # so small ones are oneDNN's
+    head.prepare(64)
+    samplings = SamplingParams(temperature=0), SamplingParams(temperature=0.7, seed=3)
+    ids, found = torch.tensor([random_ids(12, seed=i) for i in (1, 2)]), list[list[Tensor]]()
+    for is_recorded in (True, False):
+        forward, parts, cache = headed(model, head)
+        tasks = [task_of(f"{i}", ids[i], sampling) for i, sampling in enumerate(samplings)]
+        for task in tasks:
+            assert cache.allocate(task.id, [], task.n_tokens, spare=0)
+            assert cache.extend(task.id, task.n_tokens + 3)
+            parts.carried.take_slot(task.id)
+        table = cache.table.page_table([task.id for task in tasks])[0]
+        for ends, n_new in (((8, 6), (8, 6)), ((11, 9), (3, 3)), ((11, 11), (1, 2))):
+            forward.logits(steps_of(ends, n_new, table, ids))
+        runner = HeadRunner(parts.forward, parts.carried, cache, default_pipeline(), VOCAB)
+        said = runner.guess(tasks, 3)
+        assert (said is not None) is is_recorded
+        tokens = torch.tensor(one_by_one(runner, tasks, 3) if said is None else said)
+        found.append([tokens, parts.carried.states, *cache.storage.k, *cache.storage.v])
+        monkeypatch.setattr(recorded, "TEAM", None)
+    assert all(map(torch.equal, *found))
+
+
+def task_of(name: str, ids: Tensor, sampling: SamplingParams) -> Task:
+    asked = request(name, ids.tolist(), sampling)
+    return make_task(name, asked, NullMailbox(), frozenset(), len(ids) + 8)
+
+
+def one_by_one(runner: HeadRunner, tasks: Sequence[Task], n: int) -> list[list[int]]:
+    said = list[Sequence[int]]()
+    for i in range(n):
+        ends = np.array([task.n_tokens for task in tasks]) + i
+        said.append(
+            runner.say(tasks, runner.compute(tasks, ends - 1, ends), i, needs_probs=False).token_ids
+        )
+        for task, token_id in zip(tasks, said[-1], strict=True):
+            task.tokens[task.n_tokens + i] = token_id
+    return [[*of_task] for of_task in zip(*said, strict=True)]
 
 
 def first_guesses(plain: PlainHead, model: LoadedModel, ids: Tensor, n_found: int) -> list[Tensor]:

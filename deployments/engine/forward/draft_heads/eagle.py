@@ -114,7 +114,9 @@ class EagleHead(nn.Module):
         """Reads tokens [tokens, hidden], each with the state of the token before it [tokens,
         hidden], which may be changed. positions [tokens]. Returns the layer's output. [tokens,
         hidden]"""
-        return self.layer(*self.layer.join(embedded, states), self.rotary(positions), step)
+        joined = self.layer.join(embedded, states)
+        output: Tensor = self.layer(*joined, self.rotary(positions), step)
+        return output
 
     def rotary(self, positions: Tensor) -> RotaryEmbedding:
         """The rotary embedding at positions [tokens]."""

@@ -95,9 +95,10 @@ class HeadForward(Forward):
     ) -> IntArray | None:
         """The tokens [passes, rows] of several passes over single tokens, where they are one call:
         see `RecordedPasses.guess`."""
+        if not self._is_on_gpu:
+            self._storage.clear_tails(newest.stale_tails)
         if self._passes is None:
             return None
-        self._storage.clear_tails(newest.stale_tails)
         return self._passes.guess(newest, states, rows, draws)
 
     def guess(self, step: StepInputs, states: Tensor) -> tuple[Tensor, Tensor]:

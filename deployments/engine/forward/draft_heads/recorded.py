@@ -150,9 +150,7 @@ class RecordedPasses:
             return self._lm_head.out_features == draws.vocab_size
         return self._head.config.target_vocab_size <= draws.vocab_size
 
-    def _sequence(
-        self, inputs: "_StaticPasses", n: int, n_passes: int
-    ) -> CallSequence | None:
+    def _sequence(self, inputs: "_StaticPasses", n: int, n_passes: int) -> CallSequence | None:
         if (n, n_passes) not in self._sequences:
             calls = list[Call]()
             for number in range(n_passes):

@@ -145,7 +145,8 @@ def join_states(
     norms: tuple[HeadNorm, HeadNorm],  # of embeddings and of states
     *,
     norms_residual: bool,
-    given: Tensor | None = None,  # [tokens, width], row number -n of states is number n - 1 of these
+    given: Tensor
+    | None = None,  # [tokens, width], row number -n of states is number n - 1 of these
     kept_at: Tensor | None = None,  # [tokens] int64, other rows of `states`, which become these
 ) -> tuple[Tensor, Tensor]:
     """What a draft head's layer reads [tokens, 2 * width], each token's embedding beside a state,
