@@ -23,6 +23,9 @@ PRIOR_RATE = 0.8  # how often a draft model is taken to be right where nothing i
 # Steps without drafts after which they are tried again, and how many tokens then.
 FIRST_RETRY, LAST_RETRY, TRIED_TOKENS = 64, 8192, 2
 MEMORY = 0.95  # of the mean acceptance, in each step
+# Of how often tokens of each position were right, for each further draft; and the tokens that the
+# mean acceptance counts as there.
+POSITION_MEMORY, POSITION_PRIOR = 0.99, 5.0
 
 
 class SecondsBySize:
@@ -50,6 +53,33 @@ class SecondsBySize:
         return self.n_observed(size) >= MIN_OBSERVED
 
 
+class RightByPosition:
+    """How often the first, the second, ... token of drafts is right where those before it are. What
+    was not tried for long is taken to be as right as all are."""
+
+    def __init__(self) -> None:
+        self._right, self._tried = np.zeros((2, 0))
+
+    def observe(self, n_drafted: int, n_right: int) -> None:
+        if n_drafted > len(self._tried):
+            more = np.zeros(n_drafted - len(self._tried))
+            self._right = np.append(self._right, more)
+            self._tried = np.append(self._tried, more)
+        self._right *= POSITION_MEMORY
+        self._tried *= POSITION_MEMORY
+        self._right[:n_right] += 1
+        self._tried[: min(n_right + 1, n_drafted)] += 1
+
+    def shares(self, n: int, mean: float) -> Floats:
+        """Of the first `n` positions, in shares of the mean. [n]"""
+        right, tried = np.full(n, POSITION_PRIOR * mean), np.full(n, POSITION_PRIOR)
+        known = min(n, len(self._tried))
+        right[:known] += self._right[:known]
+        tried[:known] += self._tried[:known]
+        shares: Floats = right / tried / max(mean, 1e-9)
+        return shares
+
+
 class DraftPolicy:
     def __init__(self, is_forced: bool = False) -> None:
         """`is_forced`: as many tokens as there may be, whether or not that pays."""
@@ -62,6 +92,7 @@ class DraftPolicy:
         self._retry_after: dict[int, int] = {}
         self._n_steps = 0
         self._costs: dict[tuple[int, int], _Costs] = {}
+        self._by_position = RightByPosition()
         self.rate = PRIOR_RATE  # mean of all sequences that were drafted for
 
     def observe_step(self, n_rows: int, n_tokens: int, seconds: float) -> None:
@@ -96,6 +127,10 @@ class DraftPolicy:
 
     def observe_rates(self, rates: Sequence[float]) -> None:
         self.rate = MEMORY * self.rate + (1 - MEMORY) * sum(rates) / len(rates)
+
+    def observe_draft(self, n_drafted: int, n_right: int) -> None:
+        """So many tokens were drafted for a sequence, and the first ones of them right."""
+        self._by_position.observe(n_drafted, n_right)
 
     def may_draft(self, n_rows: int, n_max: int) -> bool:
         """Whether a step of so many rows is to have drafts of up to `n_max` tokens."""
@@ -140,19 +175,19 @@ class DraftPolicy:
         costs = self._costs.get((n_rows, n_max))
         if costs is None or self._n_steps - costs.n_steps >= MAX_AGE:
             costs = self._costs[n_rows, n_max] = self._new_costs(n_rows, n_max)
-        rate = np.array(rates, dtype=np.float64).clip(0, MAX_RATE)[:, None]
-        n_tokens = (1 - rate ** np.arange(2, n_max + 2)) / (1 - rate)
-        gains: Floats = n_tokens / costs.by_length
+        right = np.multiply.outer(rates, costs.right_by_position).clip(0, MAX_RATE)
+        gains: Floats = (1 + right.cumprod(1).cumsum(1)) / costs.by_length
         return gains
 
     def _new_costs(self, n_rows: int, n_max: int) -> "_Costs":
         plain, one_pass = self._steps.estimate(n_rows) or 1e-9, self._passes.estimate(n_rows) or 0.0
         steps = [self._steps.estimate(n_rows * (1 + k)) or plain for k in range(1, n_max + 1)]
         seconds = np.array(steps) + np.arange(1, n_max + 1) * one_pass
-        return _Costs(self._n_steps, seconds / plain)
+        return _Costs(self._n_steps, seconds / plain, self._by_position.shares(n_max, self.rate))
 
 
 @dataclass(frozen=True, slots=True)
 class _Costs:
     n_steps: int  # when they were found
     by_length: Floats  # of steps with drafts of 1, 2, ... tokens, in steps without
+    right_by_position: Floats  # as `RightByPosition.shares`

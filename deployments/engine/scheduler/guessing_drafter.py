@@ -145,6 +145,8 @@ class GuessingDrafter(Drafter):
             return {}
         rates = []
         for task in tasks:
+            if (outcome := task.drafts.take_outcome()) is not None:
+                self._policy.observe_draft(*outcome)
             task.drafts.of_model.expect(self._policy.rate)
             rates.append(task.drafts.of_model.rate)
         self._policy.observe_rates(rates)

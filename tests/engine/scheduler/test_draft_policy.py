@@ -56,6 +56,20 @@ def test_the_longer_the_more_is_right() -> None:
     assert lengths[-1] == N_MAX
 
 
+def test_it_ends_where_the_tokens_that_follow_are_seldom_right() -> None:
+    """A head was trained to say so many tokens, and no more."""
+    known = policy(lambda n: 10.0, lambda n: 0.2)
+    assert known.lengths([0.8], 1, N_MAX)[0] > 4
+    for _ in range(100):
+        known.observe_draft(N_MAX, 3)
+        known.observe_step(1, 1, 10.0)
+    assert known.lengths([0.8], 1, N_MAX) == [3]
+    for _ in range(1000):
+        known.observe_draft(3, 3)
+        known.observe_step(1, 1, 10.0)
+    assert known.lengths([0.8], 1, N_MAX)[0] > 3
+
+
 def test_what_takes_as_long_as_a_step_does_not_pay() -> None:
     known = policy(lambda n: 10.0, lambda n: 10.0)
     assert not known.may_draft(1, N_MAX)
