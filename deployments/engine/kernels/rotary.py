@@ -44,13 +44,29 @@ class RotaryTable:
 
     def take(self, positions: Tensor) -> RotaryEmbedding:
         """Looks up positions [tokens]."""
+        known = self._up_to(positions)
+        if known is None:
+            return self._compute(positions[None])
+        return RotaryEmbedding(*known.index_select(1, positions).unbind())
+
+    def take_into(self, out: Tensor, positions: Tensor) -> None:
+        """Writes what `take` returns: [2, tokens, 1, rotated], cosines first."""
+        known = self._up_to(positions)
+        if known is None:
+            torch.stack(self._compute(positions[None]), out=out)
+        else:
+            torch.index_select(known, 1, positions, out=out)
+
+    def _up_to(self, positions: Tensor) -> Tensor | None:
+        """Cosines and sines of all positions up to the last one of these. [2, positions, 1,
+        rotated]"""
         n = int(positions.numpy().max()) + 1
         if n > MAX_TABLE:
-            return self._compute(positions[None])
+            return None
         if self._known is None or n > self._known.shape[1]:
             n = max(MIN_TABLE, 1 << (n - 1).bit_length())
             self._known = torch.stack(self._compute(torch.arange(n)[None]))
-        return RotaryEmbedding(*self._known.index_select(1, positions).unbind())
+        return self._known
 
 
 Rotaries = Mapping[str, RotaryEmbedding]  # of a model's layers, by a kind

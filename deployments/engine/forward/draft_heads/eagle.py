@@ -120,11 +120,19 @@ class EagleHead(nn.Module):
 
     def rotary(self, positions: Tensor) -> RotaryEmbedding:
         """The rotary embedding at positions [tokens]."""
-        if positions.is_cuda:
-            return self._rotary_at(positions[None])
+        return (
+            self._rotary_at(positions[None]) if positions.is_cuda else self._table.take(positions)
+        )
+
+    def rotary_into(self, out: Tensor, positions: Tensor) -> None:
+        """Writes the same [2, tokens, 1, rotated], on a CPU."""
+        self._table.take_into(out, positions)
+
+    @property
+    def _table(self) -> RotaryTable:
         if self._rotary_table is None:
             self._rotary_table = RotaryTable(self._rotary_at)
-        return self._rotary_table.take(positions)
+        return self._rotary_table
 
     def _rotary_at(self, positions: Tensor) -> RotaryEmbedding:
         return rotary_embedding(*self.rotary_emb(self.norm.weight, positions))

@@ -259,8 +259,7 @@ def _static_rotary(head: EagleHead) -> Tensor:
 
 
 def _load_rotary(head: EagleHead, positions: IntArray, static: Tensor) -> None:
-    for part, given in zip(static, head.rotary(torch.from_numpy(positions)), strict=True):
-        part[: len(positions)] = given
+    head.rotary_into(static[:, : len(positions)], torch.from_numpy(positions))
 
 
 class _StaticTokens:
