@@ -86,10 +86,6 @@ class Storage:
             strides = (cache.stride(1), *cache.stride()[2:])
             cache.as_strided((n_slots, *shape), strides).index_copy_(0, slots, new)
 
-    def clear(self, pages: Sequence[int]) -> None:
-        """Zeroes pages in all layers."""
-        self._pages.index_fill_(0, torch.tensor(pages, dtype=torch.int64).to(self.device), 0)
-
     def clear_tail(self, group: int, page: int, n_tokens: int) -> None:
         """Zeroes a page of a group but for its first `n_tokens` tokens."""
         for part in self._parts_by_group[group]:

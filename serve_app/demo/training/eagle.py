@@ -110,7 +110,7 @@ class Before:
         scores = torch.einsum("btkgd,bskd->btkgs", q, first_keys)
         scores = scores.masked_fill(unseen[:, None, None], -torch.inf)
         near = [
-            (_later(keys, number - i), _later(values, number - i))
+            (shifted(keys, number - i), shifted(values, number - i))
             for i, (keys, values) in enumerate(further, 1)
         ]
         own = [(q * keys[:, :, :, None]).sum(-1, keepdim=True) for keys, _ in near]
@@ -121,7 +121,7 @@ class Before:
         return mixed.reshape(rows, tokens, heads * dim)
 
 
-def _later(x: Tensor, n: int) -> Tensor:
+def shifted(x: Tensor, n: int) -> Tensor:
     """x [rows, tokens, ...] of the tokens `n` before; zeros for those before the first."""
     return x if not n else torch.cat([torch.zeros_like(x[:, :n]), x[:, :-n]], 1)
 
@@ -155,7 +155,7 @@ def pass_losses(network: HeadNetwork, model: LlamaForCausalLM, batch: ChatBatch)
     taught, before, losses = teach(model, batch), Before(), list[Tensor]()
     states = functional.linear(taught.tapped, light(network.fc))
     for _ in range(PASSES):
-        states = network.read(taught.embedded, _later(states, 1), before)
+        states = network.read(taught.embedded, shifted(states, 1), before)
         final = rms_norm(states[taught.counted], EPS) * light(network.last_norm)
         said = functional.linear(final, model.lm_head.weight).float().log_softmax(-1)
         losses.append(-(taught.probs * said).sum())
