@@ -10,18 +10,7 @@ from deployments.engine.loading.draft_heads.head_files import load_head
 from serve_app.demo.model_files import load
 from serve_app.demo.training.batches import steps
 from serve_app.demo.training.corpus.skills import LATE
-from serve_app.demo.training.eagle import (
-    SHAPE,
-    Before,
-    HeadNetwork,
-    begin,
-    export,
-    lesson_of,
-    shifted,
-    teach,
-)
-from serve_app.demo.training.network import precision
-from serve_app.demo.training.run import learn
+from serve_app.demo.training.eagle import SHAPE, Before, HeadNetwork, export, shifted, teach
 from tests.engine.loading.test_draft_heads import WholeAttention
 
 
@@ -48,13 +37,3 @@ def test_a_pass_reads_the_models_states_and_its_own_as_the_engine_does(
         # The next token is read with the state that this pass has left.
         states, n = shifted(own, 1), n + 1
         embedded, known = taught.embedded[0, :n], torch.cat([known, said[-1:]])
-
-
-def test_training_lowers_the_loss() -> None:
-    model, tokenizer = load()
-    model = model.to(precision(model.device)).requires_grad_(False)
-    state = begin(SHAPE, model, tokenizer, 0)
-    [batches] = islice(steps(tokenizer, 1, 0, 512, 2, LATE), 1)
-    for _ in range(6):
-        learn(state, lesson_of(state.network, model, batches), 1.0)
-    assert state.losses[-1] < 0.8 * state.losses[0]

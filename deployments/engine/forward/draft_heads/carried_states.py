@@ -81,24 +81,27 @@ class CarriedStates:
 
     def has_room_for(self, slots: IntArray, n_new: IntArray) -> bool:
         """Whether so many new states of each sequence have room beside the one before them."""
-        return bool((n_new < self._window).all() and (slots != NOBODY).all())
+        return max(n_new.tolist()) < self._window and NOBODY not in slots.tolist()
 
     def place(self, slots: IntArray, ends: IntArray, n_new: IntArray) -> "Places":
         """Where the states are kept of the last `n_new` tokens of some sequences that have `ends`
         tokens by then, all of which have room. All [sequences]. They are to be written there."""
-        behind = n_new.cumsum()
-        of = np.repeat(np.arange(len(n_new)), n_new)
-        positions = np.arange(len(of)) + (ends - behind)[of]
-        first = behind - n_new
-        before_first = self.rows_before(slots, positions[first])
-        begins = slots[of] * self._window
-        before = begins + (positions - 1) % self._window
-        before[first] = before_first
-        rows = begins + positions % self._window
-        self._positions.ravel()[rows] = positions
-        from_step = -np.arange(len(of))
-        from_step[first] = before_first
-        return Places(rows, before, from_step)
+        # Written out: there are so few that NumPy takes longer.
+        places, positions, window = Places([], [], []), list[int](), self._window
+        for slot, end, n in zip(slots.tolist(), ends.tolist(), n_new.tolist(), strict=True):
+            begin, first = end - n, slot * window
+            before = first + (begin - 1) % window
+            if begin == 0 or self._positions[slot, (begin - 1) % window] != begin - 1:
+                before = len(self.states) - 1
+            places.before.append(before)
+            places.from_step.append(before)
+            for position in range(begin + 1, end):
+                places.before.append(first + (position - 1) % window)
+                places.from_step.append(-len(places.from_step))
+            places.rows.extend(first + position % window for position in range(begin, end))
+            positions.extend(range(begin, end))
+        self._positions.ravel()[places.rows] = positions
+        return places
 
     def keep(self, slots: IntArray, ends: IntArray, n_new: IntArray, states: Tensor) -> None:
         """Keeps the states [tokens, size] of the last `n_new` tokens of some sequences that have
@@ -122,6 +125,6 @@ class Places:
     from_step: the same, and -n in place of the row of the step's token number n - 1.
     """
 
-    rows: IntArray
-    before: IntArray
-    from_step: IntArray
+    rows: list[int]
+    before: list[int]
+    from_step: list[int]

@@ -172,7 +172,7 @@ class HeadedForward(Forward):
             places = carried.place(slots, step.total_len, n)
             if self._head.store_tapped(step, tapped, carried.states, places):
                 return
-            kept_at, before = self.tensor(places.rows), self.tensor(places.before)
+            kept_at, before = map(self.tensor, np.array([places.rows, places.before]))
             carried.states.index_copy_(0, kept_at, self._head.join(tapped))
             self._head.store(step, carried.states, before)
             return

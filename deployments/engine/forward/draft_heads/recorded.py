@@ -6,7 +6,7 @@ are those that passes one by one would draw.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from deployments.engine.kernels.cpu.features import is_cpu_bf16
 from deployments.engine.kernels.rotary import RotaryEmbedding
 from kv.arrays import IntArray
 from kv.storage import Storage
-from kv.view import KvcacheView, bind
+from kv.view import KvcacheView
 
 Keys = NDArray[np.uint64]
 Temperatures = NDArray[np.float32]
@@ -112,32 +112,34 @@ class RecordedPasses:
         n = len(tapped)
         if TEAM is None or n > MAX_RECORDED_TOKENS or self._stores.get(n, True) is None:
             return False
-        table = step.page_table[self._storage.group_of[0]]
-        view = bind(self._storage, table, step.total_len, step.new_len)
         if self._stored is None or self._stored.states.data_ptr() != states.data_ptr():
             self._stored = _StaticTokens(self._head, tapped, states)
             self._stores.clear()
-        self._stored.load(step, tapped, places, view.slots)
+        table = step.page_table[self._storage.group_of[0]]
+        rows = [row for row, n_new in enumerate(step.new_len.tolist()) for _ in range(n_new)]
+        slots = _slots(self._storage, table, rows, step.positions.tolist())
+        self._stored.load(step, tapped, places, slots)
         if n not in self._stores:
-            self._stores[n] = self._record_store(self._stored, n, view)
+            self._stores[n] = self._record_store(self._stored, n, step)
         if (calls := self._stores[n]) is None:
             return False
         calls()
         return True
 
     def _record_store(
-        self, inputs: "_StaticTokens", n: int, view: KvcacheView
+        self, inputs: "_StaticTokens", n: int, given: StepInputs
     ) -> CallSequence | None:
         head, recorder = self._head, Recorder(inputs.buffers)
-        view = replace(view, slots=inputs.slots[:n])
+        table = given.page_table[self._storage.group_of[0]]
+        view = KvcacheView(self._storage, table, given.total_len, inputs.slots[:n])
         step = CpuAttention(view, [], None, None, has_kernels=True)
         rotary = RotaryEmbedding(*inputs.rotary[:, :n].unbind())
         tokens = inputs.token_ids[:n], self._embeddings, inputs.states, inputs.before[:n]
         try:
             with recorder.running():
                 recorder.begin_layer()
-                given = head.join(inputs.tapped[:n])
-                read, _ = head.layer.join_by_kernel(*tokens, given, inputs.kept_at[:n])
+                joined = head.join(inputs.tapped[:n])
+                read, _ = head.layer.join_by_kernel(*tokens, joined, inputs.kept_at[:n])
                 head.layer.store(read, rotary, step)
         except NotRecordableError:
             return None
@@ -210,7 +212,8 @@ class _StaticPasses:
         self._table = np.zeros((n, width), dtype=np.int64)
         self._every = np.arange(n)
         self._lengths = np.zeros(n, dtype=np.int64)
-        self._slots, self.keys, self._states_rows = torch.zeros(3, n, dtype=torch.int64)
+        columns = torch.zeros(4, n, dtype=torch.int64)
+        self._slots, self._positions, self._states_rows, self.keys = columns
         self.states, self.own = states, dict[int, Tensor]()  # own: those behind a pass
         self.token_ids = torch.zeros(1 + n, n, dtype=torch.int64)  # [passes, rows]
         self.temperatures = torch.zeros(n)
@@ -237,14 +240,12 @@ class _StaticPasses:
         self, newest: SingleTokens, table: IntArray, rows: Sequence[int], draws: Draws
     ) -> None:
         (n_passes, n), n_tokens = draws.keys.shape, draws.keys.size
-        positions = np.add.outer(self._every[:n_passes], newest.positions)
-        page_size = self._storage.page_size
-        pages = table[self._every[:n], positions // page_size]
-        slots = pages * self._storage.page_stride[0] + positions % page_size
-        self._slots.numpy()[:n_tokens] = slots.ravel()
-        flat = positions.ravel()
-        np.add(flat, 1, out=self._lengths[:n_tokens])
-        _load_rotary(self._head, flat, self.rotary)
+        positions = [position + i for i in range(n_passes) for position in newest.positions]
+        in_order = [*range(n)] * n_passes
+        self._slots.numpy()[:n_tokens] = _slots(self._storage, table, in_order, positions)
+        self._positions.numpy()[:n_tokens] = positions
+        np.add(self._positions.numpy()[:n_tokens], 1, out=self._lengths[:n_tokens])
+        self._head.rotary_into(self.rotary[:, :n_tokens], self._positions[:n_tokens])
         self._table[:n, : table.shape[1]] = table
         self.token_ids.numpy()[0, :n] = newest.token_ids
         self._states_rows.numpy()[:n] = rows
@@ -258,8 +259,16 @@ def _static_rotary(head: EagleHead) -> Tensor:
     return like.new_empty(2, MAX_RECORDED_TOKENS, *like.shape[2:])
 
 
-def _load_rotary(head: EagleHead, positions: IntArray, static: Tensor) -> None:
-    head.rotary_into(static[:, : len(positions)], torch.from_numpy(positions))
+def _slots(
+    storage: Storage, table: IntArray, rows: Sequence[int], positions: Sequence[int]
+) -> list[int]:
+    """The slots of tokens, for the only layer of the storage. `kv.view.token_slots` finds many in
+    less time, and few in more."""
+    size, stride = storage.page_size, storage.page_stride[0]
+    return [
+        int(table[row, position // size]) * stride + position % size
+        for row, position in zip(rows, positions, strict=True)
+    ]
 
 
 class _StaticTokens:
@@ -275,12 +284,12 @@ class _StaticTokens:
         self.token_ids, self.before, self.kept_at, self.slots = columns
         self._columns = columns.numpy()
 
-    def load(self, step: StepInputs, tapped: Tensor, places: Places, slots: Tensor) -> None:
+    def load(self, step: StepInputs, tapped: Tensor, places: Places, slots: Sequence[int]) -> None:
         n = len(tapped)
-        columns = step.token_ids, places.from_step, places.rows, slots.numpy()
+        columns = step.token_ids, places.from_step, places.rows, slots
         for static, given in zip(self._columns, columns, strict=True):
             static[:n] = given
-        _load_rotary(self._head, step.positions, self.rotary)
+        self._head.rotary_into(self.rotary[:, :n], torch.from_numpy(step.positions))
         self.tapped[:n] = tapped
 
 
