@@ -90,7 +90,7 @@ def models(name: str, draft: str) -> tuple[LoadedModel, Drafting]:
 
 
 def limits_of(arguments: argparse.Namespace) -> dict[str, EngineLimits]:
-    """Of the engines that draft."""
+    """The limits of the engines that draft."""
     found = {"by measure": replace(ON_CPU, draft_tokens=arguments.draft_tokens)}
     for n in arguments.always:
         found[f"always {n}"] = replace(ON_CPU, draft_tokens=n, draft_min=1)
@@ -99,7 +99,7 @@ def limits_of(arguments: argparse.Namespace) -> dict[str, EngineLimits]:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a run of an engine took, and what it counts by now."""
+    """The speed of a run of an engine, and what the engine counts by now."""
 
     rate: float  # tokens a second
     stats: EngineStats

@@ -69,7 +69,7 @@ class RightByPosition:
         self._tried[: min(n_right + 1, n_drafted)] += 1
 
     def shares(self, n: int, mean: float) -> list[float]:
-        """Of the first `n` positions, in shares of the mean. [n]"""
+        """Returns how right the first `n` positions are, in shares of the mean. [n]"""
         right, tried = np.full(n, POSITION_PRIOR * mean), np.full(n, POSITION_PRIOR)
         known = min(n, len(self._tried))
         right[:known] += self._right[:known]

@@ -128,7 +128,7 @@ def shifted(x: Tensor, n: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Taught:
-    """What the model says of a batch.
+    """The model's states of a batch, and what it says.
 
     embedded: [rows, tokens, hidden]. tapped: [rows, tokens, taps * hidden]. counted: [rows,
     tokens], the tokens behind which somebody answers. probs: [counted, vocabulary], of the next

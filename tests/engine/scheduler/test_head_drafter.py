@@ -256,7 +256,7 @@ def headed(model: LoadedModel, head: DraftHead) -> tuple[Forward, HeadParts, KVC
 def test_passes_in_one_call_are_single_passes(
     options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What they say, and what a head stores of a step, bit for bit."""
+    """They say the same, and a head stores the same of a step, bit for bit."""
     model = LoadedModel(tiny_model().bfloat16())
     tensors = head_tensors(as_llama(**options), "embed_tokens")
     config = read_head_config(as_llama(**options))

@@ -84,7 +84,7 @@ class CarriedStates:
         return max(n_new.tolist()) < self._window and NOBODY not in slots.tolist()
 
     def place(self, slots: IntArray, ends: IntArray, n_new: IntArray) -> "Places":
-        """Where the states are kept of the last `n_new` tokens of some sequences that have `ends`
+        """Finds places for the states of the last `n_new` tokens of some sequences that have `ends`
         tokens by then, all of which have room. All [sequences]. They are to be written there."""
         # Written out: there are so few that NumPy takes longer.
         places, positions, window = Places([], [], []), list[int](), self._window

@@ -166,7 +166,7 @@ class EagleLayer(nn.Module):
         self._norms_residual = config.norm_before_residual
 
     def join(self, embedded: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
-        """What the layer reads [tokens, 2 * hidden], and its residual. [tokens, hidden]"""
+        """Returns what the layer reads [tokens, 2 * hidden], and its residual. [tokens, hidden]"""
         normed = self.hidden_norm(states)
         read = torch.cat([self.input_layernorm(embedded), normed], 1)
         return read, normed if self._norms_residual else states

@@ -67,7 +67,7 @@ class HeadForward(Forward):
     def _joined(
         self, step: StepInputs, states: Tensor, rows: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor], RotaryEmbedding, FusedStepAttention]:
-        """What the layer reads, and its residual."""
+        """Returns what the layer reads, and its residual."""
         token_ids, positions = self._token_ids(step)
         attention, layer = step_attention(self._storage, step), self._head.layer
         rotary = self._head.rotary(positions)

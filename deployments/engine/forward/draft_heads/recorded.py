@@ -231,7 +231,7 @@ class _StaticPasses:
         return self.own[number - 1], torch.from_numpy(self._every[:n])
 
     def attention(self, begin: int, n: int) -> CpuAttention:
-        """That of a pass over `n` rows whose tokens begin at `begin`."""
+        """The attention of a pass over `n` rows, whose tokens begin at `begin`."""
         table, lengths = self._table[:n], self._lengths[begin : begin + n]
         view = KvcacheView(self._storage, table, lengths, self._slots[begin : begin + n])
         return CpuAttention(view, [], DecodeRows(self._every[:n], table, lengths), None, True)

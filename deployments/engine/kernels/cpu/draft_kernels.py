@@ -44,7 +44,7 @@ _join_arguments = reader_of(JoinArguments)
 
 @njit(inline="always")
 def _norm(x: Code, weight: Code, out: Code, epsilon: Code) -> None:
-    """As `norm_kernel` computes it."""
+    """Computes what `norm_kernel` does of a token."""
     width = len(x)
     squares = np.float32(0)
     for i in range(width):

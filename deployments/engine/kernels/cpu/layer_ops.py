@@ -149,9 +149,9 @@ def join_states(
     | None = None,  # [tokens, width], row number -n of states is number n - 1 of these
     kept_at: Tensor | None = None,  # [tokens] int64, other rows of `states`, which become these
 ) -> tuple[Tensor, Tensor]:
-    """What a draft head's layer reads [tokens, 2 * width], each token's embedding beside a state,
-    both normed; and the residual [tokens, width], the state as it is or normed. A token that is
-    not in the vocabulary is read as token 0."""
+    """Joins each token's embedding and a state, both normed, to what a draft head's layer reads
+    [tokens, 2 * width]. Returns the residual, too: the state as it is or normed [tokens, width]. A
+    token that is not in the vocabulary is read as token 0."""
     tokens, width = len(token_ids), embeddings.shape[1]
     out = empty((tokens, 2 * width), embeddings.dtype)
     residual = empty((tokens, width), embeddings.dtype)
