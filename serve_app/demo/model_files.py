@@ -14,7 +14,6 @@ from transformers import (
 
 MODEL = Path(__file__).with_name("model")
 DRAFT = Path(__file__).with_name("draft")
-HEAD = Path(__file__).with_name("head")
 VISION = Path(__file__).with_name("vision")
 
 

@@ -1,4 +1,4 @@
-"""Trains an EAGLE-3 head for the demo model: `python -m serve_app.demo.training.eagle`.
+"""Trains an EAGLE-3 head for the demo model: `python -m serve_app.demo.training.eagle --out head`.
 
 It learns to say what the model itself would say behind each token of the corpus' answers. As in
 EAGLE-3's training-time test it reads the model's states first, and in further passes its own.
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from serve_app.demo.model_files import HEAD, MODEL, load
+from serve_app.demo.model_files import MODEL, load
 from serve_app.demo.training.batches import IGNORED, ChatBatch, steps
 from serve_app.demo.training.corpus.skills import LATE
 from serve_app.demo.training.fused_ops import rms_norm
@@ -256,7 +256,7 @@ def named_weights(network: HeadNetwork) -> dict[str, Tensor]:
 
 
 def main() -> None:
-    parser = arguments("Train a draft head for the demo model.", HEAD)
+    parser = arguments("Train a draft head for the demo model.", Path("head"))
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.set_defaults(hours=HOURS)
     args = parser.parse_args()
