@@ -175,8 +175,7 @@ class HeadRunner(GuessRunner):
 
     @torch.inference_mode()
     def guess(self, tasks: Sequence[Task], n: int) -> Sequence[Sequence[int]] | None:
-        drawn = plain_draws(tasks, n)
-        if drawn is None:
+        if not self._forward.can_guess_all or (drawn := plain_draws(tasks, n)) is None:
             return None
         rows = [self._carried.row_before(task.id, task.n_tokens - 1) for task in tasks]
         newest = SingleTokens(

@@ -115,6 +115,14 @@ def test_a_long_prompt_is_read_once_as_much_was_said_as_pays_for_it() -> None:
     assert known.is_worth_reading(50, 1, 0.8, 1, N_MAX)
 
 
+def test_what_costs_nothing_to_guess_is_as_long_as_a_step_takes_it_well() -> None:
+    """Up to four tokens take the time of one, more than that of three."""
+    known = policy(lambda n: 10.0 if n <= 4 else 30.0, lambda n: 5.0)
+    assert known.longest_ngram(1, N_MAX) == 3
+    assert known.longest_ngram(1, 2) == 2
+    assert DraftPolicy(is_forced=True).longest_ngram(1, N_MAX) == N_MAX
+
+
 def test_forced_it_is_as_long_as_it_may_be() -> None:
     assert DraftPolicy(is_forced=True).may_draft(9, 3)
     assert DraftPolicy(is_forced=True).lengths([0.0, 1.0], 9, 3) == [3, 3]

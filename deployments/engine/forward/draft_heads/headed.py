@@ -90,15 +90,18 @@ class HeadForward(Forward):
             return False
         return self._passes.store(step, tapped, states, places)
 
+    @property
+    def can_guess_all(self) -> bool:
+        """Whether there may be one call for several passes."""
+        return self._passes is not None
+
     def guess_all(
         self, newest: SingleTokens, states: Tensor, rows: Sequence[int], draws: Draws
     ) -> IntArray | None:
         """The tokens [passes, rows] of several passes over single tokens, where they are one call:
         see `RecordedPasses.guess`."""
-        if not self._is_on_gpu:
-            self._storage.clear_tails(newest.stale_tails)
-        if self._passes is None:
-            return None
+        assert self._passes is not None
+        self._storage.clear_tails(newest.stale_tails)
         return self._passes.guess(newest, states, rows, draws)
 
     def guess(self, step: StepInputs, states: Tensor) -> tuple[Tensor, Tensor]:
