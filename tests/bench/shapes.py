@@ -66,6 +66,20 @@ QWEN3_600M = Qwen3Config(  # Qwen3-0.6B
     max_position_embeddings=16384,
     **ENDS,
 )
+QWEN3_MOE_30B = Qwen3MoeConfig(  # Qwen3-30B-A3B
+    vocab_size=151936,
+    hidden_size=2048,
+    moe_intermediate_size=768,
+    num_hidden_layers=48,
+    num_attention_heads=32,
+    num_key_value_heads=4,
+    head_dim=128,
+    num_experts=128,
+    num_experts_per_tok=8,
+    norm_topk_prob=True,
+    max_position_embeddings=40960,
+    **ENDS,
+)
 
 QWEN3_MOE_1B = Qwen3MoeConfig(  # 1.34 B weights, of which a token reads 0.28 B
     vocab_size=32_000,

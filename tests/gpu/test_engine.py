@@ -13,6 +13,7 @@ from deployments.engine.core import EngineCore
 from deployments.engine.forward.forward import DecoderForward
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.loading.loader import finish_weights
 from tests.engine.adapters.test_laws import LIMITS as LIMITS_OF_ADAPTERS
 from tests.engine.adapters.test_laws import make_adapters, merging, rows
 from tests.engine.drive import drop_graphs, engine, roomy
@@ -29,7 +30,9 @@ LIMITS = EngineLimits(page_size=4, n_pages=200, max_running=8, max_batch_tokens=
 
 
 def generate(architecture: str, device: str, limits: EngineLimits = LIMITS) -> list[list[int]]:
-    core = EngineCore(LoadedModel(tiny_model(architecture).to(device)), frozenset(), limits)
+    model = tiny_model(architecture).to(device)
+    finish_weights(model, device)
+    core = EngineCore(LoadedModel(model), frozenset(), limits)
     generator = torch.Generator().manual_seed(1)
     requests = [
         GenerationRequest(

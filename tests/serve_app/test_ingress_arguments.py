@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from deployments.ingress.settings import IngressSettings
 from deployments.router.presets.strict_options import StrictOptions
 from serve_app.ingress_arguments import IngressArguments, LlamaArguments, OpenAIArguments
-from serve_app.router_arguments import DEMO_MODEL, RouterArguments
+from serve_app.router_arguments import DEMO_MODEL, DEMO_NAME, SEEING_DEMO_NAME, RouterArguments
 from serve_app.web_arguments import WebArguments
 
 CONFIG = yaml.safe_load((DEMO_MODEL.parents[1] / "serve.yaml").read_text())
@@ -27,6 +27,9 @@ def test_the_shipped_applications_are_those_that_there_are_and_their_arguments_a
     assert said.keys() == BUILDERS.keys()
     for path, arguments in said.items():
         BUILDERS[path].model_validate(arguments)
+    router = RouterArguments.model_validate(said["serve_app:router"])
+    served = [preset.settings.name for preset in router.checked_sources().read()]
+    assert served == [DEMO_NAME, SEEING_DEMO_NAME]
 
 
 @pytest.mark.parametrize(

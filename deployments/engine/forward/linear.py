@@ -202,7 +202,10 @@ def pack_linears(module: nn.Module) -> None:
     """Replaces, in place, the linear layers in a module that are faster when packed."""
     for name, child in module.named_children():
         if is_packable(child) and name not in READ_DIRECTLY:
-            module.register_module(name, PackedLinear(child, has_native_bf16()))
+            # Of fewer outputs oneDNN's layout is none of those that our kernels read, and a product
+            # that is not theirs can't be recorded: the gate of a shared expert has one output.
+            uses_onednn = has_native_bf16() and child.out_features >= min(PACKS)
+            module.register_module(name, PackedLinear(child, uses_onednn))
         else:
             pack_linears(child)
 

@@ -25,7 +25,7 @@ class RotaryEmbedding(NamedTuple):
         """Rotates x [tokens, heads, head_dim] in place, and leaves it unscaled."""
         first = x[..., : self.cos.shape[-1]]
         if self.is_interleaved:
-            partners = first.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+            partners = first.view(*first.shape[:-1], -1, 2).flip(-1).flatten(-2)
         else:
             partners = first.roll(first.shape[-1] // 2, -1)
         first.mul_(self.cos).addcmul_(partners, self.sin)
@@ -62,7 +62,7 @@ def rotary_embedding(
 
 def _side_by_side(halves: Tensor) -> Tensor:
     """Lays each number of the first half beside its partner in the second."""
-    return halves.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+    return halves.reshape(*halves.shape[:-1], 2, -1).transpose(-1, -2).flatten(-2)
 
 
 class RotaryTable:

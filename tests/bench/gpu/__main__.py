@@ -2,7 +2,7 @@
 
     python -m tests.bench.gpu [--shape full|tiny] [--device cuda] [--json PATH] [--parts quantized]
 
-Random bf16 weights of two shapes: what they say does not matter to their speed. Needs no Ray.
+Random bf16 weights of three shapes: what they say does not matter to their speed. Needs no Ray.
 Figures are told and written down as they come: a run may be cut short, or a part of it fail.
 """
 

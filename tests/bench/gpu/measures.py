@@ -27,10 +27,11 @@ from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.loading.loader import finish_weights
 from tests.bench.chunks import chunk_seconds
 from tests.bench.device_time import bandwidth, matmul_rate
 from tests.bench.engine import adapters_for, decode_step_ms, ratio_with_adapters
-from tests.bench.gpu.counts import DTYPE, decode_bytes, prefill_operations
+from tests.bench.gpu.counts import DTYPE, decode_bytes, prefill_operations, sparse_decode_bytes
 from tests.bench.gpu.plans import Plan
 from tests.bench.gpu.quantized_models import FORMATS, product_microseconds, quantize_randomly
 
@@ -285,6 +286,24 @@ def measure_quantized(plan: Plan, device: str, report: Report) -> None:
             report.add(f"{name}_product_{rows}", taken, what, f"{taken:.1f} us")
 
 
+def measure_experts(plan: Plan, device: str, report: Report) -> None:
+    """Steps and a prompt of a model with experts."""
+    config, speed = plan.sparse, report.figures["bytes_a_second"]
+    wanted = {1: "<= 2.9 ms", 8: "<= 9.4 ms", 64: "<= 20.7 ms"}
+    model = build(config, device)
+    finish_weights(model, device)
+    with engine(config, plan, device, model=model) as core:
+        for rows, context in plan.sparse_decodes:
+            seconds = decode_step_ms(core, rows, context, plan.steps) / 1e3
+            share = sparse_decode_bytes(config, rows, context + plan.steps // 2) / speed / seconds
+            what = f"model with experts, {rows} rows at {context}: share of the bandwidth"
+            shown = f"{share:.1%} ({seconds * 1e3:.2f} ms)"
+            report.add(f"experts_{rows}", share, what, shown, wanted.get(rows, ""))
+        seconds = min(prefill_seconds(core, plan.sparse_prefill) for _ in range(5))
+        what = f"model with experts, prompt of {plan.sparse_prefill} tokens"
+        report.add("experts_prompt", seconds, what, f"{seconds * 1e3:.1f} ms", "<= 45 ms")
+
+
 def measure_baseline(plan: Plan, device: str, report: Report) -> None:
     theirs = baseline_requests_a_second(plan, device)
     report.add("baseline", theirs, "the same by transformers", f"{theirs:.1f} /s")
@@ -295,6 +314,7 @@ def measure_baseline(plan: Plan, device: str, report: Report) -> None:
 PARTS: dict[str, Measure] = {
     "device": measure_device,
     "large": measure_large,
+    "experts": measure_experts,
     "quantized": measure_quantized,
     "small": measure_small,
     "adapters": measure_adapters,

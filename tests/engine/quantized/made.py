@@ -77,7 +77,7 @@ def rows_of(layout: Layout, shape: tuple[int, int], seed: int = 0) -> QuantizedR
                 numbers = torch.randint(least, 64, (n_rows, n), generator=random)
             parts.append(numbers.to(part.dtype))
         *fine, coarse = parts
-        return Factors(coarse, *fine, fine_bits=types[0].bits)
+        return Factors(coarse, fine[0] if fine else None, types[0].bits)
 
     codes = torch.randint(0, len(layout.codebook.values), shape, generator=random)
     least = factors(layout.least) if layout.least else None

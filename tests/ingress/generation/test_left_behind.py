@@ -34,8 +34,8 @@ def failures_left(ask: Callable[[], Awaitable[int]]) -> tuple[int, list[str]]:
 
     async def asks() -> tuple[int, list[str]]:
         await ask()  # what is made once, and kept
-        # So that `failures` finds none of all that is there: to look takes seconds. It stays so: the
-        # session has frozen most of it, and each collection of later tests would look at it again.
+        # So that `failures` finds none of all that is there: to look takes seconds. It stays so,
+        # as the session froze most of it: each later collection would look at it again.
         gc.collect()
         gc.freeze()
         gc.disable()

@@ -33,6 +33,11 @@ def test_a_conversation_by_keyboard(screen: Screen) -> None:
     press("Enter")
     expect(screen.answers).to_contain_text("The second answer.")
     screen.wait_for_end()
+    tab_to(screen, screen.answers.get_by_role("button", name="Copy", exact=True), back=True)
+    press("k")
+    expect(screen.questions).to_be_focused()
+    press("j")
+    expect(screen.answers).to_be_focused()
     tab_to(screen, screen.questions.get_by_role("button", name="Copy", exact=True), back=True)
     press("Alt+ArrowLeft")
     expect(screen.answers).to_contain_text("The first answer.")
@@ -64,8 +69,13 @@ def test_escape_stops_an_answer(screen: Screen, slow_url: str) -> None:
 
 
 def test_dialogs_and_menus_give_the_focus_back(screen: Screen) -> None:
+    """Before them, who tabs first can skip to the message box."""
     press = screen.page.keyboard.press
     screen.wait_until_it_runs()
+    screen.page.evaluate("document.activeElement.blur()")
+    tab_to(screen, screen.role("link", "Skip to the message box"))
+    press("Enter")
+    expect(screen.box).to_be_focused()
     press("Control+M")
     expect(screen.role("listbox", "Models")).to_be_visible()
     screen.page.keyboard.type(SMALL)
@@ -85,25 +95,6 @@ def test_dialogs_and_menus_give_the_focus_back(screen: Screen) -> None:
     expect(screen.role("dialog", "Keyboard shortcuts")).to_contain_text("Shift")
     press("Escape")
     expect(screen.role("dialog")).to_have_count(0)
-
-
-def test_who_tabs_first_can_skip_to_the_message_box(screen: Screen) -> None:
-    screen.wait_until_it_runs()
-    screen.page.evaluate("document.activeElement.blur()")
-    link = screen.role("link", "Skip to the message box")
-    tab_to(screen, link)
-    screen.page.keyboard.press("Enter")
-    expect(screen.box).to_be_focused()
-
-
-def test_messages_are_walked_by_j_and_k(screen: Screen) -> None:
-    screen.next_answer("An answer.")
-    screen.ask_and_wait("A question")
-    tab_to(screen, screen.answers.get_by_role("button", name="Copy", exact=True), back=True)
-    screen.page.keyboard.press("k")
-    expect(screen.questions).to_be_focused()
-    screen.page.keyboard.press("j")
-    expect(screen.answers).to_be_focused()
 
 
 def test_a_chat_on_a_phone(device: Device) -> None:

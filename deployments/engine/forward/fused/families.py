@@ -137,7 +137,7 @@ def _no_scale(config: PretrainedConfig, positions: Tensor) -> Tensor | None:
 
 def _scale_of_long(config: PretrainedConfig, positions: Tensor) -> Tensor:
     """Grows behind as many positions as the model first learnt."""
-    told = config.rope_parameters
+    told: dict[str, float] = config.rope_parameters
     laps = torch.floor(positions / told["original_max_position_embeddings"])
     return 1 + told["llama_4_scaling_beta"] * torch.log(1 + laps)
 

@@ -9,6 +9,8 @@ from deployments.engine.forward.fused.fusing import activation_of, gated_mlps
 from deployments.engine.forward.fused.residuals import NoResidual, PlainResidual, Residual
 from deployments.engine.forward.linear import GpuProduct, gate_mul
 from deployments.engine.forward.module import Module
+from deployments.engine.forward.products.expert_products import GpuExperts
+from deployments.engine.forward.products.routed_experts import routed_experts
 from deployments.engine.forward.products.router import CORRECTION, ExpertRouter
 from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu import layer_ops
@@ -34,6 +36,7 @@ class SparseMlp:
         router = mlp.gate if hasattr(mlp, "gate") else mlp.router
         self._router = ExpertRouter(router, *(() if beside is None else (beside,)))
         self._experts, self._residual = mlp.experts, residual
+        self._adding = _adding(mlp.experts, residual)
         self._shared_gate: Module | None = mlp._modules.get("shared_expert_gate")
         shared = [own for _, own in gated_mlps(mlp)]
         of_shared: Residual = PlainResidual() if self._shared_gate is None else NoResidual()
@@ -41,13 +44,27 @@ class SparseMlp:
 
     def __call__(self, x: Tensor, hidden: Tensor) -> Tensor:
         index, weights = self._router(x)
+        if self._adding is not None:
+            return self._with_shared(x, self._adding.add(x, index, weights, hidden))
         value: Tensor = self._experts(x, index, weights).to(x.dtype)
-        if self._shared_gate is not None and self.shared is not None:
-            shared = self.shared(x, value)
-            value = _add_gated(value, shared, self._shared_gate(x))
-        elif self.shared is not None:
-            value = self.shared(x, value)
-        return self._residual.value(value, hidden)
+        return self._residual.value(self._with_shared(x, value), hidden)
+
+    def _with_shared(self, x: Tensor, value: Tensor) -> Tensor:
+        """Adds what all tokens share, if there is something."""
+        if self.shared is None:
+            return value
+        if self._shared_gate is None:
+            return self.shared(x, value)
+        return _add_gated(value, self.shared(x, value), self._shared_gate(x))
+
+
+def _adding(experts: Module, residual: Residual) -> GpuExperts | None:
+    """Experts that can add to the hidden states themselves; None: they can't. Hooks on them, which
+    sum up what ranks have, want the result by itself."""
+    own = routed_experts(experts)
+    has_hooks = experts._forward_hooks or experts._forward_pre_hooks
+    is_plain = isinstance(residual, PlainResidual) and not has_hooks
+    return own if is_plain and isinstance(own, GpuExperts) else None
 
 
 def _add_gated(x: Tensor, y: Tensor, gates: Tensor) -> Tensor:

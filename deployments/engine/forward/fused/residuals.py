@@ -35,7 +35,7 @@ class PlainResidual:
 
 
 class NoResidual:
-    """What is computed stands alone."""
+    """Nothing is added."""
 
     def product(self, linear: Module, x: Tensor, hidden: Tensor) -> Tensor:
         value: Tensor = linear(x)

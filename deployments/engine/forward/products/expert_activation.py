@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deployments.engine.kernels.cpu.experts.expert_kernels import SQUARED_RELU
-from deployments.engine.kernels.cpu.experts.expert_ops import ExpertActivation
+from deployments.engine.kernels.experts import SQUARED_RELU, ExpertActivation
 
 # The tanh of GELU is one of the sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
 GELU_TANH = 2 * sqrt(2 / pi)

@@ -14,19 +14,37 @@ class QuantizedExperts(nn.Module, ABC):
         """The product of one expert's weights: [n, in] -> [n, out]."""
 
 
-class GroupedExperts(QuantizedExperts):
-    """Experts of which all that a step's tokens are sent to multiply at once, on a GPU.
+class GpuExperts(nn.Module, ABC):
+    """The weights of a layer's experts on a GPU, and what they make of tokens.
 
-    No number of tokens is known but that of all: CUDA graphs can capture it.
+    Nothing waits for the device: CUDA graphs can capture it at every size.
     """
 
-    @abstractmethod
-    def choose(self, index: Tensor) -> Any:
-        """Prepares an index [tokens, k] of experts for the products of a step."""
+    down_bias: Tensor | None  # [experts, hidden]
+
+    def __init__(self, experts: Any, first_projection: str) -> None:
+        """Takes the biases out of `experts`."""
+        super().__init__()
+        self.n_experts: int = experts.num_experts
+        for own, name in (("first", first_projection), ("down", "down_proj")):
+            bias = experts._parameters.pop(f"{name}_bias").data if experts.has_bias else None
+            self.register_buffer(f"{own}_bias", bias)
 
     @abstractmethod
-    def multiply_all(self, x: Tensor, chosen: Any) -> Tensor:
-        """The products of all tokens and their experts: [tokens * k, out].
+    def answers(self, x: Tensor, index: Tensor) -> Tensor:
+        """Computes [tokens, hidden] -> [tokens * k, hidden], without the bias of the answers."""
 
-        x: [tokens, in], or [tokens * k, in]. The products of no expert are 0.
-        """
+    def forward(self, x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+        """[tokens, hidden] -> [tokens, hidden]. `index`, int64, and `weights` are [tokens, k]. What
+        is no number of an expert counts as none."""
+        from deployments.engine.kernels.gpu.experts.product_ops import weighted_sum
+
+        answers = self.answers(x, index)
+        return weighted_sum(answers, self.down_bias, index, weights, self.n_experts)
+
+    def add(self, x: Tensor, index: Tensor, weights: Tensor, other: Tensor) -> Tensor:
+        """Returns its result and `other`, [tokens, hidden], in whose memory the sum may be."""
+        from deployments.engine.kernels.gpu.experts.product_ops import weighted_sum
+
+        answers, own = self.answers(x, index), other.contiguous()
+        return weighted_sum(answers, self.down_bias, index, weights, self.n_experts, own)

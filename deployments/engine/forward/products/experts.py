@@ -1,8 +1,8 @@
 """Experts in all models whose experts transformers lets others compute.
 
-On a CPU one kernel computes those of a layer. Quantized ones that it does not know multiply their
-tokens at once, one expert after the other. What becomes of a token is then summed in the order in
-which its router chose its experts.
+On a CPU one kernel computes those of a layer, on a GPU a few do. Quantized ones that no kernel
+knows multiply their tokens at once, one expert after the other. What becomes of a token is then
+summed in the order in which its router chose its experts.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-from deployments.engine.forward.products.expert_products import GroupedExperts, QuantizedExperts
+from deployments.engine.forward.products.expert_products import QuantizedExperts
 from deployments.engine.forward.products.linear_products import linear_product
 from deployments.engine.forward.products.routed_experts import first_projection, routed_experts
 from deployments.engine.quantized.stored_weight import StoredWeight
@@ -81,36 +81,14 @@ def experts_forward(
     """[tokens, hidden] -> [tokens, hidden]. The indices and weights are [tokens, k]. An index
     behind the last expert is none."""
     if (routed := routed_experts(experts)) is not None:
-        answers: Tensor = routed(hidden.to(torch.bfloat16), top_k_index, top_k_weights)
+        answers: Tensor = routed(hidden, top_k_index, top_k_weights)
         return answers.to(hidden.dtype)
     if not isinstance(experts.down_proj, QuantizedExperts):
         plain: Callable[..., Tensor] = type(experts).forward.__wrapped__
         return plain(experts, hidden, top_k_index, top_k_weights)
-    first = getattr(experts, first_projection(experts))
-    if isinstance(first, GroupedExperts) and isinstance(experts.down_proj, GroupedExperts):
-        answers = _all_answers(experts, hidden, top_k_index)
-    else:
-        answers = _answers(experts, hidden, top_k_index)
+    answers = _answers(experts, hidden, top_k_index)
     weighted = answers.view(*top_k_index.shape, -1) * top_k_weights[..., None]
     return weighted.sum(1).to(hidden.dtype)
-
-
-def _all_answers(experts: Any, hidden: Tensor, top_k_index: Tensor) -> Tensor:
-    """The answers of all experts to their tokens, [tokens * k, hidden]."""
-    chosen = experts.down_proj.choose(top_k_index)
-    index = top_k_index.flatten()
-    is_there = (index < experts.num_experts)[:, None]
-    own = index.clamp(max=experts.num_experts - 1)
-    x = _project_all(experts, first_projection(experts), hidden, chosen, own)
-    x = experts._apply_gate(x) if experts.has_gate else experts.act_fn(x)
-    x = _project_all(experts, "down_proj", x, chosen, own)
-    x = experts.post_expert_norm(x) if experts.has_post_expert_norm else x
-    return torch.where(is_there, x, 0)
-
-
-def _project_all(experts: Any, name: str, x: Tensor, chosen: Any, index: Tensor) -> Tensor:
-    y: Tensor = getattr(experts, name).multiply_all(x, chosen)
-    return y + getattr(experts, f"{name}_bias")[index] if experts.has_bias else y
 
 
 def _answers(experts: Any, hidden: Tensor, top_k_index: Tensor) -> Tensor:

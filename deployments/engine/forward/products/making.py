@@ -16,8 +16,9 @@ from deployments.engine.forward.products.experts import (
 )
 from deployments.engine.forward.products.hooked_linear import with_hooks
 from deployments.engine.forward.products.linear_products import held_matrices, linear_product
+from deployments.engine.forward.products.plain_experts import known_activation, take_experts
 from deployments.engine.forward.products.routed_experts import pack_experts, packable_activation
-from deployments.engine.kernels.cpu.experts.expert_ops import ExpertActivation
+from deployments.engine.kernels.experts import ExpertActivation
 from deployments.engine.quantized.stored_matrix import StoredMatrix
 from deployments.engine.quantized.stored_weight import StoredWeight
 
@@ -58,7 +59,7 @@ def make_products(
 ) -> None:
     """Replaces, in place, all quantized weights of a model by such that are in a device's memory,
     and linear layers by the products of these. Layers that share their weights still do. On a CPU
-    experts of bfloat16 are packed, too.
+    experts of bfloat16 are packed, too, and on a GPU kernels of ours take all plain ones.
 
     on_progress: is called with the part of the bytes that is done, in 0..1.
     """
@@ -97,8 +98,9 @@ def _make_experts(
     progress: _ProductProgress,
 ) -> None:
     """Replaces the weights of experts where transformers lets their computation be replaced."""
+    take = pack_experts if device.type == "cpu" else take_experts
     for module, activation in packable.items():
-        pack_experts(module, activation, progress.made)
+        take(module, activation, progress.made)
     found = bool(packable)
     for module in [*model.modules()]:
         if not are_replaceable(module):
@@ -114,15 +116,20 @@ def _make_experts(
             del module._parameters[name]
             module.add_module(name, quantized_experts(weight, device))
             progress.made(weight)
+        if device.type == "cuda":
+            from deployments.engine.forward.products.slab_experts import take_slabs
+
+            take_slabs(module)
         found = True
     if found:
         cast(PreTrainedModel, model).set_experts_implementation(IMPLEMENTATION)
 
 
 def _packable(model: nn.Module, device: torch.device) -> dict[nn.Module, ExpertActivation]:
-    """The experts that one kernel computes, and what it computes between their products."""
-    if device.type != "cpu":
+    """The experts that kernels compute together, and what they compute between their products."""
+    if device.type not in ("cpu", "cuda"):
         return {}
+    known = packable_activation if device.type == "cpu" else known_activation
     replaceable = [module for module in model.modules() if are_replaceable(module)]
-    found = {module: packable_activation(module) for module in replaceable}
-    return {module: known for module, known in found.items() if known is not None}
+    found = {module: known(module) for module in replaceable}
+    return {module: each for module, each in found.items() if each is not None}

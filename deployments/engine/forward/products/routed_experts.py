@@ -10,10 +10,10 @@ from deployments.engine.forward.products.expert_activation import expert_activat
 from deployments.engine.kernels.cpu.experts import expert_ops
 from deployments.engine.kernels.cpu.experts.expert_kernels import experts_kernel
 from deployments.engine.kernels.cpu.experts.expert_matrices import ExpertMatrices
-from deployments.engine.kernels.cpu.experts.expert_ops import ExpertActivation
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, is_cpu_bf16
 from deployments.engine.kernels.cpu.pack_format import QuantizedFormat, format_of
 from deployments.engine.kernels.cpu.packed_weight import PackedWeight, pack, pack_rows
+from deployments.engine.kernels.experts import ExpertActivation
 from deployments.engine.quantized.stored_weight import StoredWeight
 from deployments.engine.threads import usable_threads
 
@@ -41,13 +41,14 @@ class RoutedExperts(nn.Module):
         """[tokens, hidden] -> [tokens, hidden]. `index`, int64, and `weights` are [tokens, k]. What
         is no number of an expert counts as none."""
         weights = weights if is_cpu_bf16(weights) else weights.float()
+        x = x.to(torch.bfloat16)
         return expert_ops.routed(x, index, weights, self._first, self._down, self._activation)
 
 
-def routed_experts(experts: nn.Module) -> RoutedExperts | None:
-    """Returns what `pack_experts` made of the weights of experts; None: they are not packed."""
-    found = experts._modules.get(NAME)
-    return found if isinstance(found, RoutedExperts) else None
+def routed_experts(experts: nn.Module) -> nn.Module | None:
+    """Returns what computes all experts of a layer by our kernels, as `RoutedExperts` do; None:
+    nothing does."""
+    return experts._modules.get(NAME)
 
 
 def first_projection(experts: Any) -> str:
@@ -79,14 +80,14 @@ def _is_packable(experts: Any, name: str) -> bool:
     weight = experts._parameters.get(name)
     if weight is None or weight.dim() != 3 or not is_cpu_bf16(weight) or not weight.numel():
         return False
-    own = _outputs_first(experts, weight)
+    own = outputs_first(experts, weight)
     if not isinstance(own, StoredWeight):
         return type(own) is Tensor
     return len(own.layouts) == 1 and not own.is_ordered and _format_of(own) is not None
 
 
-def _outputs_first(experts: Any, weight: nn.Parameter) -> Tensor:
-    """[experts, outputs, inputs]"""
+def outputs_first(experts: Any, weight: nn.Parameter) -> Tensor:
+    """Returns the weight as [experts, outputs, inputs]."""
     return weight.data.mT if experts.is_transposed else weight.data
 
 
@@ -103,7 +104,7 @@ def _packed(
 ) -> ExpertMatrices:
     """Packs a weight and its bias, which the experts then have no more."""
     given = experts._parameters.pop(name)
-    weight = _outputs_first(experts, given)
+    weight = outputs_first(experts, given)
     parts = _parts(weight, n_parts, experts.is_concatenated)
     bias = None
     if experts.has_bias:

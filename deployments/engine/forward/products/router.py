@@ -1,6 +1,7 @@
-"""Routers of experts. Whether a CPU kernel knows the rule of one is found out by trying it."""
+"""Routers of experts. Whether our kernels know the rule of one is found out by trying it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from itertools import product
 from typing import Any
 
@@ -9,16 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deployments.engine.kernels.cpu.experts import router_ops
-from deployments.engine.kernels.cpu.experts.router_kernels import (
-    SIGMOID,
-    SOFTMAX,
-    router_kernel,
-)
-from deployments.engine.kernels.cpu.experts.router_ops import RouterWeights, Routing
+from deployments.engine.kernels.cpu.experts.router_kernels import router_kernel
+from deployments.engine.kernels.cpu.experts.router_ops import RouterWeights
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, is_cpu_bf16
+from deployments.engine.kernels.experts import SIGMOID, SOFTMAX, Routing
 
 N_TRIED, MAGNITUDES = 64, (-2.0, 0.5)  # tokens, and powers of 10 that their numbers have
-MAX_DIFFERENCE = {torch.bfloat16: 2**-7, torch.float32: 1e-5}  # relative, of weights
+MAX_DIFFERENCE = {
+    torch.bfloat16: 2**-7,
+    torch.float16: 2**-10,
+    torch.float32: 1e-5,
+}  # relative, of weights
+CPU_DTYPES = torch.bfloat16, torch.float32  # of routers' weights for our kernel on a CPU
 NO_WEIGHT = 1e-12  # so small that it does not count
 EPSILON = 1e-20  # which some add to the sum of weights
 # What routers have, by its names.
@@ -29,48 +32,80 @@ GROUPS, CHOSEN_GROUPS = "num_group", "topk_group"
 FACTORS = ("routed_scaling_factor", "router_scaling_factor")
 
 
+# x [tokens, hidden] -> the experts of each token and their weights, [tokens, k]
+Route = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
 class ExpertRouter:
-    """The router of a layer's experts, in one kernel where it knows the rule."""
+    """The router of a layer's experts, by our kernels where these know the rule."""
 
     def __init__(self, router: nn.Module, *beside: Tensor) -> None:
         """`router` is one of transformers' that takes x [tokens, hidden], and the correction of its
         scores [experts] if that lies `beside` it."""
         self._router, self._beside = router, beside
-        self._routing = known_routing(router, *beside)
-        self._weights: RouterWeights | None = None
-        if self._routing is not None:
-            router_kernel()  # compiled before a step is recorded
+        self._known: Route | None = None
+        if (routing := known_routing(router, *beside)) is not None:
             weight, *others = _weights(router, *beside)
             assert weight is not None
-            self._weights = RouterWeights(weight, *others)
+            make = _on_cpu if weight.device.type == "cpu" else _on_gpu
+            self._known = make(routing, weight, *others)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [tokens, hidden] -> the experts of each token and their weights, [tokens, k]"""
-        if self._weights is not None and self._routing is not None and is_cpu_bf16(x):
-            return router_ops.route(x, self._weights, self._routing)
+        if self._known is not None and (x.is_cuda or is_cpu_bf16(x)):
+            return self._known(x)
         _, weights, index = self._router(x, *self._beside)
         return index, weights
 
 
+def _on_cpu(routing: Routing, *weights: Any) -> Route:
+    router_kernel()  # compiled before a step is recorded
+    packed = RouterWeights(*weights)
+    return lambda x: router_ops.route(x, packed, routing)
+
+
+def _on_gpu(
+    routing: Routing, weight: Tensor, bias: Tensor | None, correction: Tensor | None
+) -> Route:
+    from deployments.engine.kernels.gpu.experts.router_ops import DeviceRouter, route
+
+    dtype = weight.dtype if routing.rounds else torch.float32
+    own = None if bias is None else bias.to(dtype)
+    router = DeviceRouter(weight.to(dtype), own, correction)
+    return lambda x: route(x, router, routing)
+
+
 def known_routing(router: nn.Module, *beside: Tensor) -> Routing | None:
-    """The rule by which a router chooses. None: our kernel does not know it."""
+    """The rule by which a router chooses. None: our kernels do not know it."""
+    weight, *_ = _weights(router, *beside)
+    if type(weight) is not Tensor or weight.dtype not in MAX_DIFFERENCE or not _has_usual(router):
+        return None
+    if weight.device.type == "cpu":
+        types = [torch.bfloat16] if has_matmul_kernels() and weight.dtype in CPU_DTYPES else []
+    elif weight.device.type == "cuda":
+        router, types = deepcopy(router).cpu(), [*dict.fromkeys((weight.dtype, torch.bfloat16))]
+    else:
+        types = []
+    found = (_rule_for(router, dtype, *(each.cpu() for each in beside)) for dtype in types)
+    return next((routing for routing in found if routing is not None), None)
+
+
+def _rule_for(router: Any, dtype: torch.dtype, *beside: Tensor) -> Routing | None:
+    """Tries a router that is on a CPU with numbers of a type."""
     weight, bias, correction = _weights(router, *beside)
-    k = getattr(router, "top_k", None)
-    if type(weight) is not Tensor or weight.device.type != "cpu" or not isinstance(k, int):
-        return None
-    if not has_matmul_kernels() or weight.dtype not in MAX_DIFFERENCE or not _has_usual(router):
-        return None
+    assert weight is not None
     random = torch.Generator().manual_seed(0)
     x = torch.randn(N_TRIED, weight.shape[-1], generator=random)
     # Of large numbers the scores may all be 0 or 1, whatever the rule.
-    x = (x * torch.logspace(*MAGNITUDES, N_TRIED)[:, None]).to(torch.bfloat16)
+    x = (x * torch.logspace(*MAGNITUDES, N_TRIED)[:, None]).to(dtype)
     try:
         _, weights, index = router(x, *beside)
     except (RuntimeError, TypeError, ValueError):  # it takes or gives something else
         return None
-    for routing in _known(router, weights.dtype, k):
-        dtype = torch.bfloat16 if routing.rounds else torch.float32
-        logits = F.linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+    k = getattr(router, "top_k", None)
+    for routing in _known(router, weights.dtype, k) if isinstance(k, int) else ():
+        kind = dtype if routing.rounds else torch.float32
+        logits = F.linear(x.to(kind), weight.to(kind), None if bias is None else bias.to(kind))
         if _is_same(choose(logits, correction, routing), (index, weights)):
             return routing
     return None
@@ -87,7 +122,7 @@ def choose(logits: Tensor, correction: Tensor | None, routing: Routing) -> tuple
     scores = logits.float()
     scores = scores.softmax(-1) if routing.score == SOFTMAX else scores.sigmoid()
     biased = scores if correction is None else scores + correction
-    if routing.n_groups > routing.n_chosen_groups:
+    if routing.has_groups:
         of_groups = biased.view(len(biased), routing.n_groups, -1)
         best = of_groups.topk(min(routing.best_of_group, of_groups.shape[-1])).values.sum(-1)
         chosen = torch.zeros_like(best).scatter_(1, best.topk(routing.n_chosen_groups).indices, 1)

@@ -63,7 +63,8 @@ def sum_vectors(typing: Code, x: Code, n: Code) -> tuple[Signature, Code]:
     """The sum of `n` numbers."""
 
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
-        return _sum(_LayerEmitter(builder, LANES), *arguments, lambda own: own)
+        emit, (x, n) = _LayerEmitter(builder, LANES), arguments
+        return _sum(emit, x, n, lambda own: own)
 
     return types.float32(types.int64, types.int64), generate
 

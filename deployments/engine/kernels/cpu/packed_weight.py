@@ -180,7 +180,7 @@ class _Views:
         regions, planes = quantized.regions(n_in), quantized.planes
         codes = blocks[:, : planes.n_bytes(regions.n_inputs)]
         if not quantized.has_words:
-            self.codes = codes.unflatten(1, (regions.n_inputs, PACK))
+            self.codes = codes.view(len(blocks), regions.n_inputs, PACK)
         else:
             self.codes = _words(codes.view(torch.int32), planes)
         self.factors = []
@@ -188,7 +188,7 @@ class _Views:
             groups = quantized.n_groups(factor, n_in)
             part, own = blocks[:, at : at + factor_bytes(factor, groups)], planes_of(factor)
             if own is None:
-                self.factors.append(part.view(factor.dtype).unflatten(1, (groups, PACK)))
+                self.factors.append(part.view(factor.dtype).view(len(blocks), groups, PACK))
             else:
                 self.factors.append(_words(part, own))
 
@@ -196,7 +196,7 @@ class _Views:
 def _words(words: Tensor, planes: Planes) -> Tensor:
     """[blocks, units, words of a unit, PACK]"""
     n = planes.unit_bytes // planes.word_bytes // PACK
-    return words.unflatten(1, (-1, n, PACK))
+    return words.view(len(words), -1, n, PACK)
 
 
 def pack(weight: Tensor) -> PackedWeight:
@@ -306,7 +306,7 @@ def _pack_codes(codes: Tensor, packed: PackedWeight, quantized: QuantizedFormat)
 
 def _factors(parts: Sequence[Tensor], types: Sequence[FactorType]) -> Factors:
     *fine, coarse = parts
-    return Factors(coarse, *fine, fine_bits=types[0].bits)
+    return Factors(coarse, fine[0] if fine else None, types[0].bits)
 
 
 def _numbers(words: Tensor, factor: FactorType) -> Tensor:
@@ -329,9 +329,10 @@ def _codes(words: Tensor, planes: Planes) -> Tensor:
 def _in_planes(codes: Tensor, planes: Planes) -> Tensor:
     """Codes uint8 [blocks, codes, PACK] in words of a byte: [blocks, units, words, PACK]"""
     filled = _filled(codes, 0, 0, 0, -codes.shape[1] % planes.unit)
-    units, parts, at = filled.unflatten(1, (-1, planes.unit)), [], 0
+    n_words = len(filled), filled.shape[1] // planes.unit, -1  # of each block and unit
+    parts, at = [], 0
     for bits in planes.bits:
-        fields = ((units >> at) & ((1 << bits) - 1)).unflatten(2, (-1, BYTE_BITS // bits))
+        fields = ((filled >> at) & ((1 << bits) - 1)).reshape(*n_words, BYTE_BITS // bits, PACK)
         moved = fields << _first_bits(bits, 1)[:, None]
         parts.append(moved.sum(3).byte())
         at += bits

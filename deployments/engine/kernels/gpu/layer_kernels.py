@@ -26,7 +26,7 @@ def _normed(x, q_norm, k_norm, plus, is_query, dim, mask, scale):
 
 @triton.jit
 def _scale(x, epsilon, DIM: tl.constexpr):
-    """What norms each head."""
+    """The factor that norms each head."""
     return tl.rsqrt(tl.sum(x * x, 1) / DIM + epsilon)[:, None]
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 
 import torch
 import triton
@@ -10,13 +11,14 @@ from torch import Tensor
 
 from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.gpu.attention_ops import dot_dtype
-from deployments.engine.kernels.gpu.expert_ops import TOKENS, ChosenExperts
+from deployments.engine.kernels.gpu.experts.grouping_ops import ChosenExperts
 from deployments.engine.kernels.gpu.quantized_kernels import dequantize_kernel, product_kernel
 from deployments.engine.kernels.gpu.quantized_numbers import Coding, Scaling
 
 # A program has 64 outputs and two warps: with four, matrix instructions would be others.
 OUTPUTS, WARPS, STAGES = 64, 2, 3
-MAX_TOKENS = TOKENS[-1]
+TOKENS = {8: 4, 16: 16, 32: inf}  # of a block, of which matrix instructions take 8 each, to a mean
+MAX_TOKENS = max(TOKENS)
 # Programs that multiply at once on a multiprocessor, so that enough memory is on its way.
 PROGRAMS_OF_A_MULTIPROCESSOR = 8
 MIN_SPLIT_SLABS = 2  # of a split of the inputs
@@ -102,13 +104,13 @@ def product(
 def experts_product(
     x: Tensor, slabs: Slabs, n_experts: int, chosen: ChosenExperts, *, is_split: bool
 ) -> Tensor:
-    """The products of tokens and their experts: [places, out]. The places of no expert are 0.
+    """The products of tokens and their experts: [places, out]. Those of no expert are not written.
 
     x: [tokens, in], or [places, in].
     slabs: the experts' weights behind each other.
     """
     n_outputs = slabs.n_rows // n_experts
-    out = x.new_zeros(len(chosen.places), n_outputs)
+    out = x.new_empty(len(chosen.places), n_outputs)
     arrivals = None
     if is_split:
         shape = len(chosen.experts) * n_blocks(n_outputs)

@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.engine.kernels.cpu.experts.expert_matrices import ExpertMatrices
-from deployments.engine.kernels.cpu.experts.expert_ops import ExpertActivation, routed
+from deployments.engine.kernels.cpu.experts.expert_ops import routed
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.kernels.cpu.pack_format import format_of
 from deployments.engine.kernels.cpu.packed_weight import pack
+from deployments.engine.kernels.experts import ExpertActivation
 from tests.engine.kernels.cpu.test_quantized_products import LAYOUTS, packed
 from tests.engine.quantized.made import rows_of
 

@@ -49,11 +49,9 @@ def turned_and_stored(case: Joined, device: str = "cpu") -> dict[str, float]:
         return torch.randn(shape, generator=generator).to(dtype).to(device)
 
     qkv = random(case.tokens, case.heads + 2 * case.kv_heads, case.head_dim)
-    turn = RotaryEmbedding(
-        *(random(case.tokens, 1, case.rotated or case.head_dim) for _ in range(2)),
-        case.is_interleaved,
-        random(case.tokens, 1, 1) if case.scaled else None,
-    )
+    cos, sin = (random(case.tokens, 1, case.rotated or case.head_dim) for _ in range(2))
+    scale = random(case.tokens, 1, 1) if case.scaled else None
+    turn = RotaryEmbedding(cos, sin, case.is_interleaved, scale)
     norms = (
         HeadNorm(random(case.head_dim), plus=case.plus, is_behind=case.norms_behind),
         HeadNorm(random(case.head_dim), plus=case.plus, is_behind=case.norms_behind),

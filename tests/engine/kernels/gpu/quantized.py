@@ -181,7 +181,7 @@ def experts_answered(tokens: int, dtype: str, device: str = "cpu") -> tuple[floa
         experts_forward,
         parts_of_experts,
     )
-    from deployments.engine.forward.products.slab_experts import SlabExperts
+    from deployments.engine.forward.products.slab_experts import SlabExperts, take_slabs
     from deployments.engine.forward.products.slab_matrix import SlabMatrix
 
     torch.manual_seed(0)
@@ -215,6 +215,10 @@ def experts_answered(tokens: int, dtype: str, device: str = "cpu") -> tuple[floa
                 matrices = [ResidentMatrix(weight.matrix(n), on_device) for n in range(4)]
                 linears = [DequantizedLinear(matrix, None) for matrix in matrices]
                 experts.add_module(name, SeparateExperts(linears))
+        if not is_grouped:
+            answers.append(experts_forward(experts, hidden.float(), index, shares.float()))
+            continue
+        take_slabs(experts)
         answers.append(experts_forward(experts, hidden, index, shares))
         fewer = [(n, experts_forward(experts, hidden[:n], index[:n], shares[:n])) for n in (1, 3)]
     differing = [n for n, part in fewer if not torch.equal(part, answers[-1][:n])]
@@ -229,23 +233,6 @@ def experts_of(case: Quantized, n: int) -> StoredWeight:
     experts = torch.stack([weight_of(whole, rows.take(own)) for own in at])[..., : case.n_inputs]
     assert isinstance(experts, StoredWeight)
     return experts
-
-
-def wrong_blocks(tokens: int, k: int, n_experts: int, device: str = "cpu") -> list[str]:
-    """The differences of blocks that are counted from blocks that are sorted by torch."""
-    from deployments.engine.kernels.gpu.expert_ops import chosen_experts, sorted_experts
-
-    random = torch.Generator().manual_seed(0)
-    index = torch.randint(0, n_experts + 1, (tokens, k), generator=random).to(device)
-    found = chosen_experts(index, n_experts)
-    expected = sorted_experts(index, n_experts, len(found.experts), found.tokens)
-    is_there = expected.experts >= 0
-    same = {
-        "places": torch.equal(found.places, expected.places),
-        "experts": torch.equal(found.experts, expected.experts),
-        "begins": torch.equal(found.begins[is_there], expected.begins[is_there]),
-    }
-    return [name for name, is_same in same.items() if not is_same]
 
 
 def error(found: Tensor, expected: Tensor) -> float:

@@ -68,14 +68,3 @@ def test_the_product_of_experts_compiles(name: str) -> None:
     assert "mma.sync.aligned.m16n8k16" in ptx
     assert "cp.async" in ptx
     assert ".local" not in ptx
-
-
-def test_grouping_tokens_by_experts_compiles() -> None:
-    from deployments.engine.kernels.gpu import expert_kernels, expert_ops
-
-    types = dict.fromkeys(("index", "places", "begins", "experts"), "*i64")
-    types |= {"n": "i32", "n_blocks": "i32"}
-    sizes = {"PLACES": expert_ops.MAX_COUNTED, "EXPERTS_PADDED": 512, "BLOCKS": 512}
-    constants = {"EXPERTS": 256, "TOKENS": 8, "AT_ONCE": expert_ops.AT_ONCE, **sizes}
-    ptx = compiled(expert_kernels, "choose_kernel", 8, constants, fused=True, **types)
-    assert ".local" not in ptx

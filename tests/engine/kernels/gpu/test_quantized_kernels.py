@@ -10,7 +10,6 @@ from tests.engine.kernels.gpu.quantized import (
     multiplied,
     read,
     with_all_else,
-    wrong_blocks,
 )
 
 pytestmark = needs_triton
@@ -61,10 +60,3 @@ def test_experts_answer_all_tokens_at_once(
 
 def test_experts_answer_many_tokens(interpreted: Interpreter) -> None:
     assert interpreted(experts_answered, 33, "float32")[0] < DTYPES["float32"]
-
-
-@pytest.mark.parametrize(("tokens", "k", "n_experts"), [(1, 1, 3), (5, 2, 60), (32, 4, 5)])
-def test_tokens_are_grouped_by_experts(
-    interpreted: Interpreter, tokens: int, k: int, n_experts: int
-) -> None:
-    assert interpreted(wrong_blocks, tokens, k, n_experts) == []

@@ -17,13 +17,13 @@ POINTERS = {
     "qkv": "*bf16", "cos": "*bf16", "sin": "*bf16", "q_norm": "*bf16", "k_norm": "*bf16",
     "slots": "*i64", "tokens": "*i64", "begins": "*i64", "blocks": "*i64", "a": "*bf16",
     "b": "*bf16", "shrunk": "*fp32", "gate_up": "*bf16", "x": "*bf16", "weight": "*bf16",
-    "residual": "*bf16",
+    "residual": "*bf16", "q_scale": "*bf16",
 }  # fmt: skip
 NUMBERS = {
     "scale": "fp32", "softcap": "fp32", "v_scale": "fp32",
     "q_token_stride": "i32", "q_head_stride": "i32", "table_stride": "i32", "n_splits": "i32",
     "first_out": "i32", "out_stride": "i32", "epsilon": "fp32", "plus": "fp32", "k_scale": "fp32",
-    "qkv_stride": "i32", "n_tokens": "i32",
+    "qkv_stride": "i32", "n_tokens": "i32", "x_stride": "i32",
 }  # fmt: skip
 SHARED = 227 << 10  # bytes that a program may have
 
@@ -33,6 +33,8 @@ def compiled(
     name: str,
     warps: int,
     constants: Mapping[str, object],
+    stages: int = 3,
+    /,
     *,
     fused: bool = True,
     **own: str,
@@ -57,7 +59,7 @@ def compiled(
             and not (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment)
         },
     )
-    options = {"num_warps": warps, "num_stages": 3, "enable_fp_fusion": fused}
+    options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fused}
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     assert built.metadata.shared <= SHARED
     ptx: str = built.asm["ptx"]

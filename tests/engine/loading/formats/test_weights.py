@@ -10,6 +10,7 @@ from deployments.engine.loading.formats.methods import formats_of
 from deployments.engine.loading.formats.parts import WeightParts
 from deployments.engine.loading.formats.scales import as_factor, as_scale
 from deployments.engine.loading.formats.table import FP8
+from deployments.engine.quantized.layout import FactorType
 from deployments.engine.quantized.stored_weight import StoredWeight
 from tests.engine.loading.formats.writers import (
     WRITERS,
@@ -79,7 +80,7 @@ def test_scales_keep_their_types_if_kernels_read_them() -> None:
     for stored, given_type in types.items():
         writer = fp8((32, 32), dtype=stored)
         (matrix,) = read(writer, written(writer, 64, 96)).place.matrices
-        assert matrix.layout.scale == ((given_type, 32),)
+        assert matrix.layout.scale == (FactorType(given_type, 32),)
 
 
 def test_all_exponents_are_exact() -> None:

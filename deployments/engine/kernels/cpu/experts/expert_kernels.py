@@ -36,8 +36,7 @@ from deployments.engine.kernels.cpu.simd import (
     to_bfloat16,
     to_float32,
 )
-
-SIGMOID, SQUARED_RELU = range(2)  # activations
+from deployments.engine.kernels.experts import SQUARED_RELU
 
 
 class MatrixArguments(NamedTuple):
@@ -83,7 +82,7 @@ class ExpertArguments(NamedTuple):
     barrier: int  # address of a function in which threads wait for each other
     activation: int
     limit: float  # of what is activated from above, and of what multiplies it from both sides
-    slope: float  # SIGMOID is x * sigmoid(slope * x + cube * x ** 3)
+    slope: float  # GATE is x * sigmoid(slope * x + cube * x ** 3)
     cube: float
     shift: float  # is added to what multiplies the activated
 

@@ -1,28 +1,13 @@
 """Calls the kernel of experts with bfloat16 tensors on a CPU."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from deployments.engine.kernels.cpu.dispatch import BARRIER, empty
-from deployments.engine.kernels.cpu.experts.expert_kernels import SIGMOID, experts_kernel
+from deployments.engine.kernels.cpu.experts.expert_kernels import experts_kernel
 from deployments.engine.kernels.cpu.experts.expert_matrices import ExpertMatrices
 from deployments.engine.kernels.cpu.matmul_ops import rows_per_task, way_of
-
-
-class ExpertActivation(NamedTuple):
-    """Computes `x * sigmoid(slope * x + cube * x ** 3)`, or another `kind`.
-
-    Experts with two first products multiply it by `other + shift`. Before, x is cut at `limit`, and
-    `other` at both sides.
-    """
-
-    kind: int = SIGMOID
-    limit: float = float("inf")
-    slope: float = 1.0
-    cube: float = 0.0
-    shift: float = 0.0
+from deployments.engine.kernels.experts import ExpertActivation
 
 
 def routed(

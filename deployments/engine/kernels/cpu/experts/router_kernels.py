@@ -26,8 +26,7 @@ from deployments.engine.kernels.cpu.simd import (
     to_bfloat16,
     to_float32,
 )
-
-SOFTMAX, SIGMOID = range(2)  # scores
+from deployments.engine.kernels.experts import SOFTMAX
 
 
 class ExpertRouterArguments(NamedTuple):

@@ -1,40 +1,15 @@
 """The experts of tokens and their weights, for bfloat16 tensors on a CPU."""
 
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.engine.kernels.cpu.dispatch import BARRIER, address_of, empty
-from deployments.engine.kernels.cpu.experts.router_kernels import SOFTMAX, router_kernel
+from deployments.engine.kernels.cpu.experts.router_kernels import router_kernel
 from deployments.engine.kernels.cpu.matmul_ops import rows_per_task
 from deployments.engine.kernels.cpu.packed_weight import pack
 from deployments.engine.kernels.cpu.simd import PACK
-
-
-class Routing(NamedTuple):
-    """How experts are chosen by their scores, a softmax or a sigmoid of logits. (The softmax of the
-    chosen logits alone is that of all, normed.)
-
-    rounds: logits are rounded to bfloat16.
-    dtype: of the weights that tokens get, bfloat16 or float32.
-    n_groups: of experts, of which the `n_chosen_groups` best are chosen first, by the sum of the
-        `best_of_group` best scores in each.
-    is_normed: the weights of a token are divided by their sum and `epsilon`. All are then
-        multiplied by `factor`.
-    """
-
-    k: int
-    score: int = SOFTMAX
-    rounds: bool = False
-    dtype: torch.dtype = torch.float32
-    n_groups: int = 1
-    n_chosen_groups: int = 1
-    best_of_group: int = 2
-    is_normed: bool = False
-    epsilon: float = 0.0
-    factor: float = 1.0
+from deployments.engine.kernels.experts import Routing
 
 
 class RouterWeights:
