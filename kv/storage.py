@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -54,9 +55,7 @@ class Storage:
         ]
         self.k = [k for k, _ in self.layers]
         self.v = [v for _, v in self.layers]
-        self._layers_by_group = [
-            [self.layers[layer] for layer in layer_group.layers] for layer_group in self.groups
-        ]
+        self._parts_by_group = [self._parts(layer_group.layers) for layer_group in self.groups]
 
     @property
     def device(self) -> torch.device:
@@ -95,23 +94,14 @@ class Storage:
         """The bytes of all pages [n_pages, bytes], on a CPU. They change with the pages."""
         return self._pages.view(torch.uint8).numpy()
 
-    def clear(self, pages: Sequence[int]) -> None:
-        """Zeroes pages in all layers."""
-        self._pages.index_fill_(0, torch.tensor(pages, dtype=torch.int64).to(self.device), 0)
-
     def clear_tail(self, group: int, page: int, n_tokens: int) -> None:
         """Zeroes a page of a group but for its first `n_tokens` tokens."""
-        for layer in self._layers_by_group[group]:
-            for cache in layer:
-                cache[page, n_tokens:] = 0
+        for part in self._parts_by_group[group]:
+            part[page, :, n_tokens:] = 0
 
     def clear_tails(self, tails: IntArray) -> None:
         """`tails` [n, 3]: groups, pages, and how many of their first tokens stay."""
-        if not len(tails):
-            return
-        if whole := tails[tails[:, 2] == 0, 1].tolist():
-            self.clear(whole)
-        for group, page, n_kept in tails[tails[:, 2] > 0].tolist():
+        for group, page, n_kept in tails.tolist():
             self.clear_tail(group, page, n_kept)
 
     def _about_tokens(self) -> tuple[int, bool]:
@@ -127,6 +117,23 @@ class Storage:
         end = begin + self.page_size * shape.token_numbers
         k = self._pages[:, begin:middle].view(sizes)
         return k, k if shape.has_values_in_keys else self._pages[:, middle:end].view(sizes)
+
+    def _parts(self, layers: Sequence[int]) -> "list[NDArray[np.uint8] | Tensor]":
+        """The bytes of keys and values of a group's layers, in as few views as there can be of
+        those that lie behind each other and have as many a token: [n_pages, n, page_size, bytes].
+        Those of NumPy on a CPU, where they are written to in less time."""
+        sizes, every = list[int](), self._pages.view(torch.uint8)
+        for layer in layers:
+            shape = self.layout[layer]
+            sizes += [shape.key_numbers, shape.token_numbers - shape.key_numbers]
+        parts, begin = list[NDArray[np.uint8] | Tensor](), 0
+        for numbers, alike in groupby(size for size in sizes if size):
+            n, n_bytes = len([*alike]), numbers * self.dtype.itemsize
+            end = begin + n * self.page_size * n_bytes
+            part = every[:, begin:end].view(-1, n, self.page_size, n_bytes)
+            parts.append(part.numpy() if part.device.type == "cpu" else part)
+            begin = end
+        return parts
 
     def _addressed_as(self, layout: Layout) -> list[int]:
         """Returns for each layer the first one whose tokens have the same pages and slots. A layer

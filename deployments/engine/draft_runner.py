@@ -17,8 +17,10 @@ from torch import Tensor
 from deployments.contract.requests import GenerationRequest
 from deployments.engine.forward.draft_heads.carried_states import CarriedStates
 from deployments.engine.forward.draft_heads.headed import HeadForward
+from deployments.engine.forward.draft_heads.recorded import Draws, SingleTokens
 from deployments.engine.forward.forward import Forward
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.sampling.draw import plain_draws
 from deployments.engine.sampling.sampler import SamplingPipeline
 from deployments.engine.sampling.strategy import BANNED
 from deployments.engine.tasks.mailbox import NullMailbox
@@ -84,6 +86,14 @@ class GuessRunner(ABC):
         if probs is None:
             return Guess(ids.tolist(), [1.0] * len(tasks))
         return Guess(ids.tolist(), probs.gather(1, ids[:, None])[:, 0].tolist())
+
+    def guess(self, tasks: Sequence[Task], n: int) -> Sequence[Sequence[int]] | None:
+        """The `n` tokens that come next of each task [tasks, n], where one call says them all. Its
+        pages have room for all but the last one. None: `compute` and `say` do it.
+
+        Raises whatever the call raises.
+        """
+        return None
 
     def _step(self, tasks: Sequence[Task], begins: IntArray, ends: IntArray) -> StepInputs:
         n = ends - begins
@@ -162,3 +172,18 @@ class HeadRunner(GuessRunner):
         logits, self._own_states = self._forward.guess(step, states)
         self._own_at = {task: row for row, task in enumerate(tasks)}
         return logits
+
+    @torch.inference_mode()
+    def guess(self, tasks: Sequence[Task], n: int) -> Sequence[Sequence[int]] | None:
+        if not self._forward.can_guess_all or (drawn := plain_draws(tasks, n)) is None:
+            return None
+        rows = [self._carried.row_before(task.id, task.n_tokens - 1) for task in tasks]
+        newest = SingleTokens(
+            token_ids=[task.newest for task in tasks],
+            positions=[task.n_tokens - 1 for task in tasks],
+            page_table=self._cache.table.page_table([task.id for task in tasks]),
+            stale_tails=self._cache.take_uncleared(),
+        )
+        draws = Draws(*drawn, self._model_vocab_size)
+        said = self._forward.guess_all(newest, self._carried.states, rows, draws)
+        return None if said is None else said.T.tolist()

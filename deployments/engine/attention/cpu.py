@@ -122,11 +122,30 @@ class CpuAttention:
         norms: tuple[HeadNorm, HeadNorm] | None,
         params: AttentionParams,
     ) -> Tensor:
+        return self.attend(layer, *self._rotated(layer, qkv, rotary, norms), params)
+
+    def store_qkv(
+        self,
+        layer: int,
+        qkv: Tensor,
+        rotary: RotaryEmbedding,
+        norms: tuple[HeadNorm, HeadNorm] | None,
+    ) -> None:
+        _, k, v = self._rotated(layer, qkv, rotary, norms)
+        self._store(layer, k, v)
+
+    def _rotated(
+        self,
+        layer: int,
+        qkv: Tensor,
+        rotary: RotaryEmbedding,
+        norms: tuple[HeadNorm, HeadNorm] | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each [tokens, heads, head_dim]."""
         kv_heads = self.view.storage.layers[layer][0].shape[2]
         heads = qkv.shape[1] - 2 * kv_heads
         qk = _norm_and_rotate(qkv[:, : heads + kv_heads], rotary, norms, heads)
-        q, k, v = qk[:, :heads], qk[:, heads:], qkv[:, heads + kv_heads :]
-        return self.attend(layer, q, k, v, params)
+        return qk[:, :heads], qk[:, heads:], qkv[:, heads + kv_heads :]
 
     def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
         if self.has_kernels:
@@ -152,6 +171,10 @@ def plan_cpu_attention(
         return CpuAttention(view, [], singles, None, has_kernels)
     starts = new_len.cumsum() - new_len
     view = bind(storage, page_table, total_len, new_len, layer)
+    if has_kernels and not len(spans) and new_len.max() <= MAX_DRAFTED_STEP_CPU:  # with drafts
+        every = np.arange(len(new_len))
+        singles = _each_token(every, starts, page_table, total_len, new_len)
+        return CpuAttention(view, [], singles, None, has_kernels)
     decodes = chunks = None
     is_causal = np.full(len(new_len), has_kernels)
     is_causal[spans[:, 0]] = False
@@ -159,11 +182,7 @@ def plan_cpu_attention(
     is_decode = is_causal & (new_len <= MAX_DRAFTED_STEP_CPU)
     is_chunk = is_causal & ~is_decode & (has_kernels and _has_chunk_kernel(storage))
     if len(rows := is_decode.nonzero()[0]):
-        # A row's new tokens become rows of their own. All keys are stored before they are read.
-        rows = rows.repeat(new_len[rows])
-        nth = np.arange(len(rows)) - np.searchsorted(rows, rows)
-        context = total_len[rows] - new_len[rows] + 1 + nth
-        decodes = DecodeRows(starts[rows] + nth, page_table[rows], context)
+        decodes = _each_token(rows, starts, page_table, total_len, new_len)
     if len(rows := is_chunk.nonzero()[0]):
         chunks = ChunkRows(starts[rows], page_table[rows], total_len[rows], new_len[rows])
     padded, is_other = [], ~(is_decode | is_chunk)
@@ -179,6 +198,19 @@ def plan_cpu_attention(
             token_index = torch.from_numpy(tokens).to(storage.device)
             padded.append(PaddedRows(row_view, token_index, n, _spans_of(rows, spans)))
     return CpuAttention(view, padded, decodes, chunks, has_kernels)
+
+
+def _each_token(
+    rows: IntArray, starts: IntArray, page_table: IntArray, total_len: IntArray, new_len: IntArray
+) -> DecodeRows:
+    """The new tokens of some rows as rows of their own. All keys are stored before they are read.
+    `starts` [all rows] are indices of their first new tokens."""
+    n = new_len[rows]
+    behind = n.cumsum()
+    each = rows.repeat(n)
+    nth = np.arange(len(each)) - (behind - n).repeat(n)
+    context = (total_len - new_len)[each] + 1 + nth
+    return DecodeRows(starts[each] + nth, page_table[each], context)
 
 
 def _spans_of(rows: IntArray, spans: IntArray) -> IntArray:

@@ -75,12 +75,21 @@ class TritonAttention:
         norms: tuple[HeadNorm, HeadNorm] | None,  # of queries and keys
         params: AttentionParams,
     ) -> Tensor:
-        """Norms, rotary embedding and the store are one launch."""
+        return self._attend(layer, self.store_qkv(layer, qkv, rotary, norms), params)
+
+    def store_qkv(
+        self,
+        layer: int,
+        qkv: Tensor,
+        rotary: RotaryEmbedding,
+        norms: tuple[HeadNorm, HeadNorm] | None,
+    ) -> Tensor:
+        """Norms, rotary embedding and the store are one launch. Returns the queries [tokens, heads,
+        head_dim]."""
         from deployments.engine.kernels.gpu.layer_ops import rotary_and_store
 
         pages = self._pages(layer)
-        q = rotary_and_store(qkv, rotary, norms, *pages, self.slots, FP8_SCALES)
-        return self._attend(layer, q, params)
+        return rotary_and_store(qkv, rotary, norms, *pages, self.slots, FP8_SCALES)
 
     def _pages(self, layer: int) -> tuple[Tensor, Tensor]:
         return self.storage.layers[layer]

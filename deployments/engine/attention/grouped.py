@@ -32,6 +32,15 @@ class GroupedAttention:
     ) -> Tensor:
         return self.steps[layer].attend_qkv(layer, qkv, rotary, norms, params)
 
+    def store_qkv(
+        self,
+        layer: int,
+        qkv: Tensor,
+        rotary: RotaryEmbedding,
+        norms: tuple[HeadNorm, HeadNorm] | None,
+    ) -> object:
+        return self.steps[layer].store_qkv(layer, qkv, rotary, norms)
+
 
 def plan_by_layer(
     storage: Storage, plan: Callable[[int], FusedStepAttention]

@@ -51,3 +51,12 @@ class FusedStepAttention(StepAttention, Protocol):
 
         Returns [tokens, heads, head_dim].
         """
+
+    def store_qkv(
+        self,
+        layer: int,
+        qkv: Tensor,
+        rotary: RotaryEmbedding,
+        norms: tuple[HeadNorm, HeadNorm] | None,
+    ) -> object:
+        """Does what `attend_qkv` does before it attends."""

@@ -5,9 +5,9 @@ results are bit for bit those of the layers. Without it, kernels wait for Python
 for threads to wake (tests/bench/RESULTS.md).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,47 +44,63 @@ class RecordedLayers:
         self.layers = layers
         self.norm = norm
         self._inputs: _StaticInputs | None = None
-        self._recordings: dict[int, tuple[CallSequence, Tensor] | None] = {}  # by tokens
+        # By tokens and what is tapped.
+        self._recordings: dict[tuple[int, frozenset[int]], _Recording | None] = {}
 
-    def __call__(self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention) -> Tensor | None:
-        """[tokens, hidden] -> [tokens, hidden], which the next call overwrites.
+    def __call__(
+        self,
+        x: Tensor,
+        rotaries: Rotaries,
+        step: FusedStepAttention,
+        tapped: frozenset[int] = frozenset(),
+    ) -> tuple[Tensor, Mapping[int, Tensor]] | None:
+        """[tokens, hidden] -> [tokens, hidden], and of the same shape what the layers read whose
+        numbers are `tapped`. The next call overwrites both.
 
         None if the layers can't be recorded for this step: the caller then runs them itself.
         """
-        n = len(x)
+        n, key = len(x), (len(x), tapped)
         steps = _distinct(step)
         if not steps or not all(_has_decodes_alone(own) for own in steps):
             return None
-        if TEAM is None or n > MAX_RECORDED_TOKENS or self._recordings.get(n, True) is None:
+        if TEAM is None or n > MAX_RECORDED_TOKENS or self._recordings.get(key, True) is None:
             return None
         if self._inputs is None or not self._inputs.has_room_for(steps):
             self._inputs = _StaticInputs(x, rotaries, steps)
             self._recordings.clear()
         self._inputs.load(x, rotaries, steps)
-        if n not in self._recordings:
-            self._recordings[n] = self._record(*self._inputs.views(n, step, steps))
-        if (recording := self._recordings[n]) is None:
+        if key not in self._recordings:
+            self._recordings[key] = self._record(*self._inputs.views(n, step, steps), tapped)
+        if (recording := self._recordings[key]) is None:
             return None
-        calls, out = recording
-        calls()
-        return out
+        recording.calls()
+        return recording.out, recording.read
 
     def _record(
-        self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention
-    ) -> tuple[CallSequence, Tensor] | None:
+        self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention, tapped: frozenset[int]
+    ) -> "_Recording | None":
         assert self._inputs is not None
-        recorder = _Recorder(self._inputs.buffers)
+        recorder, read = Recorder(self._inputs.buffers), dict[int, Tensor]()
         try:
-            with recorder.running(), _ViewsOnly():  # type: ignore[no-untyped-call]
-                for layer in self.layers:
-                    recorder.begin_layer()
+            with recorder.running():
+                for number, layer in enumerate(self.layers):
+                    if number in tapped:
+                        read[number] = x
+                    recorder.begin_layer(kept_for=number + 1 if number + 1 in tapped else None)
                     x = layer(x, rotaries, step)
                 if self.norm is not None:
                     recorder.begin_layer()
                     x = self.norm(x)
         except NotRecordableError:
             return None
-        return CallSequence(recorder.calls), x
+        return _Recording(CallSequence(recorder.calls), x, read)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    calls: CallSequence
+    out: Tensor
+    read: Mapping[int, Tensor]  # by the numbers of tapped layers
 
 
 def _distinct(step: FusedStepAttention) -> list[CpuAttention]:
@@ -125,10 +141,7 @@ class _StaticInputs:
         n = len(x)
         self._x[:n] = x
         for kind, rotary in rotaries.items():
-            static = self._rotaries[kind]
-            static.cos[:n], static.sin[:n] = rotary.cos, rotary.sin
-            if static.query_scale is not None and rotary.query_scale is not None:
-                static.query_scale[:n] = rotary.query_scale
+            self._rotaries[kind].map(lambda part: part[:n]).copy_(rotary)
         for rows, step in zip(self._rows, steps, strict=True):
             rows.load(step)
 
@@ -182,29 +195,34 @@ class _StaticRows:
         return replace(step, view=replace(step.view, slots=self._slots[:n]), decodes=rows)
 
 
-class _Recorder:
+class Recorder:
     """Collects kernel calls, and hands out the memory of their results.
 
     A layer reads the result of the layer before it. Layers therefore alternate between two sets of
-    buffers.
+    buffers. A result that is tapped has a set of its own.
     """
 
     def __init__(self, buffers: dict[object, Tensor]) -> None:
         self.calls: list[Call] = []
         self._buffers = buffers
         self._layer = self._buffer_index = 0
+        self._set: object = 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
+        """Within, kernels are recorded. Raises NotRecordableError for what torch computes."""
         THREAD.recording = self
         try:
-            yield
+            with _ViewsOnly():  # type: ignore[no-untyped-call]
+                yield
         finally:
             THREAD.recording = None
 
-    def begin_layer(self) -> None:
+    def begin_layer(self, kept_for: int | None = None) -> None:
+        """`kept_for` is the number of the tapped layer that reads the result of this one."""
         self._layer += 1
         self._buffer_index = 0
+        self._set = self._layer % 2 if kept_for is None else ("tapped", kept_for)
 
     def add(self, call: Call) -> None:
         self.calls.append(call)
@@ -213,7 +231,7 @@ class _Recorder:
         """An uninitialized buffer of `shape`, whose first dimension is the tokens, and a tile more
         for kernels that read behind them."""
         n, *rest = shape
-        key = (self._layer % 2, self._buffer_index, *rest, dtype)
+        key = (self._set, self._buffer_index, *rest, dtype)
         self._buffer_index += 1
         if key not in self._buffers:
             with _disable_current_modes():

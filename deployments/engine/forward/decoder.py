@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from inspect import signature
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from typing import Protocol
 
 import torch
@@ -191,7 +191,6 @@ class FusedDecoder:
         self._adapters = adapters
         self._adapted = self._layers
         self._taps = NO_TAPS
-        self._parts: dict[object, list[tuple[int, RecordedLayers]]] = {}  # by what is tapped
         if adapters is not None:
             names = {module: name for name, module in model.named_modules()}
             self._adapted = RecordedLayers(
@@ -218,9 +217,7 @@ class FusedDecoder:
         if vectors is not None and further:
             x = self._run_each(x, rotaries, step, vectors.indices, further)
         else:
-            for begin, layers in self._tapped_parts():
-                self._taps.read(begin, x)
-                x = _run_layers(layers, x, rotaries, step)
+            x = self._run(x, rotaries, step)
         self._taps.read(LAST_NORM, x)
         return x.index_select(0, needed)
 
@@ -270,20 +267,17 @@ class FusedDecoder:
         assert layers.norm is not None
         return layers.norm(x)
 
-    def _tapped_parts(self) -> Sequence[tuple[int, RecordedLayers]]:
-        """The layers in parts that begin with a tapped one, each with the number of its first."""
-        layers, tapped = self._layers_now(), self._taps.layers
-        if not tapped:
-            return [(0, layers)]
-        key = layers, tapped
-        if key not in self._parts:
-            n = len(layers.layers)
-            begins = sorted({0, *tapped.intersection(range(n))})
-            self._parts[key] = [
-                (begin, RecordedLayers(layers.layers[begin:end], layers.norm if end == n else None))
-                for begin, end in pairwise([*begins, n])
-            ]
-        return self._parts[key]
+    def _run(self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention) -> Tensor:
+        layers, taps = self._layers_now(), self._taps
+        if (recorded := layers(x, rotaries, step, taps.layers)) is not None:
+            x, read = recorded
+            for number, hidden in read.items():
+                taps.read(number, hidden)
+            return x
+        for number, layer in enumerate(layers.layers):
+            taps.read(number, x)
+            x = layer(x, rotaries, step)
+        return x if layers.norm is None else layers.norm(x)
 
     def _layers_now(self) -> RecordedLayers:
         """Returns the layers with adapters if some row of the step in progress has one."""
@@ -297,16 +291,6 @@ def _twice(told: Tensor, angles: Angles) -> Tensor:
         return told
     once = told if angles is Angles.ONCE else told[..., ::2]
     return torch.cat([once, once], -1)
-
-
-def _run_layers(
-    layers: RecordedLayers, x: Tensor, rotaries: Rotaries, step: FusedStepAttention
-) -> Tensor:
-    if (recorded := layers(x, rotaries, step)) is not None:
-        return recorded
-    for layer in layers.layers:
-        x = layer(x, rotaries, step)
-    return x if layers.norm is None else layers.norm(x)
 
 
 def embedding(module: Module) -> Callable[[Tensor], Tensor]:

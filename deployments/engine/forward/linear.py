@@ -18,11 +18,7 @@ from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import ADD, GELU, MUL, NONE, PACKS, SWISH
-from deployments.engine.kernels.cpu.matmul_ops import (
-    MAX_ROWS_BESIDE_ONEDNN,
-    MAX_ROWS_OF_SMALL,
-    SMALL_MATRIX_NUMBERS,
-)
+from deployments.engine.kernels.cpu.matmul_ops import max_rows_beside_onednn
 from deployments.engine.kernels.cpu.pack_format import PackFormat
 from deployments.engine.kernels.cpu.packed_weight import PackedPointer, pack
 
@@ -99,8 +95,7 @@ class PackedLinear(KernelLinear):
         plain = linear.weight.detach()
         if uses_onednn:
             weight, packed = pack_for_onednn(plain)
-            is_small = plain.numel() <= SMALL_MATRIX_NUMBERS
-            max_kernel_rows = MAX_ROWS_OF_SMALL if is_small else MAX_ROWS_BESIDE_ONEDNN
+            max_kernel_rows = max_rows_beside_onednn(plain.numel())
         else:
             matrix = pack(plain)
             weight, packed, max_kernel_rows = matrix.weights, matrix.pointer, ALL_ROWS

@@ -17,13 +17,9 @@ class Taps:
         """layers: by number, from 0; LAST_NORM among them. tokens: [n], their indices in the
         batch."""
         self._layers = layers
+        self.layers = frozenset(layers) - {LAST_NORM}  # those that are tapped
         self._tokens = tokens
         self._read: dict[int, Tensor] = {}
-
-    @property
-    def layers(self) -> frozenset[int]:
-        """The layers that are tapped, without LAST_NORM."""
-        return frozenset(self._layers) - {LAST_NORM}
 
     def read(self, layer: int, hidden: Tensor) -> None:
         """A layer is about to read these states, or the head. hidden [tokens, hidden]"""

@@ -36,6 +36,13 @@ class RotaryEmbedding(NamedTuple):
         scale = None if self.query_scale is None else change(self.query_scale)
         return RotaryEmbedding(change(self.cos), change(self.sin), self.is_interleaved, scale)
 
+    def copy_(self, other: "RotaryEmbedding") -> None:
+        """Makes it another one of the same kind."""
+        self.cos.copy_(other.cos)
+        self.sin.copy_(other.sin)
+        if self.query_scale is not None and other.query_scale is not None:
+            self.query_scale.copy_(other.query_scale)
+
 
 def rotary_embedding(
     cos: Tensor, sin: Tensor, is_interleaved: bool = False, query_scale: Tensor | None = None
@@ -65,22 +72,35 @@ class RotaryTable:
     def __init__(self, compute: Callable[[Tensor], RotaryEmbedding]) -> None:
         """`compute` makes it of positions [1, tokens]. A token's is a function of its position."""
         self._compute = compute
-        self._known: Tensor | None = None  # [2, positions, 1, rotated], of cos and sin
-        self._is_interleaved = False
-        self._scale: Tensor | None = None
+        self._known: RotaryEmbedding | None = None
 
     def take(self, positions: Tensor) -> RotaryEmbedding:
         """Looks up positions [tokens]."""
+        known = self._up_to(positions)
+        if known is None:
+            return self._compute(positions[None])
+        return known.map(lambda part: part.index_select(0, positions))
+
+    def take_into(self, out: RotaryEmbedding, positions: Tensor) -> None:
+        """Writes what `take` returns into the tensors of another one."""
+        known = self._up_to(positions)
+        if known is None:
+            out.copy_(self._compute(positions[None]))
+            return
+        torch.index_select(known.cos, 0, positions, out=out.cos)
+        torch.index_select(known.sin, 0, positions, out=out.sin)
+        if known.query_scale is not None and out.query_scale is not None:
+            torch.index_select(known.query_scale, 0, positions, out=out.query_scale)
+
+    def _up_to(self, positions: Tensor) -> RotaryEmbedding | None:
+        """Computes it up to the last one of these positions; None: these are too many."""
         n = int(positions.numpy().max()) + 1
         if n > MAX_TABLE:
-            return self._compute(positions[None])
-        if self._known is None or n > self._known.shape[1]:
+            return None
+        if self._known is None or n > len(self._known.cos):
             n = max(MIN_TABLE, 1 << (n - 1).bit_length())
-            cos, sin, self._is_interleaved, self._scale = self._compute(torch.arange(n)[None])
-            self._known = torch.stack([cos, sin])
-        cos, sin = self._known.index_select(1, positions).unbind()
-        scale = None if self._scale is None else self._scale.index_select(0, positions)
-        return RotaryEmbedding(cos, sin, self._is_interleaved, scale)
+            self._known = self._compute(torch.arange(n)[None])
+        return self._known
 
 
 Rotaries = Mapping[str, RotaryEmbedding]  # of a model's layers, by a kind

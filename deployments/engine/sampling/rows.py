@@ -19,7 +19,7 @@ from deployments.engine.rng import stream_keys
 from deployments.engine.tasks.task import Task
 from deployments.engine.transfer import to_device
 
-_64_BITS = (1 << 64) - 1
+SEED_BITS = (1 << 64) - 1
 
 # Must be a function of a module: groups are cached by it.
 Predicate = Callable[[SamplingParams], bool]
@@ -39,7 +39,7 @@ class ParamGroup:
         self.index = to_device(np.array(rows, dtype=np.int64), device)  # `rows` on the device
         self._columns: dict[str, Tensor] = {}
         self.seeds = np.array(
-            [sampling.seed & _64_BITS for sampling in self.params], dtype=np.uint64
+            [sampling.seed & SEED_BITS for sampling in self.params], dtype=np.uint64
         )
 
     def __len__(self) -> int:

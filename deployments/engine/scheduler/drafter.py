@@ -49,9 +49,13 @@ class NgramDrafter(Drafter):
     def can_draft(self, n_rows: int) -> bool:
         return n_rows < self._max_step_tokens
 
-    def draft(self, decodes: Sequence[Task], n_other: int, budget: int) -> None:
+    def draft(
+        self, decodes: Sequence[Task], n_other: int, budget: int, n_most: int | None = None
+    ) -> None:
+        """`n_most` tokens for a task, where that is less than it drafts else."""
+        n_most = self._max_per_task if n_most is None else min(n_most, self._max_per_task)
         room = min(self._max_step_tokens, budget) - n_other - len(decodes)
-        for task, n_max in shares(decodes, room, self._max_per_task):
+        for task, n_max in shares(decodes, room, n_most):
             task.draft(task.drafts.propose(task.tokens, task.n_tokens, n_max, task.constraint))
 
 

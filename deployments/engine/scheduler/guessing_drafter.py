@@ -123,6 +123,10 @@ class GuessingDrafter(Drafter):
             return
         passes = Passes(self._runner, self._cache, wanted)
         start = time.perf_counter()
+        if self._min_prob == 0 and passes.guess(self._read):
+            self._policy.observe_passes(len(wanted), passes.n, time.perf_counter() - start)
+            self._take_all(passes, n_max)
+            return
         n_read = passes.read(self._read, self._max_read_tokens // (READ_PART if n_rows > 1 else 1))
         if is_read := n_read > self._n_little * len(wanted):
             passes.wait()
@@ -132,8 +136,7 @@ class GuessingDrafter(Drafter):
         if not is_read:
             seconds = time.perf_counter() - start
             self._policy.observe_passes(len(wanted), passes.n, seconds)
-        for task, guess in passes.guesses.items():
-            self._take(task, guess, n_max)
+        self._take_all(passes, n_max)
 
     def _lengths(self, tasks: Sequence[Task], n_max: int, n_rows: int) -> dict[Task, int]:
         """How many tokens to draft for those tasks for which any are."""
@@ -142,6 +145,8 @@ class GuessingDrafter(Drafter):
             return {}
         rates = []
         for task in tasks:
+            if (outcome := task.drafts.take_outcome()) is not None:
+                self._policy.observe_draft(*outcome)
             task.drafts.of_model.expect(self._policy.rate)
             rates.append(task.drafts.of_model.rate)
         self._policy.observe_rates(rates)
@@ -163,6 +168,10 @@ class GuessingDrafter(Drafter):
         rate = max(task.drafts.of_model.rate, self._policy.rate)
         n_said = task.n_tokens - task.n_prompt
         return self._policy.is_worth_reading(n_unread, n_said, rate, n_rows, n_max)
+
+    def _take_all(self, passes: "Passes", n_max: int) -> None:
+        for task, guess in passes.guesses.items():
+            self._take(task, guess, n_max)
 
     def _take(self, task: Task, guess: "GuessedTokens", n_max: int) -> None:
         n_max = min(n_max, task.n_limit - task.n_tokens - 1)
@@ -191,6 +200,30 @@ class Passes:
         self.guesses: dict[Task, GuessedTokens] = {}
         self.going_on: list[Task] = []  # a row of logits each
         self.n = 0
+
+    def guess(self, what: WhatIsRead) -> bool:
+        """Has one call make all passes, where all tasks lack their newest token alone and there is
+        such a call. Returns whether it has."""
+        n, tasks = max(self._wanted.values()), [*self._wanted]
+        for task in tasks:
+            if what.first_unread(task) != task.n_tokens - 1:
+                return False
+            if task.n_tokens + n > min(task.n_limit - 1, self._runner.max_tokens):
+                return False
+            ends = range(task.n_tokens + 1, task.n_tokens + n)  # a page more at once
+            if not all(self._cache.extend(task.id, end) for end in ends):
+                return False
+        if (said := self._runner.guess(tasks, n)) is None:
+            return False
+        for task, token_ids in zip(tasks, said, strict=True):
+            guess = self.guesses[task] = GuessedTokens(self._wanted[task])
+            for token_id in token_ids[: guess.n_wanted]:
+                guess.token_ids.append(token_id)
+                if token_id in task.end_token_ids:
+                    break
+            guess.n_stored = len(guess.token_ids) - 1
+        self.n = n
+        return True
 
     def read(self, what: WhatIsRead, max_tokens: int) -> int:
         """Reads what is not read yet of all tasks, `max_tokens` at most. Those of which all is read

@@ -19,7 +19,8 @@ class HeadDrafter(GuessingDrafter):
         n_rows = len(decodes)
         if self._policy.needs_plain_step(n_rows):
             return
-        self._ngrams.draft(decodes, n_other, budget)
+        n_max = self._policy.longest_ngram(n_rows, self._max_per_task)
+        self._ngrams.draft(decodes, n_other, budget, n_max)
         n_drafted = sum(task.n_drafted for task in decodes)
         room = min(self._max_step_tokens, budget) - n_other - n_rows - n_drafted
         self._guess_for([task for task in decodes if not task.n_drafted], n_rows, room)

@@ -49,6 +49,8 @@ class Drafts:
     forced: Trust = field(default_factory=Trust)  # in tokens that a constraint leaves
     n_guessed: int = 0  # of the last draft's tokens; the others are forced
     is_of_model: bool = False  # who guessed them
+    # Tokens of the last guess, and how many of them were right, for whoever decides about lengths.
+    outcome: tuple[int, int] | None = None
     n_read: int = 0  # tokens whose keys and values of the draft model are in the cache
     n_untold: int = 0  # drafted tokens that no event tells of yet
     n_untold_right: int = 0  # of these
@@ -58,6 +60,10 @@ class Drafts:
         untold = self.n_untold, self.n_untold_right
         self.n_untold = self.n_untold_right = 0
         return untold
+
+    def take_outcome(self) -> tuple[int, int] | None:
+        outcome, self.outcome = self.outcome, None
+        return outcome
 
     def propose(
         self, tokens: IntArray, n: int, n_max: int, constraint: Constraint
@@ -85,7 +91,8 @@ class Drafts:
         """The first `n_right` of the tokens drafted last were sampled; `n` tokens are known now."""
         n_guessed = min(self.n_guessed, n_drafted)
         if n_guessed and self.is_of_model:
-            self.of_model.learn(n_guessed, min(n_right, n_guessed))
+            self.outcome = n_guessed, min(n_right, n_guessed)
+            self.of_model.learn(*self.outcome)
         elif n_guessed:
             self.ngrams.learn(n_guessed, min(n_right, n_guessed), n)
         if n_drafted > n_guessed and n_right >= n_guessed:

@@ -56,6 +56,20 @@ def test_the_longer_the_more_is_right() -> None:
     assert lengths[-1] == N_MAX
 
 
+def test_it_ends_where_the_tokens_that_follow_are_seldom_right() -> None:
+    """A head was trained to say so many tokens, and no more."""
+    known = policy(lambda n: 10.0, lambda n: 0.2)
+    assert known.lengths([0.8], 1, N_MAX)[0] > 4
+    for _ in range(100):
+        known.observe_draft(N_MAX, 3)
+        known.observe_step(1, 1, 10.0)
+    assert known.lengths([0.8], 1, N_MAX) == [3]
+    for _ in range(1000):
+        known.observe_draft(3, 3)
+        known.observe_step(1, 1, 10.0)
+    assert known.lengths([0.8], 1, N_MAX)[0] > 3
+
+
 def test_what_takes_as_long_as_a_step_does_not_pay() -> None:
     known = policy(lambda n: 10.0, lambda n: 10.0)
     assert not known.may_draft(1, N_MAX)
@@ -99,6 +113,14 @@ def test_a_long_prompt_is_read_once_as_much_was_said_as_pays_for_it() -> None:
     assert not worth[3]
     assert worth[-1]
     assert known.is_worth_reading(50, 1, 0.8, 1, N_MAX)
+
+
+def test_what_costs_nothing_to_guess_is_as_long_as_a_step_takes_it_well() -> None:
+    """Up to four tokens take the time of one, more than that of three."""
+    known = policy(lambda n: 10.0 if n <= 4 else 30.0, lambda n: 5.0)
+    assert known.longest_ngram(1, N_MAX) == 3
+    assert known.longest_ngram(1, 2) == 2
+    assert DraftPolicy(is_forced=True).longest_ngram(1, N_MAX) == N_MAX
 
 
 def test_forced_it_is_as_long_as_it_may_be() -> None:

@@ -1,46 +1,41 @@
 """A draft head changes how many steps a sequence takes, and nothing of what comes of it. It reads
 what the model computes in the same steps, and stores it in the same pages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from deployments.contract.outputs import Pooling, PoolParams
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.build import find_execution
 from deployments.engine.cache_sizing import cache_shape
 from deployments.engine.errors import UnsupportedModelError
-from deployments.engine.forward.draft_heads.headed import HeadParts
-from deployments.engine.forward.forward import Forward, make_forward
-from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.loading.draft_check import check_draft
-from deployments.engine.loading.draft_heads.draft_head import DraftHead, LoadedHead
-from deployments.engine.loading.draft_heads.mtp_files import made_mtp
+from deployments.engine.loading.draft_heads.draft_head import LoadedHead
 from deployments.engine.loading.loaded_model import LoadedModel
-from deployments.engine.loading.loader import replace_attention
 from deployments.text.grammar.grammar import from_regex
-from kv.arrays import IntArray
 from tests.adapters import make_adapter
 from tests.effort import tries
 from tests.engine import laws
 from tests.engine.drive import engine, random_ids, request, roomy
 from tests.engine.scheduler.repeating import PROMPTS
 from tests.engine.workload import Workload
-from tests.heads import HIDDEN, PlainHead, as_llama, bigram, head_tensors, knowing_head, random_head
+from tests.heads import (
+    as_llama,
+    bigram,
+    head_tensors,
+    knowing_head,
+    random_head,
+)
 from tests.models import tiny_model
 from tests.mtp_heads import (
     CONFIGS_WITH_HEADS,
-    PlainMtp,
     knowing_mtp,
-    model_with_head,
     mtp_bigram,
-    mtp_tensors,
     random_mtp,
 )
 
@@ -218,101 +213,6 @@ def test_it_drafts_beside_rows_that_want_vectors(draft: Callable[..., Workload])
     )
     both = [wanted, request("text", random_ids(12), FREE, max_tokens=30)]
     laws.drafted_is_plain(draft(FREE, requests=both))
-
-
-def steps_of(
-    total: Sequence[int] | IntArray, new: Sequence[int], table: IntArray, ids: Tensor
-) -> StepInputs:
-    """Each row has so many tokens of `ids` [rows, tokens], of which the last `new` ones are
-    computed. Slots are numbers of rows."""
-    total_len, new_len = np.array(total), np.array(new)
-    spans = [np.arange(end - n, end) for end, n in zip(total, new, strict=True)]
-    return StepInputs(
-        token_ids=np.concatenate([ids[i, span].numpy() for i, span in enumerate(spans)]),
-        positions=np.concatenate(spans),
-        total_len=total_len,
-        new_len=new_len,
-        page_table=table[None, : len(total)],
-        logit_indices=new_len.cumsum() - 1,
-        stale_tails=np.empty((0, 3), dtype=np.int64),
-        head_slots=np.arange(len(total)),
-    )
-
-
-def with_plain(kind: str) -> tuple[LoadedModel, LoadedHead, PlainHead | PlainMtp]:
-    """A model without states, its head, and what that computes in plain torch."""
-    if kind == "eagle":
-        config, model = as_llama(norm_output=True, draft_vocab_size=40), tiny_model()
-        tensors = head_tensors(config, "embed_tokens")
-        head = random_head(tensors=tensors, norm_output=True, draft_vocab_size=40)
-        return LoadedModel(model), head, PlainHead(tensors, config, model)
-    model = model_with_head(kind, has_states=False)
-    tensors = mtp_tensors(model, kind)
-    made = made_mtp(LoadedModel(model), tensors)
-    return LoadedModel(model), made, PlainMtp(tensors, model, kind)
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("kind", ["eagle", *CONFIGS_WITH_HEADS])
-def test_what_it_stores_goes_by_the_prefix_alone(kind: str) -> None:
-    """Rows are cut into chunks, and verified with drafts that are wrong. A third row begins behind
-    pages of the first one, where the state before it is not known. What the head says of each is
-    what it says of the sequence computed at once."""
-    model, head, plain = with_plain(kind)
-    checked, limits = check_draft(head, model), roomy(n_pages=16, draft_tokens=3, max_running=3)
-    assert isinstance(checked, DraftHead)
-    ids = torch.tensor([random_ids(20, seed=i) for i in (1, 2, 1)])
-    ids[2, 8:] = ids[1, 8:]
-    lengths, n_found = (17, 17, 18), (0, 0, 8)
-    expected = [
-        first_guesses(plain, model, row[:n], found)
-        for row, n, found in zip(ids, lengths, n_found, strict=True)
-    ]
-    forward, parts = headed(model, checked, limits.n_pages or 0)
-    table = np.array([[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [0, 1, 10, 11, 12]])
-    wrong = ids.clone()
-    wrong[:, 15:] = 3
-    forward.logits(steps_of((9, 2), (9, 2), table, ids))
-    forward.logits(steps_of((10, 14), (1, 12), table, ids))
-    forward.logits(steps_of((18, 15), (8, 1), table, wrong))  # of the first row 15 tokens count
-    # This one is launched ahead: the host does not know the first row's token.
-    ahead = steps_of((16, 16, 17), (1, 1, 9), table, ids)
-    sampled, ahead.token_ids[0] = torch.tensor([int(ids[0, 15])]), 0
-    forward.logits(replace(ahead, sampled_at=np.array([0]), sampled_ids=sampled))
-    newest = steps_of(lengths, (1, 1, 1), table, ids)
-    states = parts.carried.before(newest.head_slots, newest.total_len - 1)
-    for n in range(2):
-        logits, states = parts.forward.guess(newest, states)
-        for row in range(3):
-            torch.testing.assert_close(logits[row], expected[row][n], rtol=1e-3, atol=1e-3)
-        ids[torch.arange(3), torch.tensor(newest.total_len)] = 9
-        newest = steps_of(newest.total_len + 1, (1, 1, 1), table, ids)
-
-
-def headed(model: LoadedModel, head: DraftHead, n_pages: int) -> tuple[Forward, HeadParts]:
-    limits = roomy(n_pages=n_pages, draft_tokens=3, max_running=3)
-    execution = find_execution(model)
-    shape = cache_shape(model, execution, limits, draft=head)
-    storage = shape.storage(model.dtype, model.device)
-    head.prepare(shape.max_tokens)
-    parts = head.parts(model, storage, limits)
-    replace_attention(model.model, execution, shape.max_tokens)
-    own = make_forward(model.model, execution, storage.part(0, len(execution.layout)))
-    return parts.around(own), parts
-
-
-def first_guesses(
-    plain: PlainHead | PlainMtp, model: LoadedModel, ids: Tensor, n_found: int
-) -> list[Tensor]:
-    """Logits behind the newest token, and behind token 9 after it. In the place of the state before
-    the first token that was not found stand zeros: it is not known."""
-    hidden = model.model(ids[None], output_hidden_states=True).hidden_states
-    before = plain.states(hidden)
-    states = torch.cat([torch.zeros(1, HIDDEN), before[:-1]])
-    states[n_found] = 0
-    logits, own = plain(ids, states)
-    following = torch.cat([ids, torch.tensor([9])])
-    return [logits[-1], plain(following, torch.cat([states, own[-1:]]))[0][-1]]
 
 
 def test_its_pages_count() -> None:

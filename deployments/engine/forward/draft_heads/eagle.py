@@ -19,7 +19,8 @@ from deployments.engine.forward.draft_heads.norm import DraftNorm
 from deployments.engine.forward.fused.norm import Norm
 from deployments.engine.forward.linear import gate_mul, linear_add
 from deployments.engine.kernels.activations import GateActivation
-from deployments.engine.kernels.rotary import rotary_embedding
+from deployments.engine.kernels.cpu import layer_ops
+from deployments.engine.kernels.rotary import RotaryEmbedding, RotaryTable, rotary_embedding
 from deployments.engine.sampling.strategy import BANNED
 
 
@@ -89,6 +90,7 @@ class EagleHead(nn.Module):
             self.lm_head = nn.Linear(size, config.vocab_size, bias=False)
         self.register_buffer("target_ids", None)
         self.rotary_emb = rotary_of(config)
+        self._rotary_table: RotaryTable | None = None
 
     def join(self, tapped: Tensor) -> Tensor:
         """[tokens, taps * target_size] -> the states that the head reads [tokens, hidden]"""
@@ -101,15 +103,47 @@ class EagleHead(nn.Module):
         joined: Tensor = self.fc(tapped)
         return joined
 
+    @property
+    def layer(self) -> "EagleLayer":
+        found = self.layers[0]
+        assert isinstance(found, EagleLayer)
+        return found
+
     def forward(
         self, embedded: Tensor, states: Tensor, positions: Tensor, step: FusedStepAttention
     ) -> Tensor:
         """Reads tokens [tokens, hidden], each with the state of the token before it [tokens,
         hidden], which may be changed. positions [tokens]. Returns the layer's output. [tokens,
         hidden]"""
-        rotary = rotary_embedding(*self.rotary_emb(embedded, positions[None]))
-        output: Tensor = self.layers[0](embedded, states, rotary, step)
+        joined = self.layer.join(embedded, states)
+        output: Tensor = self.layer(*joined, self.rotary(positions), step)
         return output
+
+    def store(
+        self, embedded: Tensor, states: Tensor, positions: Tensor, step: FusedStepAttention
+    ) -> None:
+        """Reads tokens, as `forward` does, for what is stored of them alone."""
+        read, _ = self.layer.join(embedded, states)
+        self.layer.store(read, self.rotary(positions), step)
+
+    def rotary(self, positions: Tensor) -> RotaryEmbedding:
+        """The rotary embedding at positions [tokens]."""
+        return (
+            self._rotary_at(positions[None]) if positions.is_cuda else self._table.take(positions)
+        )
+
+    def rotary_into(self, out: RotaryEmbedding, positions: Tensor) -> None:
+        """Writes the same, on a CPU."""
+        self._table.take_into(out, positions)
+
+    @property
+    def _table(self) -> RotaryTable:
+        if self._rotary_table is None:
+            self._rotary_table = RotaryTable(self._rotary_at)
+        return self._rotary_table
+
+    def _rotary_at(self, positions: Tensor) -> RotaryEmbedding:
+        return rotary_embedding(*self.rotary_emb(self.norm.weight, positions))
 
     def own_states(self, output: Tensor) -> Tensor:
         """The states that stand for the model's own behind the tokens read last, of the layer's
@@ -139,13 +173,42 @@ class EagleLayer(nn.Module):
         self.mlp = EagleMlp(config)
         self._norms_residual = config.norm_before_residual
 
-    def forward(
-        self, embedded: Tensor, states: Tensor, rotary: Any, step: FusedStepAttention
-    ) -> Tensor:
-        """`states` may be changed."""
+    def join(self, embedded: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns what the layer reads [tokens, 2 * hidden], and its residual. [tokens, hidden]"""
         normed = self.hidden_norm(states)
         read = torch.cat([self.input_layernorm(embedded), normed], 1)
-        residual = normed if self._norms_residual else states
+        return read, normed if self._norms_residual else states
+
+    def join_by_kernel(
+        self,
+        token_ids: Tensor,
+        embeddings: Tensor,
+        states: Tensor,
+        rows: Tensor,
+        given: Tensor | None = None,
+        kept_at: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The same, of what `layer_ops.join_states` takes. For bfloat16 on a CPU."""
+        norms = Norm(self.input_layernorm), Norm(self.hidden_norm)
+        return layer_ops.join_states(
+            token_ids,
+            embeddings,
+            states,
+            rows,
+            norms,
+            norms_residual=self._norms_residual,
+            given=given,
+            kept_at=kept_at,
+        )
+
+    def store(self, read: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> None:
+        """Stores keys and values of what it reads, and computes nothing else."""
+        self.self_attn.store(read, rotary, step)
+
+    def forward(
+        self, read: Tensor, residual: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention
+    ) -> Tensor:
+        """`residual` may be changed. [tokens, hidden]"""
         attention, mlp = self.self_attn, self.mlp
         x = linear_add(attention.o_proj, attention(read, rotary, step), residual)
         return linear_add(mlp.down_proj, mlp(self.post_attention_layernorm(x)), x)
@@ -164,11 +227,18 @@ class EagleAttention(nn.Module):
         if config.has_head_norms:
             self.q_norm, self.k_norm = DraftNorm(n, config.epsilon), DraftNorm(n, config.epsilon)
 
-    def forward(self, read: Tensor, rotary: Any, step: FusedStepAttention) -> Tensor:
+    def forward(self, read: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> Tensor:
         """[tokens, 2 * hidden] -> [tokens, heads * head_dim]"""
-        qkv: Tensor = self.qkv_proj(read).view(len(read), self._n_heads, self._head_dim)
-        norms = (Norm(self.q_norm), Norm(self.k_norm)) if self._has_norms else None
+        qkv, norms = self._qkv(read)
         return step.attend_qkv(0, qkv, rotary, norms, self._params).flatten(1)
+
+    def store(self, read: Tensor, rotary: RotaryEmbedding, step: FusedStepAttention) -> None:
+        qkv, norms = self._qkv(read)
+        step.store_qkv(0, qkv, rotary, norms)
+
+    def _qkv(self, read: Tensor) -> tuple[Tensor, tuple[Norm, Norm] | None]:
+        qkv: Tensor = self.qkv_proj(read).view(len(read), self._n_heads, self._head_dim)
+        return qkv, (Norm(self.q_norm), Norm(self.k_norm)) if self._has_norms else None
 
 
 class EagleMlp(nn.Module):

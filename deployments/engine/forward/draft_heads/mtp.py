@@ -69,6 +69,12 @@ class MtpHead:
         nothing, vectors = torch.zeros_like(everywhere), InputVectors(everywhere, joined)
         return self._decode(nothing, positions, everywhere, step, vectors)
 
+    def store(
+        self, embedded: Tensor, states: Tensor, positions: Tensor, step: FusedStepAttention
+    ) -> None:
+        """Reads tokens, as a call does, for what is stored of them alone."""
+        self(embedded, states, positions, step)
+
     def own_states(self, output: Tensor) -> Tensor:
         """The states in the place of the model's own, behind the tokens read. [tokens, hidden]"""
         return output

@@ -104,7 +104,7 @@ def _has_candidate(block: Code, largest: Code, best: Code, key: Code) -> Code:
 
 
 @njit(error_model="numpy", fastmath=False)
-def _draw(logits: Code, largest: Code, key: Code, begin: Code, end: Code) -> Code:
+def draw_between(logits: Code, largest: Code, key: Code, begin: Code, end: Code) -> Code:
     """The token between two whose logit and noise are the most together, the first of those that
     tie, and their sum. Any token, and a sum that is less than those of others, where all are so far
     below `largest` that they can't win, or it is not finite.
@@ -162,6 +162,6 @@ def draw_kernel() -> Kernel:
             logits = carray(at_f32(args.logits + 4 * row * args.row_stride), (vocab,))
             largest = carray(at_f32(args.largest + 4 * row), (1,))[0]
             end = min(begin + size, vocab)
-            token_ids[task], sums[task] = _draw(logits, largest, key, begin, end)
+            token_ids[task], sums[task] = draw_between(logits, largest, key, begin, end)
 
     return Kernel(body, DrawArguments)

@@ -1,12 +1,13 @@
 """Operations between the matrix products of a step, for bfloat16 tensors on a CPU.
 
-The loops themselves are in layer_kernels.py.
+The loops themselves are in layer_kernels.py and draft_kernels.py.
 """
 
 from torch import Tensor
 
 from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu.dispatch import address_of, contiguous_rows, empty
+from deployments.engine.kernels.cpu.draft_kernels import guess_kernel, join_kernel
 from deployments.engine.kernels.cpu.layer_kernels import (
     gate_kernel,
     norm_kernel,
@@ -172,4 +173,67 @@ def store(k: Tensor, v: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> 
         tokens=tokens,
         heads=heads,
         dim=dim,
+    )
+
+
+def join_states(
+    token_ids: Tensor,  # [tokens] int64
+    embeddings: Tensor,  # [vocab, width]
+    states: Tensor,  # [states, width]
+    rows: Tensor,  # [tokens] int64, the state that each token is read with
+    norms: tuple[HeadNorm, HeadNorm],  # of embeddings and of states
+    *,
+    norms_residual: bool,
+    given: Tensor
+    | None = None,  # [tokens, width], row number -n of states is number n - 1 of these
+    kept_at: Tensor | None = None,  # [tokens] int64, other rows of `states`, which become these
+) -> tuple[Tensor, Tensor]:
+    """Joins each token's embedding and a state, both normed, to what a draft head's layer reads
+    [tokens, 2 * width]. Returns the residual, too: the state as it is or normed [tokens, width]. A
+    token that is not in the vocabulary is read as token 0."""
+    tokens, width = len(token_ids), embeddings.shape[1]
+    out = empty((tokens, 2 * width), embeddings.dtype)
+    residual = empty((tokens, width), embeddings.dtype)
+    join_kernel().call(
+        2 * tokens * width,
+        token_ids=token_ids.data_ptr(),
+        embeddings=embeddings.data_ptr(),
+        vocab=len(embeddings),
+        states=states.data_ptr(),
+        given=address_of(given),
+        rows=rows.data_ptr(),
+        kept_at=address_of(kept_at),
+        embedding_weight=norms[0].weight.data_ptr(),
+        state_weight=norms[1].weight.data_ptr(),
+        out=out.data_ptr(),
+        residual=residual.data_ptr(),
+        tokens=tokens,
+        width=width,
+        norms_residual=norms_residual,
+        epsilon=norms[0].epsilon,
+    )
+    return out, residual
+
+
+def guess_(
+    token_ids: Tensor,  # [rows] int64
+    logits: Tensor,  # [rows, n], contiguous
+    target_ids: Tensor | None,  # [n] int64, the model's id of each; None: these are all
+    temperatures: Tensor,  # [rows] float32; 0: the likeliest token
+    keys: Tensor,  # [rows] int64, 64 random bits each
+    scaled: Tensor,  # [rows, vocab] float32, which is overwritten
+) -> None:
+    """Writes the tokens that temperatures and noise give."""
+    rows, vocab = scaled.shape
+    guess_kernel().call(
+        rows * vocab,
+        logits=logits.data_ptr(),
+        n_said=logits.shape[1],
+        target_ids=address_of(target_ids),
+        vocab=vocab,
+        temperatures=temperatures.data_ptr(),
+        keys=keys.data_ptr(),
+        scaled=scaled.data_ptr(),
+        token_ids=token_ids.data_ptr(),
+        rows=rows,
     )

@@ -25,6 +25,16 @@ MAX_TASK_NUMBERS = 1 << 17  # of a task's rows, so that they stay in the L2 cach
 MAX_ROWS_BESIDE_ONEDNN = 2  # with more, the processor's matrix instructions are as fast
 # Of a matrix that stays in the L2 cache, oneDNN's calls take longer than its products.
 SMALL_MATRIX_NUMBERS, MAX_ROWS_OF_SMALL = 1 << 18, 16
+# The same of a matrix that the L2 caches of a few cores hold, for as many rows as a register tile.
+MEDIUM_MATRIX_NUMBERS, MAX_ROWS_OF_MEDIUM = 1 << 20, 4
+
+
+def max_rows_beside_onednn(n_numbers: int) -> int:
+    """The most rows that our kernel multiplies with a matrix of so many numbers where oneDNN could,
+    too."""
+    if n_numbers <= SMALL_MATRIX_NUMBERS:
+        return MAX_ROWS_OF_SMALL
+    return MAX_ROWS_OF_MEDIUM if n_numbers <= MEDIUM_MATRIX_NUMBERS else MAX_ROWS_BESIDE_ONEDNN
 
 
 def compile_for(quantized: QuantizedFormat) -> None:

@@ -23,6 +23,7 @@ from deployments.engine.loading.draft_heads.head_config import head_fields, read
 from deployments.engine.loading.formats.checkpoint import checkpoint_files
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.weights_check import listed
+from deployments.engine.threads import one_thread
 from kv.layout import LayerShape, Layout
 from kv.storage import Storage
 
@@ -119,7 +120,7 @@ def load_head(path: str, dtype: torch.dtype, device: torch.device | str) -> Load
     if fields is None:
         raise UnsupportedModelError(f"{path} is no draft head")
     config = read_head_config(fields)
-    with unsupported_on_error("the weights of the draft head can't be read"):
+    with one_thread(), unsupported_on_error("the weights of the draft head can't be read"):
         files = checkpoint_files(path, PretrainedConfig())
         tensors = dict[str, Tensor]()
         for file in files:
@@ -127,6 +128,7 @@ def load_head(path: str, dtype: torch.dtype, device: torch.device | str) -> Load
     return made_head(config, tensors, dtype, device)
 
 
+@one_thread()  # a team of its own would slow down all steps
 def made_head(
     config: EagleConfig,
     tensors: Mapping[str, Tensor],

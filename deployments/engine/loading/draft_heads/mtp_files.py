@@ -47,6 +47,7 @@ from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import finish_weights, move_to_device, replace_attention
 from deployments.engine.loading.weights_check import check_tensors
 from deployments.engine.quantized.stored_weight import StoredWeight
+from deployments.engine.threads import one_thread
 from kv.layout import Layout
 from kv.storage import Storage
 
@@ -129,6 +130,7 @@ def has_unused_head(path: str, model: LoadedModel) -> bool:
     return False
 
 
+@one_thread()
 def load_mtp(path: str, model: LoadedModel) -> LoadedMtp:
     """The head in the files of a model, on its device and in its dtype.
 
@@ -160,6 +162,7 @@ def _tensors(path: str, model: LoadedModel) -> dict[str, Tensor]:
     return {ours: found[name] for name, ours in named.items()}
 
 
+@one_thread()  # a team of its own would slow down all steps
 def made_mtp(model: LoadedModel, tensors: Mapping[str, Tensor]) -> LoadedMtp:
     """A head of a model, of tensors by our names. Raises UnsupportedModelError for tensors that are
     not as the model's config says."""

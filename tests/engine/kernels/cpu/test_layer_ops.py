@@ -21,6 +21,7 @@ from deployments.engine.kernels.cpu.pack_format import PackFormat
 from deployments.engine.kernels.cpu.packed_weight import PackedPointer
 from deployments.engine.kernels.cpu.simd import HAS_AVX512
 from deployments.engine.kernels.rotary import (
+    MAX_TABLE,
     MIN_TABLE,
     RotaryEmbedding,
     RotaryTable,
@@ -130,14 +131,25 @@ def test_a_rotary_embedding_is_looked_up_as_it_is_computed() -> None:
 
     def compute(positions: Tensor) -> RotaryEmbedding:
         angles = (positions[..., None] * torch.arange(1, 7) / 7).repeat(1, 1, 2)
-        return rotary_embedding(angles.cos().bfloat16(), angles.sin().bfloat16())
+        cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+        return rotary_embedding(cos, sin, is_interleaved=True, query_scale=positions.bfloat16())
 
     table = RotaryTable(compute)
-    for last in (3, MIN_TABLE - 1, MIN_TABLE, 5 * MIN_TABLE, 4):
+    for last in (3, MIN_TABLE - 1, MIN_TABLE, 5 * MIN_TABLE, MAX_TABLE, 4):
         positions = torch.tensor([2, last, 0, last])
         found, expected = table.take(positions), compute(positions[None])
-        assert all(part.is_contiguous() for part in found[:2])
-        assert all(map(torch.equal, found[:2], expected[:2]))
+        into = expected.map(torch.empty_like)
+        table.take_into(into, positions)
+        for looked_up in (found, into):
+            assert looked_up.is_interleaved
+            parts, others = parts_of(looked_up), parts_of(expected)
+            assert all(part.is_contiguous() for part in parts)
+            assert all(map(torch.equal, parts, others))
+
+
+def parts_of(rotary: RotaryEmbedding) -> tuple[Tensor, Tensor, Tensor]:
+    assert rotary.query_scale is not None
+    return rotary.cos, rotary.sin, rotary.query_scale
 
 
 def test_keys_and_values_are_stored_where_torch_stores_them() -> None:
