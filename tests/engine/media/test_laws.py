@@ -38,7 +38,7 @@ TYPICAL = frozenset({"llava", "qwen3_vl"})
 RARE = frozenset(
     {
         *("gemma3n", "idefics3", "llama4", "llava_next", "llava_onevision"),
-        *("qwen2_vl", "qwen3_vl_moe", "smolvlm", "voxtral"),
+        *("qwen2_vl", "smolvlm", "voxtral"),
     }
 )
 

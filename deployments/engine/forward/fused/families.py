@@ -98,7 +98,8 @@ def _none(attention: Module) -> None:
 
 
 def _window(attention: Module) -> int | None:
-    window: int | None = attention.sliding_window
+    # The attention of Qwen3-VL's models is that of Qwen3's, and knows no window.
+    window: int | None = getattr(attention, "sliding_window", None)
     return window
 
 
