@@ -13,14 +13,17 @@ from kv.tiers.folder import bytes_by_owner, erase_owner
 
 
 def main(arguments: list[str]) -> str:
-    """Returns what was done, or an error for wrong arguments."""
+    """Returns what was done. Raises SystemExit for wrong arguments, OSError as the system does."""
     if len(arguments) == 2:
         return f"{erase_owner(Path(arguments[0]), arguments[1])} files removed"
     if len(arguments) == 1:
         found: Counter[str] = bytes_by_owner(Path(arguments[0]))
         return "\n".join(f"{tag} {n_bytes}" for tag, n_bytes in found.most_common())
-    return "python -m kv.tiers FOLDER [OWNER]"
+    raise SystemExit("python -m kv.tiers FOLDER [OWNER]")
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1:]))
+    try:
+        print(main(sys.argv[1:]))
+    except OSError as error:
+        raise SystemExit(str(error)) from error

@@ -22,6 +22,7 @@ from kv.tiers.tier import Tier
 
 MAX_IMAGE_BYTES = 32 << 20  # unless a single page has more
 N_IMAGES = 2  # one is filled while another one is written
+MAX_RUNS = 4096  # that wait, where a disk hangs: what tasks leave behind then is lost
 BURST_S = 10.0  # for so long more may be written than the rate allows on average
 
 Image = NDArray[np.uint8]
@@ -118,6 +119,9 @@ class WriteBehind(Tier):
         chain = self._chains.pop(task_id, None)
         if chain is None or owner is None:
             return
+        if len(self._runs) >= MAX_RUNS:
+            self.n_dropped += sum(map(self._unwritten_bytes, chain.hashes))
+            return
         new = [index for index, page_hash in enumerate(chain.hashes) if self._make_dirty(page_hash)]
         if new:
             self._runs.append(_Run(_Chain(owner, chain.hashes), new[0], new[-1] + 1))
@@ -157,6 +161,12 @@ class WriteBehind(Tier):
             assert self._known.lookup(*key) is not None, "a dirty page that is gone"
         in_runs = {page for run in self._runs for page in run.chain.hashes[run.begin : run.end]}
         assert {key.page_hash for key in self._dirty} <= in_runs, "a dirty page of no run"
+
+    def _unwritten_bytes(self, page_hash: bytes) -> int:
+        """Bytes of a page that the tier will not have."""
+        keys = (PageKey(page_hash, group) for group in range(len(self._lengths)))
+        lost = (key for key in keys if key not in self._dirty and not self._written(key))
+        return sum(self._lengths[key.group] for key in lost)
 
     def _make_dirty(self, page_hash: bytes) -> bool:
         """Whether a page of some group is dirty."""

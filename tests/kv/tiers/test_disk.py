@@ -5,11 +5,13 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from kv.cache import CacheShape, KVCache
 from kv.content import page_hashes
 from kv.layout import LayerShape
+from kv.tiers import write_behind
 from kv.tiers.disk import PAUSE_S, DiskTier, is_finite
 from kv.tiers.folder import BundleFolder
 from kv.tiers.write_behind import N_IMAGES
@@ -109,6 +111,24 @@ def test_what_is_not_finite_is_not_written(tmp_path: Path) -> None:
     raw = np.array([1.0, np.nan], dtype=np.float32).view(np.uint8)
     assert not is_finite(raw, torch.float32)
     assert is_finite(raw[:4], torch.float32)
+
+
+def test_what_waits_for_a_disk_that_hangs_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_behind, "MAX_RUNS", 2)
+    disk = Disk(tmp_path)
+    images = [disk.tier.images.get() for _ in range(N_IMAGES)]  # as if they were being written
+    dropped = []
+    for seed in range(3):
+        disk.compute(page_hashes([seed] * 12, 4), seed)
+        assert not disk.tier.copy(MIB)
+        dropped.append(disk.tier.n_dropped)
+    assert dropped == [0, 0, 3 * sum(disk.cache.storage.group_bytes(group) for group in range(2))]
+    for image in images:
+        disk.tier.images.put(image)
+    disk.leave()
+    assert disk.tier.n_written > 0
 
 
 def test_a_full_disk_is_let_alone_for_a_while_and_makes_room(tmp_path: Path) -> None:
