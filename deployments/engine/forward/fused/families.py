@@ -232,7 +232,7 @@ _FAMILIES = (
     # Qwen 3 VL.
     Family(
         Qwen3ForCausalLM,
-        window=lambda attention: getattr(attention, "sliding_window", None),
+        window=_window,
         qk_norms=_qk_norms,
     ),
     # Exaone 4: norms behind each part; where some layers have windows the others know no positions.
@@ -297,9 +297,7 @@ _FAMILIES = (
     # Experts. Granite's have a name of their own; in GLM 4.5 and others a part of each head is
     # rotated, and the first layers may have none; GPT-OSS has windows and sinks.
     Family(MixtralForCausalLM, window=lambda attention: attention.config.sliding_window),
-    Family(
-        Qwen2MoeForCausalLM, window=lambda attention: getattr(attention, "sliding_window", None)
-    ),
+    Family(Qwen2MoeForCausalLM, window=_window),
     Family(Qwen3MoeForCausalLM, window=_window, qk_norms=_qk_norms),
     Family(
         GraniteMoeForCausalLM,

@@ -15,11 +15,8 @@ from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.quantized.stored_weight import StoredWeight
 
 PARTS = {QKV: ("q_proj", "k_proj", "v_proj"), GATE_UP: ("gate_proj", "up_proj")}
-SHARED = (
-    "shared_expert",
-    "shared_experts",
-    "shared_mlp",
-)  # names of what all tokens share beside experts
+# Names of what all tokens share beside experts.
+SHARED = ("shared_expert", "shared_experts", "shared_mlp")
 
 
 def fuse(model: PreTrainedModel) -> None:

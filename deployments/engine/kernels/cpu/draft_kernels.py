@@ -9,6 +9,8 @@ from numba import carray, njit
 
 from deployments.engine.kernels.cpu.dispatch import Kernel, reader_of
 from deployments.engine.kernels.cpu.draw_kernels import draw_between
+from deployments.engine.kernels.cpu.layer_ir import copy_bytes
+from deployments.engine.kernels.cpu.layer_kernels import write_norm
 from deployments.engine.kernels.cpu.simd import (
     Code,
     at_f32,
@@ -16,7 +18,6 @@ from deployments.engine.kernels.cpu.simd import (
     at_u16,
     at_u64,
     next_task,
-    to_bfloat16,
     to_float32,
 )
 
@@ -42,19 +43,6 @@ class JoinArguments(NamedTuple):
 _join_arguments = reader_of(JoinArguments)
 
 
-@njit(inline="always")
-def _norm(x: Code, weight: Code, out: Code, epsilon: Code) -> None:
-    """Computes what `norm_kernel` does of a token."""
-    width = len(x)
-    squares = np.float32(0)
-    for i in range(width):
-        value = to_float32(x[i])
-        squares += value * value
-    scale = np.float32(1) / np.sqrt(squares / np.float32(width) + epsilon)
-    for i in range(width):
-        out[i] = to_bfloat16(to_float32(x[i]) * scale * to_float32(weight[i]))
-
-
 @cache
 def join_kernel() -> Kernel:
     """The normed embedding of each token beside the normed state, and the residual: the state as it
@@ -62,12 +50,9 @@ def join_kernel() -> Kernel:
 
     def body(block: Code) -> None:
         args = _join_arguments(block)
-        n, width, epsilon = args.tokens, args.width, np.float32(args.epsilon)
+        n, width = args.tokens, args.width
+        epsilon, plus = np.float32(args.epsilon), np.float32(0)
         ids, rows = carray(at_i64(args.token_ids), (n,)), carray(at_i64(args.rows), (n,))
-        embedding_weight = carray(at_u16(args.embedding_weight), (width,))
-        state_weight = carray(at_u16(args.state_weight), (width,))
-        out = carray(at_u16(args.out), (n, 2, width))
-        residual = carray(at_u16(args.residual), (n, width))
         while True:
             token = next_task(block)
             if token >= n:
@@ -75,22 +60,20 @@ def join_kernel() -> Kernel:
             token_id = ids[token]
             if token_id >= args.vocab:
                 token_id = 0
-            embedding = carray(at_u16(args.embeddings + 2 * token_id * width), (width,))
             row, source = rows[token], args.states
             if row < 0:
                 row, source = -1 - row, args.given
-            state = carray(at_u16(source + 2 * row * width), (width,))
-            _norm(embedding, embedding_weight, out[token, 0], epsilon)
-            _norm(state, state_weight, out[token, 1], epsilon)
-            kept = out[token, 1] if args.norms_residual else state
-            for i in range(width):
-                residual[token, i] = kept[i]
+            embedding, state = args.embeddings + 2 * token_id * width, source + 2 * row * width
+            into = args.out + 4 * token * width
+            own = into + 2 * width
+            write_norm(embedding, args.embedding_weight, epsilon, plus, 0, into, width, 0)
+            write_norm(state, args.state_weight, epsilon, plus, 0, own, width, 0)
+            kept = own if args.norms_residual else state
+            copy_bytes(kept, args.residual + 2 * token * width, 2 * width)
             if args.given != 0:
-                own = carray(at_u16(args.given + 2 * token * width), (width,))
                 at = carray(at_i64(args.kept_at), (n,))[token]
-                place = carray(at_u16(args.states + 2 * at * width), (width,))
-                for i in range(width):
-                    place[i] = own[i]
+                place = args.states + 2 * at * width
+                copy_bytes(args.given + 2 * token * width, place, 2 * width)
 
     return Kernel(body, JoinArguments)
 

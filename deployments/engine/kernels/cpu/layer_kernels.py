@@ -71,7 +71,7 @@ def _norm(x: Code, epsilon: Code, width: Code, is_centered: Code) -> tuple[Code,
 
 
 @njit(inline="always")
-def _write_norm(
+def write_norm(
     x: Code,
     weight: Code,
     epsilon: Code,
@@ -108,7 +108,7 @@ def norm_kernel() -> Kernel:
                 x = args.x + 2 * token * args.x_stride
                 out = args.out + 2 * token * args.out_stride
                 other = args.residual + 2 * token * width if args.residual != 0 else 0
-                _write_norm(x, args.weight, epsilon, plus, other, out, width, args.is_centered)
+                write_norm(x, args.weight, epsilon, plus, other, out, width, args.is_centered)
 
     return Kernel(body, NormArguments)
 
@@ -247,7 +247,7 @@ def rotary_kernel() -> Kernel:
                 own = carray(at_u16(at), (dim,))
                 weight = args.first_weight if head < n_first else args.other_weight
                 if is_normed and not args.is_normed_last:
-                    _write_norm(at, weight, epsilon, plus, 0, at, dim, 0)
+                    write_norm(at, weight, epsilon, plus, 0, at, dim, 0)
                 if args.is_interleaved:
                     turn_pairs(at, args.cos + row, args.sin + row, half)
                     for i in range(vectors, half):
@@ -257,7 +257,7 @@ def rotary_kernel() -> Kernel:
                     for i in range(vectors, half):
                         _turn(own, i, half + i, cos[token], sin[token])
                 if is_normed and args.is_normed_last:
-                    _write_norm(at, weight, epsilon, plus, 0, at, dim, 0)
+                    write_norm(at, weight, epsilon, plus, 0, at, dim, 0)
                 if args.first_scale != 0 and head < n_first:
                     scale = to_float32(carray(at_u16(args.first_scale), (n,))[token])
                     for i in range(dim):
