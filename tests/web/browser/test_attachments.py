@@ -2,10 +2,11 @@
 
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.web.browser.driving.device import Device
 from tests.web.browser.driving.graph import DEMO, SEEING
@@ -72,14 +73,31 @@ def content_of(screen: Screen, question: str) -> str:
     return content
 
 
+def check_opens(
+    screen: Screen, place: Locator, name: str, shows: Callable[[Locator], None]
+) -> None:
+    place.get_by_role("button", name=f"Open {name}", exact=True).click()
+    dialog = screen.role("dialog", name)
+    shows(dialog)
+    with screen.page.expect_download() as download:
+        dialog.get_by_role("button", name="Download", exact=True).click()
+    assert download.value.suggested_filename == name
+    screen.page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+
 def test_a_text_file_goes_along_as_text(screen: Screen, notes: Path) -> None:
+    def shows(dialog: Locator) -> None:
+        expect(dialog).to_contain_text("The harbour opens at nine.")
+
     attach(screen, notes)
     attachments = screen.role("list", "Attachments")
     expect(attachments.get_by_role("button", name="Remove notes.txt")).to_be_visible()
+    check_opens(screen, attachments, "notes.txt", shows)
     content = content_of(screen, "When does the harbour open?")
     assert "The harbour opens at nine." in content
     assert content.endswith("When does the harbour open?")
-    expect(screen.questions).to_contain_text("notes.txt")
+    check_opens(screen, screen.questions, "notes.txt", shows)
     screen.page.reload()
     expect(screen.questions).to_contain_text("notes.txt")
 
@@ -97,6 +115,9 @@ def test_the_words_of_a_pdf_go_along(screen: Screen, tmp_path: Path) -> None:
     attach(screen, path)
     expect(screen.button("Remove report.pdf")).to_be_visible()
     expect(screen.role("list", "Attachments")).to_contain_text("as text")
+    screen.button("Open report.pdf").click()
+    expect(screen.role("dialog", "report.pdf")).to_contain_text("The ferry leaves at noon.")
+    screen.page.keyboard.press("Escape")
     assert "The ferry leaves at noon." in content_of(screen, "When does the ferry leave?")
 
 
@@ -111,6 +132,12 @@ def test_a_picture_that_the_model_can_not_take_is_refused_before_it_is_sent(
     expect(screen.role("alert")).to_contain_text("picture")
     screen.ask("What is this?")
     expect(screen.questions).to_have_count(0)
+    check_opens(
+        screen,
+        screen.role("list", "Attachments"),
+        "dot.png",
+        lambda dialog: expect(dialog.get_by_role("img", name="dot.png")).to_be_visible(),
+    )
     screen.button(f"Use {SEEING}").click()
     expect(screen.role("combobox", "Model")).to_contain_text(SEEING)
     expect(screen.role("alert")).to_have_count(0)

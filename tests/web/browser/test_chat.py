@@ -199,12 +199,49 @@ def test_a_draft_outlives_a_reload(screen: Screen) -> None:
     expect(screen.box).to_have_value("Half a thought")
 
 
-def test_code_and_tables_of_an_answer_are_shown_as_such(screen: Screen) -> None:
-    screen.next_answer("Look:\n\n```python\nprint('a')\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |")
-    screen.ask("Show me")
-    expect(screen.answers.get_by_role("table")).to_contain_text("1")
-    expect(screen.answers.get_by_role("code")).to_contain_text("print('a')")
+SHOWN = """Look:
+
+```python
+print('a')
+```
+
+| a | b |
+|---|---|
+| one<br>two | H<sub>2</sub>O |
+
+$$\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}$$
+
+```mermaid
+flowchart LR
+Ask --> Tell
+```
+"""
+N_OUTSIDE = """(diagram) => {
+    const whole = diagram.querySelector('svg').getBoundingClientRect();
+    const parts = [...diagram.querySelectorAll('.node')].map((node) => node.getBoundingClientRect());
+    return parts.filter(({ left, right }) => left < whole.left || right > whole.right).length;
+}"""
+
+
+def test_code_tables_formulas_and_diagrams_of_an_answer_are_shown_as_such(screen: Screen) -> None:
+    screen.next_answer(SHOWN)
+    screen.ask("Show me\n\n```js\nlet a\n```\n\n# and so on")
+    expect(screen.questions.get_by_role("code")).to_have_text("let a")
+    expect(screen.questions).to_contain_text("# and so on")
     screen.wait_for_end()
+    expect(screen.answers.get_by_role("cell", name="one two")).to_be_visible()
+    expect(screen.answers.get_by_role("subscript")).to_have_text("2")
+    expect(screen.answers.get_by_role("code").first).to_contain_text("print('a')")
+    expect(screen.answers.get_by_role("math")).to_contain_text("3")
+    assert screen.page.evaluate("document.fonts.load('16px KaTeX_Main').then((f) => f.length)")
+    diagram = screen.answers.get_by_role("img", name="Diagram")
+    expect(diagram).to_contain_text("Tell", timeout=60_000)
+    assert diagram.evaluate(N_OUTSIDE) == 0
+    screen.act(screen.answers, "Enlarge diagram")
+    dialog = screen.role("dialog", "Diagram")
+    expect(dialog.get_by_role("img", name="Diagram")).to_be_visible()
+    dialog.get_by_role("button", name="Zoom in").click()
+    screen.page.keyboard.press("Escape")
     screen.act(screen.answers, "Copy code")
     expect(screen.role("status").filter(has_text="Copied")).to_be_attached()
     screen.box.press("Control+V")

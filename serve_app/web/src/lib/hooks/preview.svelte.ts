@@ -1,12 +1,12 @@
 import { conversationsStore } from '#lib/stores/conversations.svelte';
 import type { Attachment } from '#lib/types';
 
-/** The address of a picture that is attached; undefined for what is none, or is not here. */
+/** The address of a picture or a sound that is attached; undefined for all others, and for what is not here. */
 export function usePreview(attachment: () => Attachment | undefined) {
 	let url = $state<string>();
 	$effect(() => {
 		const of = attachment();
-		if (!of?.type.startsWith('image/')) return;
+		if (!of || !/^(?:image|audio)\//.test(of.type)) return;
 		let made: string | undefined;
 		let isGone = false;
 		void conversationsStore.file(of.sha256).then((blob) => {

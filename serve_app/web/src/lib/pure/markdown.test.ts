@@ -4,7 +4,9 @@ import { safeHref, toHtml } from './markdown';
 const html = (source: string) => toHtml(source).trim();
 
 test('raw HTML is text', () => {
-	expect(html('<script>alert(1)</script>')).toBe('&lt;script&gt;alert(1)&lt;/script&gt;');
+	expect(html('<script>alert(1)</script>')).toBe(
+		'<p dir="auto">&lt;script&gt;alert(1)&lt;/script&gt;</p>'
+	);
 	expect(html('a <b onclick="x">c</b>')).toBe(
 		'<p dir="auto">a &lt;b onclick=&quot;x&quot;&gt;c&lt;/b&gt;</p>'
 	);

@@ -1,19 +1,18 @@
 /**
- * Markdown of a stranger to HTML: raw HTML becomes text, pictures become links, links show where they
- * lead. What comes out still goes through DOMPurify (`services/markdown`).
+ * Markdown of a stranger to HTML: raw HTML becomes text but for a few tags without attributes, pictures
+ * become links, links show where they lead. What comes out still goes through DOMPurify
+ * (`services/markdown`).
  */
-import { Marked, type Token, type TokenizerAndRendererExtension, type Tokens } from 'marked';
+import { Marked, type RendererObject, type Token, type TokenizerObject, type Tokens } from 'marked';
+import { ALERT, escapeHtml, math, ofAnswers } from './markdown_extensions';
+
+/**
+ * Whose words they are. A person's question may be a log or a program: `#` makes no heading there, four
+ * spaces no block of code, and no tag counts.
+ */
+export type Author = 'model' | 'person';
 
 const SCHEMES = new Set(['http:', 'https:', 'mailto:']);
-
-export function escapeHtml(text: string): string {
-	return text
-		.replaceAll('&', '&amp;')
-		.replaceAll('<', '&lt;')
-		.replaceAll('>', '&gt;')
-		.replaceAll('"', '&quot;')
-		.replaceAll("'", '&#39;');
-}
 
 /** The address if it may be followed; relative ones would lead into this page. */
 export function safeHref(href: string): URL | null {
@@ -35,103 +34,95 @@ function link(href: string, inner: string, words: string, title?: string | null)
 	return `<a href="${escapeHtml(url.href)}"${hint} target="_blank" rel="noopener noreferrer">${inner}</a>${told}`;
 }
 
-function math(source: string, display: boolean): string {
-	const kind = display ? 'block' : 'inline';
-	return `<span class="math math-${kind}" data-math="${kind}">${escapeHtml(source)}</span>`;
-}
-
-interface MathToken {
-	type: string;
-	raw: string;
-	text: string;
-}
-
-const BLOCK_MATH = /^(?:\$\$([\s\S]+?)\$\$|\\\[([\s\S]+?)\\\])[ \t]*(?:\n|$)/;
-// As pandoc has it: no space within the dollars, no digit after them, so that prices stay prices.
-const INLINE_MATH =
-	/^(?:\$\$([^$\n]+?)\$\$|\$(?![\s$])((?:\\.|[^$\\\n])*?)(?<!\s)\$(?!\d)|\\\(([\s\S]+?)\\\))/;
-
-const blockMath: TokenizerAndRendererExtension = {
-	name: 'blockMath',
-	level: 'block',
-	start: (source) => source.match(/(?:^|\n)(?:\$\$|\\\[)/)?.index,
-	tokenizer(source) {
-		const match = BLOCK_MATH.exec(source);
-		if (!match) return undefined;
-		return { type: 'blockMath', raw: match[0], text: (match[1] ?? match[2] ?? '').trim() };
+const renderer: RendererObject = {
+	html: ({ text }: Tokens.HTML | Tokens.Tag) => escapeHtml(text),
+	link({ href, title, tokens }) {
+		return link(href, this.parser.parseInline(tokens), plain(tokens), title);
 	},
-	renderer: (token) => `<p>${math((token as MathToken).text, true)}</p>\n`
-};
-
-const inlineMath: TokenizerAndRendererExtension = {
-	name: 'inlineMath',
-	level: 'inline',
-	start: (source) => source.match(/\$|\\\(/)?.index,
-	tokenizer(source) {
-		const match = INLINE_MATH.exec(source);
-		const text = match?.[1] ?? match?.[2] ?? match?.[3];
-		if (!match || !text?.trim()) return undefined;
-		return { type: 'inlineMath', raw: match[0], text: text.trim() };
+	image({ href, text }) {
+		const words = text || 'picture';
+		return link(href, escapeHtml(words), words);
 	},
-	renderer: (token) => math((token as MathToken).text, token.raw.startsWith('$$'))
-};
-
-const marked = new Marked({
-	gfm: true,
-	breaks: true,
-	extensions: undefined,
-	renderer: {
-		html: ({ text }: Tokens.HTML | Tokens.Tag) => escapeHtml(text),
-		link({ href, title, tokens }) {
-			return link(href, this.parser.parseInline(tokens), plain(tokens), title);
-		},
-		image({ href, text }) {
-			const words = text || 'picture';
-			return link(href, escapeHtml(words), words);
-		},
-		code({ text, lang }) {
-			const language = /^[\w+#.-]{1,40}/.exec(lang ?? '')?.[0] ?? '';
-			return `<pre data-lang="${escapeHtml(language)}"><code>${escapeHtml(text)}</code></pre>\n`;
-		},
-		checkbox: ({ checked }) =>
-			`<span class="task" role="img" aria-label="${checked ? 'Done' : 'Not done'}">${checked ? '☑' : '☐'}</span> `,
-		table({ header, rows, align }) {
-			const cells = (row: Tokens.TableCell[], tag: string) =>
-				row
-					.map((cell, column) => {
-						const side = align[column];
-						const words = this.parser.parseInline(cell.tokens);
-						return `<${tag} dir="auto"${side ? ` class="to-${side}"` : ''}>${words}</${tag}>`;
-					})
-					.join('');
-			const body = rows.map((row) => `<tr>${cells(row, 'td')}</tr>`).join('');
-			const head = `<thead><tr>${cells(header, 'th')}</tr></thead>`;
-			return `<div class="table" tabindex="0" role="group" aria-label="Table"><table>${head}<tbody>${body}</tbody></table></div>\n`;
-		},
-		paragraph({ tokens }) {
-			return `<p dir="auto">${this.parser.parseInline(tokens)}</p>\n`;
-		},
-		heading({ tokens, depth }) {
-			// The chat's title is the page's `h1`; most answers begin with `##`, and no level is left out.
-			const level = Math.max(depth, 2);
-			return `<h${level} class="h${depth}" dir="auto">${this.parser.parseInline(tokens)}</h${level}>\n`;
-		}
+	code({ text, lang }) {
+		const language = /^[\w+#.-]{1,40}/.exec(lang ?? '')?.[0] ?? '';
+		return `<pre data-lang="${escapeHtml(language)}"><code>${escapeHtml(text)}</code></pre>\n`;
+	},
+	checkbox: ({ checked }) =>
+		`<span class="task" role="img" aria-label="${checked ? 'Done' : 'Not done'}">${checked ? '☑' : '☐'}</span> `,
+	table({ header, rows, align }) {
+		const cells = (row: Tokens.TableCell[], tag: string) =>
+			row
+				.map((cell, column) => {
+					const side = align[column];
+					const words = this.parser.parseInline(cell.tokens);
+					return `<${tag} dir="auto"${side ? ` class="to-${side}"` : ''}>${words}</${tag}>`;
+				})
+				.join('');
+		const body = rows.map((row) => `<tr>${cells(row, 'td')}</tr>`).join('');
+		const head = `<thead><tr>${cells(header, 'th')}</tr></thead>`;
+		return `<div class="table" tabindex="0" role="group" aria-label="Table"><table>${head}<tbody>${body}</tbody></table></div>\n`;
+	},
+	blockquote({ tokens }) {
+		const kind = alertOf(tokens);
+		const inner = this.parser.parse(tokens);
+		if (!kind) return `<blockquote>\n${inner}</blockquote>\n`;
+		const name = kind[0]!.toUpperCase() + kind.slice(1);
+		return `<div class="alert alert-${kind}" role="note"><p class="alert-name">${name}</p>\n${inner}</div>\n`;
+	},
+	/** Spaces before the next line stay: a question may be a program. */
+	br: ({ raw }) => `<br>${raw.slice(raw.indexOf('\n') + 1)}`,
+	paragraph({ tokens }) {
+		return `<p dir="auto">${this.parser.parseInline(tokens)}</p>\n`;
+	},
+	heading({ tokens, depth }) {
+		// The chat's title is the page's `h1`; most answers begin with `##`, and no level is left out.
+		const level = Math.max(depth, 2);
+		return `<h${level} class="h${depth}" dir="auto">${this.parser.parseInline(tokens)}</h${level}>\n`;
 	}
-});
-marked.use({ extensions: [blockMath, inlineMath] });
+};
+
+/** Takes the mark of an alert from the quote that begins with it, and answers its kind. */
+function alertOf(quote: Token[]): string | null {
+	const first = quote[0] as Tokens.Paragraph | undefined;
+	const text = first?.tokens?.[0] as Tokens.Text | undefined;
+	const mark = first?.type === 'paragraph' && ALERT.exec(first.text);
+	if (!first || !mark || text?.type !== 'text') return null;
+	// `breaks` has cut the mark from the lines below it.
+	const rest = first.tokens.slice(1);
+	if (rest[0]?.type === 'br') rest.shift();
+	if (rest.length > 0) first.tokens = rest;
+	else quote.shift();
+	return mark[1]!.toLowerCase();
+}
+
+/** Lines that begin with a tag are lines of a paragraph. */
+const noHtmlBlocks: TokenizerObject = { html: () => undefined };
+const asWritten: TokenizerObject = {
+	...noHtmlBlocks,
+	heading: () => undefined,
+	lheading: () => undefined,
+	code: () => undefined
+};
+
+const markeds: Record<Author, Marked> = {
+	model: new Marked({ gfm: true, breaks: true, renderer, tokenizer: noHtmlBlocks }),
+	person: new Marked({ gfm: true, breaks: true, renderer, tokenizer: asWritten })
+};
+markeds.model.use({ extensions: ofAnswers });
+markeds.person.use({ extensions: math });
 
 function plain(tokens: Token[]): string {
 	return tokens.map((token) => ('text' in token ? String(token.text) : token.raw)).join('');
 }
 
-export function toHtml(source: string): string {
-	return marked.parse(source, { async: false });
+export function toHtml(source: string, author: Author = 'model'): string {
+	return markeds[author].parse(source, { async: false });
 }
 
-export function lexer(source: string): {
-	tokens: Token[];
-	links: Record<string, { href: string }>;
-} {
-	const tokens = marked.lexer(source);
+export function lexer(
+	source: string,
+	author: Author = 'model'
+): { tokens: Token[]; links: Record<string, { href: string }> } {
+	const tokens = markeds[author].lexer(source);
 	return { tokens, links: tokens.links as Record<string, { href: string }> };
 }

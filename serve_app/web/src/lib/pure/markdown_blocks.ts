@@ -1,6 +1,6 @@
 /** An answer cut into blocks while it grows: paragraphs, lists, code, tables. */
 import type { Token, Tokens } from 'marked';
-import { lexer } from './markdown';
+import { lexer, type Author } from './markdown';
 
 export interface Block {
 	/** Where it starts in the text: its key. */
@@ -23,6 +23,8 @@ export class BlockCutter {
 	#definitions = '';
 	blocks: Block[] = [];
 
+	constructor(readonly author: Author = 'model') {}
+
 	/** Definitions of links (`[1]: https://...`), which count in all blocks. */
 	get definitions(): string {
 		return this.#definitions;
@@ -36,7 +38,7 @@ export class BlockCutter {
 		this.#text = text;
 		const open = this.#openCode(text, done);
 		if (open) return open;
-		const { tokens, links } = lexer(text.slice(this.#from));
+		const { tokens, links } = lexer(text.slice(this.#from), this.author);
 		this.#define(links);
 		const read = toBlocks(tokens, this.#from, done);
 		// The last block may grow, and the one before it may yet join it.

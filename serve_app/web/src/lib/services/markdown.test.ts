@@ -1,7 +1,8 @@
 // @vitest-environment jsdom
 import { expect, test } from 'vitest';
 import { BlockCutter } from '#lib/pure/markdown_blocks';
-import { renderMarkdown, renderMath } from './markdown';
+import { renderFormula } from './formula';
+import { renderMarkdown } from './markdown';
 
 /** What a stranger tries: in an answer, a file, a title that is shown as markdown. */
 const TRICKS = [
@@ -29,10 +30,17 @@ const TRICKS = [
 	'```"><img src=x onerror=alert(1)>\n</code></pre><script>alert(1)</script>\n```',
 	'| <img src=x onerror=alert(1)> |\n|---|\n| <script>alert(1)</script> |',
 	'$</span><img src=x onerror=alert(1)>$',
-	'- [ ] <img src=x onerror=alert(1)>'
+	'- [ ] <img src=x onerror=alert(1)>',
+	'<sub onclick=alert(1)>a</sub>',
+	'<details ontoggle=alert(1) open><summary>a</summary>b</details>',
+	'<details><summary><img src=x onerror=alert(1)></summary>\n\n<script>alert(1)</script>\n\n</details>',
+	'<kbd><svg onload=alert(1)></kbd>',
+	'> [!NOTE]\n> <img src=x onerror=alert(1)>',
+	'a[^"><img src=x onerror=alert(1)>]\n\n[^1]: <script>alert(1)</script>',
+	'==<img src=x onerror=alert(1)>=='
 ];
 const NAMES = new Set(
-	'p br hr h2 h3 h4 h5 h6 strong em del code pre blockquote ul ol li a span div table thead tbody tr th td'.split(
+	'p br hr h2 h3 h4 h5 h6 strong em del code pre blockquote ul ol li a span div table thead tbody tr th td sub sup kbd mark u b i s ins small details summary'.split(
 		' '
 	)
 );
@@ -74,11 +82,17 @@ test.each([
 	'\\includegraphics{https://e.example/x.png}',
 	'\\text{<img src=x onerror=alert(1)>}'
 ])('the formula %s is inert', async (formula) => {
-	const html = await renderMath(formula, true).catch(() => '');
+	const html = await renderFormula(formula, true).catch(() => '');
 	const page = new DOMParser().parseFromString(html, 'text/html').body;
-	expect(page.querySelector('a, img, script, style, form, [href], [style], [onerror]')).toBeNull();
+	expect(page.querySelector('a, img, script, style, form, [href], [onerror], [data-a]')).toBeNull();
+	for (const element of page.querySelectorAll('[style]'))
+		expect(element.getAttribute('style')).not.toMatch(/url|[(/\\]/);
 });
 
-test('a formula becomes MathML', async () => {
-	expect(await renderMath('\\frac{1}{2}', true)).toContain('<mfrac>');
+test('a formula becomes HTML with its spacing, and MathML', async () => {
+	const html = await renderFormula('\\begin{pmatrix}1&\\sqrt{2}\\\\3&4\\end{pmatrix}', true);
+	expect(html).toContain('<mtable');
+	expect(html).toMatch(/class="arraycolsep" style="width:/);
+	expect(html).toContain('<svg');
+	expect(await renderFormula('\\ce{H2O}', false)).toContain('<mi mathvariant="normal">O');
 });
