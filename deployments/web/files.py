@@ -132,7 +132,8 @@ def page_routes(folder: Path) -> list[BaseRoute]:
 
     async def with_slash(request: Request) -> Response:
         """Relative, because a proxy may add a path prefix; the page's own addresses are, too."""
-        return RedirectResponse(f"{PREFIX[1:]}/")
+        query = request.url.query
+        return RedirectResponse(f"{PREFIX[1:]}/?{query}" if query else f"{PREFIX[1:]}/")
 
     return [
         Route(PREFIX, with_slash, include_in_schema=False),

@@ -67,7 +67,10 @@ class ServerRoutes:
     async def welcome(self, request: Request) -> Response:
         """The page at the server's address: for chats, where there is one."""
         # Relative, because a proxy may add a path prefix.
-        return RedirectResponse("ui/" if await self._page.is_served() else "docs")
+        if not await self._page.is_served():
+            return RedirectResponse("docs")
+        query = request.url.query  # `?q=`: what browsers ask a search engine of theirs
+        return RedirectResponse(f"ui/?{query}" if query else "ui/")
 
     async def stats(self, request: Request) -> Response:
         """Statistics of all replicas together, and of each."""

@@ -21,6 +21,9 @@
 		box.value = '';
 	}
 
+	// `?q=` is written and not sent: anybody's page may lead here.
+	const question = new URLSearchParams(location.search).get('q');
+	if (question) box.value = question;
 	box.addEventListener('keydown', (event) => {
 		// Safari ends a composition before the Enter that ended it; its code says so.
 		if (event.key !== 'Enter' || event.isComposing || event.keyCode === 229) return;
@@ -32,5 +35,8 @@
 	box.addEventListener('compositionend', () => delete box.dataset.composes);
 	first.querySelector('button').addEventListener('click', ask);
 	// `autofocus` would do it on a phone too, where the page takes no focus by itself.
-	if (matchMedia('(pointer: fine)').matches) box.focus();
+	if (matchMedia('(pointer: fine)').matches) {
+		box.focus();
+		box.setSelectionRange(box.value.length, box.value.length);
+	}
 })();

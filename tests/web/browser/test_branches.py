@@ -116,3 +116,5 @@ def test_a_stopped_answer_goes_on(screen: Screen, slow_url: str) -> None:
     screen.wait_for_end()
     words = screen.answers.get_by_role("paragraph").first.inner_text().split()
     assert words[: len(kept)] == kept
+    expect(screen.answers.get_by_role("button", name="Next branch")).to_have_count(0)
+    expect(screen.button("Continue")).to_have_count(0)

@@ -63,6 +63,40 @@ def test_a_stopped_answer_keeps_what_had_come(
     expect(screen.answers).to_contain_text(" ".join(kept))
 
 
+def test_a_question_asked_during_an_answer_waits_for_its_end(screen: Screen, slow_url: str) -> None:
+    """It can be taken back, and is sent at once where that is wanted."""
+    screen.endless_answer(slow_url)
+    screen.ask("Tell me a story about a hedgehog named Bruno.")
+    screen.wait_for_words()
+    screen.ask("What is the capital of Norway?")
+    waiting = screen.role("group", "Next question")
+    expect(waiting).to_contain_text("Sent after this answer")
+    expect(screen.box).to_have_value("")
+    waiting.get_by_role("button", name="Edit next question").click()
+    expect(screen.box).to_have_value("What is the capital of Norway?")
+    screen.box.press("Enter")
+    screen.next_answer("Oslo.")
+    waiting.get_by_role("button", name="Send now").click()
+    expect(screen.answers.last).to_contain_text("Oslo.")
+    expect(waiting).to_have_count(0)
+    expect(screen.questions).to_have_count(2)
+
+
+def test_an_address_brings_a_question_and_a_model(screen: Screen, server: Server) -> None:
+    """The question is not sent: anybody's page may lead there."""
+    screen.page.goto(f"{server.url}/?q=What+is+the+capital+of+France%3F&model=nobody")
+    expect(screen.box).to_have_value("What is the capital of France?")
+    expect(screen.role("main")).to_contain_text("There is no model nobody here.")
+    screen.wait_until_it_runs()
+    expect(screen.questions).to_have_count(0)
+    screen.box.press("Enter")
+    expect(screen.answers).to_contain_text("Paris")
+    screen.page.emulate_media(media="print")
+    expect(screen.box).to_be_hidden()
+    expect(screen.button("New chat")).to_be_hidden()
+    expect(screen.answers).to_be_visible()
+
+
 def _words(screen: Screen) -> list[str]:
     """All but the last one, which may still grow."""
     return screen.answers.get_by_role("paragraph").first.inner_text().split()[:-1]

@@ -1,4 +1,5 @@
 import { fileName } from '#lib/pure/chat_export';
+import { chatMarkdown } from '#lib/pure/chat_markdown';
 import { exportChats, importChats, type Source } from '#lib/services/chat_files';
 import { conversationsStore } from '#lib/stores/conversations.svelte';
 import type { Chat } from '#lib/types';
@@ -12,6 +13,12 @@ const source: Source = {
 /** Saves a chat with all its branches and files. */
 export async function saveChat(chat: Chat): Promise<void> {
 	saveFile(await exportChats([chat], source), fileName(chat.title));
+}
+
+/** Saves what is seen of the open chat. */
+export function saveAsMarkdown(chat: Chat): void {
+	const text = chatMarkdown(chat, conversationsStore.path);
+	saveFile(new Blob([text], { type: 'text/markdown' }), fileName(chat.title, 'md'));
 }
 
 /** All chats, as one file. */

@@ -78,12 +78,12 @@ function readFileLine(raw: unknown): ReadFile | null {
 }
 
 /** A name that any file system takes. */
-export function fileName(title: string): string {
+export function fileName(title: string, ending = 'jsonl'): string {
 	const plain = title
 		.normalize('NFKC')
 		.replace(/[^\p{L}\p{N}]+/gu, '-')
 		.replace(/^-+|-+$/g, '');
-	return `${[...plain].slice(0, 60).join('').replace(/-+$/, '') || 'chat'}.jsonl`;
+	return `${[...plain].slice(0, 60).join('').replace(/-+$/, '') || 'chat'}.${ending}`;
 }
 
 function toBase64(bytes: Uint8Array): string {
@@ -93,7 +93,7 @@ function toBase64(bytes: Uint8Array): string {
 	return btoa(text);
 }
 
-function fromBase64(text: string): Uint8Array<ArrayBuffer> | null {
+export function fromBase64(text: string): Uint8Array<ArrayBuffer> | null {
 	try {
 		return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 	} catch {

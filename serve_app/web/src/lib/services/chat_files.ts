@@ -1,6 +1,14 @@
-import { chatLine, fileLine, readLine, type ReadChat, type ReadFile } from '#lib/pure/chat_export';
+import {
+	chatLine,
+	fileLine,
+	fromBase64,
+	readLine,
+	type ReadChat,
+	type ReadFile
+} from '#lib/pure/chat_export';
+import { readForeign, type ForeignChat, type ForeignFile } from '#lib/pure/chat_import';
 import { digestOfBytes } from '#lib/pure/digest';
-import type { Chat, Message } from '#lib/types';
+import type { Attachment, Chat, Message } from '#lib/types';
 
 /** Where chats to be exported come from. */
 export interface Source {
@@ -62,8 +70,46 @@ export async function importChats(file: Blob, target: Target): Promise<number> {
 		}
 	}
 	await add();
-	if (count === 0) throw new Error('This file has no chats in the form that Manta exports.');
+	if (count === 0) count = await importForeign(file, target);
+	if (count === 0)
+		throw new Error(
+			'This file has no chats as Manta, llama-server, Open WebUI, ChatGPT or Claude export them.'
+		);
 	return count;
+}
+
+/** A file of another program is one value. */
+async function importForeign(file: Blob, target: Target): Promise<number> {
+	let chats: ForeignChat[];
+	try {
+		chats = readForeign(JSON.parse(await file.text()));
+	} catch {
+		return 0;
+	}
+	for (const { fields, messages } of chats) {
+		const kept: Message[] = [];
+		for (const { files, ...message } of messages) {
+			const attachments: Attachment[] = [];
+			for (const one of files) {
+				const attachment = await addForeignFile(one, target);
+				if (attachment) attachments.push(attachment);
+			}
+			kept.push({ ...message, attachments });
+		}
+		await target.addChats([{ fields, messages: kept }]);
+	}
+	return chats.length;
+}
+
+async function addForeignFile(
+	{ name, text, base64, type, as }: ForeignFile,
+	target: Target
+): Promise<Attachment | null> {
+	const bytes =
+		text === undefined ? fromBase64(base64 ?? '') : Uint8Array.from(new TextEncoder().encode(text));
+	if (!bytes || bytes.length === 0) return null;
+	await target.addFile(new Blob([bytes], { type }));
+	return { name, type, size: bytes.length, sha256: await digestOfBytes(bytes), as };
 }
 
 async function addFile(file: ReadFile, target: Target): Promise<void> {

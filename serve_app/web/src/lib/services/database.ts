@@ -150,7 +150,7 @@ export class DatabaseService {
 				await db.chats.put(withDirt({ ...empty, base: null }));
 			}
 			await db.messages.where('chat').equals(id).delete();
-			await db.drafts.delete(id);
+			await db.drafts.bulkDelete([id, `next:${id}`]);
 			await db.queue.filter((one) => one.chat === id).delete();
 		});
 	}

@@ -13,6 +13,7 @@ import type { Attachment, Chat, Finish, Message, ToolCall } from '#lib/types';
 import { conversationsStore } from './conversations.svelte';
 import { contentsOf } from './file_contents';
 import { modelsStore } from './models.svelte';
+import { nextQuestionStore } from './next_question.svelte';
 import { Run } from './run.svelte';
 import { serverStore } from './server_store.svelte';
 import { settingsStore } from './settings.svelte';
@@ -48,6 +49,7 @@ class ChatStore {
 		for (const run of this.runs.values()) run.controller.abort();
 		this.runs.clear();
 		this.#left = [];
+		nextQuestionStore.forget();
 	}
 
 	/** Another answer of the chat may run by now. */
@@ -141,6 +143,20 @@ class ChatStore {
 		} finally {
 			this.#sends.delete(id);
 		}
+	}
+
+	/** What was asked during an answer, now that it has ended; of a chat that need not be the open one. */
+	async sendNext(id: string): Promise<void> {
+		const chat = conversationsStore.find(id);
+		if (!chat || this.isRunning(id)) return;
+		const next = nextQuestionStore.take(id);
+		if (!next) return;
+		const { text, attachments } = next;
+		await this.#keepAndAsk(id, () => {
+			const { leaf } = conversationsStore.find(id) ?? chat;
+			const question = newMessage(chat, leaf, 'user', { text, attachments });
+			return Promise.resolve({ chat, question });
+		});
 	}
 
 	/** For what stands at the end of the open branch without an answer. */
@@ -265,12 +281,13 @@ class ChatStore {
 		).answered;
 	}
 
-	/** A sibling that starts with this answer and goes on with it. */
+	/** Goes on with an answer that was cut: in its place, as what is kept never changes. */
 	async continue(id: string): Promise<void> {
 		const { chat, message } = this.#find(id);
 		if (!chat || !message || this.isRunning(chat.id)) return;
 		const model = message.model ?? this.modelOf(chat);
-		if (model) await this.#answer(chat, message.parent, model, { before: message });
+		if (model)
+			await this.#answer(chat, message.parent, model, { before: message, instead: message.id });
 	}
 
 	/** False: the server can't, as the thought is over. */
@@ -370,7 +387,10 @@ class ChatStore {
 	/** What follows an answer: calls of tools, a title, what waited for its end. */
 	async #after(chat: Chat, message: Message): Promise<void> {
 		if (conversationsStore.queuedIds.size > 0 && serverStore.reachable) void this.sendQueued();
-		if (message.error || message.finish === 'stopped' || message.finish === 'interrupted') return;
+		const isCut = message.error || message.finish === 'stopped' || message.finish === 'interrupted';
+		if (!message.tool_calls?.length && (!isCut || nextQuestionStore.isWanted(chat.id)))
+			void this.sendNext(chat.id);
+		if (isCut) return;
 		const branch = await this.#branch(chat.id, message.id);
 		if (message.tool_calls?.length) await this.#callTools(chat, message, branch);
 		else await this.#title(chat.id, branch);

@@ -5,6 +5,7 @@ import type { Message } from '#lib/types';
 import { chatStore } from './chat.svelte';
 import { conversationsStore } from './conversations.svelte';
 import { modelsStore } from './models.svelte';
+import { nextQuestionStore } from './next_question.svelte';
 import { serverStore } from './server_store.svelte';
 
 const CHAT = '/v1/chat/completions';
@@ -174,4 +175,45 @@ it('leaves an answer to whoever has the chats next, and goes on with it then', a
 	await until(() => expect(chatStore.isRunning(chat)).toBe(false));
 	await conversationsStore.open(chat);
 	expect(said().at(-1)).toEqual(['Once upon a time', 'stop']);
+});
+
+it('sends what was asked during an answer once that has ended, also of another chat', async () => {
+	let end = () => {};
+	answers[CHAT] = async () => {
+		await new Promise<void>((done) => (end = done));
+		return whole('Once');
+	};
+	const chat = await ask('A story');
+	await until(() => expect(asked.map(({ path }) => path)).toContain(CHAT));
+	await nextQuestionStore.add(chat, 'And', []);
+	await nextQuestionStore.add(chat, 'then?', []);
+	nextQuestionStore.forget(); // as a page that ends
+	await nextQuestionStore.read(chat);
+	expect(nextQuestionStore.of(chat)?.text).toBe('And\n\nthen?');
+	await conversationsStore.open(null);
+	answers[CHAT] = () => whole('Well');
+	end();
+	await until(async () => {
+		const texts = (await conversationsStore.allMessages(chat)).map(({ text }) => text);
+		expect(texts.toSorted()).toEqual(['A story', 'And\n\nthen?', 'Once', 'Well'].toSorted());
+	});
+	await until(() => expect(chatStore.isRunning(chat)).toBe(false));
+	await conversationsStore.open(chat);
+	expect(said().map(([text]) => text)).toEqual(['A story', 'Once', 'And\n\nthen?', 'Well']);
+	nextQuestionStore.forget();
+	await nextQuestionStore.read(chat);
+	expect(nextQuestionStore.of(chat)).toBeUndefined();
+});
+
+it('keeps what was asked during an answer that is stopped, until it is wanted', async () => {
+	answers[CHAT] = endless('Once');
+	const chat = await ask('A story');
+	await until(() => expect(chatStore.runs.get(chat)?.answer.text).toBe('Once'));
+	await nextQuestionStore.add(chat, 'Next', []);
+	chatStore.stop(chat);
+	await until(() => expect(chatStore.isRunning(chat)).toBe(false));
+	expect(said()).toHaveLength(2);
+	answers[CHAT] = () => whole('Well');
+	await chatStore.sendNext(chat);
+	await until(() => expect(said().at(-1)).toEqual(['Well', 'stop']));
 });

@@ -21,6 +21,8 @@ class ModelsStore {
 	/** Why the server refused to load, unload, download or delete a model, by its name. */
 	refusals = new SvelteMap<string, string>();
 	#chosen = $state<string | null>(null);
+	/** What an address asked for; see `missing`. */
+	#wanted = $state<string | null>(null);
 	#props = new SvelteMap<string, Props>();
 	#asked = new Set<string>();
 	#follower = new Follower((signal) => this.#followUntil(signal));
@@ -50,8 +52,21 @@ class ModelsStore {
 	}
 
 	select(id: string): void {
+		if (id !== this.#wanted) this.#wanted = null;
 		this.#chosen = id;
 		writeLocal(SELECTED, id);
+	}
+
+	/** By an address, which may name what the server does not have. */
+	ask(id: string): void {
+		this.#wanted = id;
+		this.select(id);
+	}
+
+	/** The model that an address asked for, if no chat may have it. */
+	get missing(): string | null {
+		const isThere = !this.known || this.#wanted === null || this.find(this.#wanted)?.chats;
+		return isThere ? null : this.#wanted;
 	}
 
 	async refresh(): Promise<void> {
