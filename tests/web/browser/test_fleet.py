@@ -31,12 +31,19 @@ def test_the_fleet_is_shown_while_it_answers(device: Device, slow_url: str) -> N
 
 def test_a_load_is_watched(screen: Screen) -> None:
     open_fleet(screen)
+
+    def confirmed() -> None:
+        unload.click()
+        dialog = screen.role("alertdialog", "Unload model?")
+        expect(dialog).to_contain_text("No answer runs.")
+        dialog.get_by_role("button", name="Unload").click()
+
     load, unload = screen.button(f"Load {SMALL}"), screen.button(f"Unload {SMALL}")
     expect(load.or_(unload)).to_be_visible(timeout=LOAD_MS)
     if unload.is_visible():  # another test had it loaded
-        unload.click()
+        confirmed()
     expect(load).to_be_visible(timeout=LOAD_MS)
     load.click()
     expect(unload).to_be_visible(timeout=LOAD_MS)
-    unload.click()
+    confirmed()
     expect(load).to_be_visible(timeout=LOAD_MS)

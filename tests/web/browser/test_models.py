@@ -36,6 +36,7 @@ def test_a_model_is_loaded_by_a_question_and_unloaded_on_the_fleets_page(
     expect(screen.role("status", "Branch 2 of 2")).to_be_visible()
     screen.role("link", "Fleet").click()
     screen.button(f"Unload {OTHER}").click()
+    screen.role("alertdialog", "Unload model?").get_by_role("button", name="Unload").click()
     expect(screen.button(f"Load {OTHER}")).to_be_visible(timeout=LOAD_MS)
 
 

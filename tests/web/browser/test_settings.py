@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.web.browser.driving.device import Device
 from tests.web.browser.driving.screen import Screen
@@ -61,6 +61,37 @@ def test_a_system_message_is_sent_with_each_question(screen: Screen) -> None:
         {"role": "system", "content": "You are a parrot."},
         {"role": "user", "content": "Hello!"},
     ]
+
+
+def test_a_chat_has_settings_of_its_own_also_before_it_begins_and_by_a_preset(
+    screen: Screen,
+) -> None:
+    def panel(title: str) -> Locator:
+        screen.button("More").click()
+        screen.role("menuitem", title).click()
+        return screen.role("dialog", title)
+
+    dialog = panel("Settings of the new chat")
+    dialog.get_by_label("System message", exact=True).fill("You are a parrot.")
+    field = dialog.get_by_label("Max tokens", exact=True)
+    field.fill("3")
+    field.press("Tab")
+    dialog.get_by_text("More samplers").click()
+    dialog.get_by_label("XTC threshold", exact=True).fill("0.2")
+    dialog.get_by_label("Name of the preset").fill("Parrot")
+    dialog.get_by_role("button", name="Save preset").click()
+    screen.page.keyboard.press("Escape")
+    body = screen.sent_by("Hello!")
+    assert body["messages"][0] == {"role": "system", "content": "You are a parrot."}
+    assert (body["max_tokens"], body["xtc_threshold"]) == (3, 0.2)
+    screen.button("New chat").click()
+    assert "max_tokens" not in screen.sent_by("Hello, who are you?")
+    dialog = panel("Settings of this chat")
+    dialog.get_by_label("Preset", exact=True).click()
+    screen.role("option", "Parrot").click()
+    expect(dialog.get_by_label("Max tokens", exact=True)).to_have_value("3")
+    screen.page.keyboard.press("Escape")
+    assert screen.sent_by("Hello again!")["max_tokens"] == 3
 
 
 def test_enter_may_make_a_line_instead(device: Device) -> None:

@@ -22,6 +22,24 @@ export interface Sampling {
 	repetition_penalty?: number;
 	seed?: number;
 	stop?: string[];
+	typical_p?: number;
+	top_n_sigma?: number;
+	dynatemp_range?: number;
+	dynatemp_exponent?: number;
+	xtc_probability?: number;
+	xtc_threshold?: number;
+	dry_multiplier?: number;
+	dry_base?: number;
+	dry_allowed_length?: number;
+	repeat_last_n?: number;
+}
+
+/** What a chat may begin with, under a name. */
+export interface Preset {
+	name: string;
+	system: string;
+	sampling: Sampling;
+	thinking: ThinkingChoice;
 }
 
 export interface ThinkingChoice {
@@ -35,6 +53,8 @@ export interface ChatSettings {
 	thinking: ThinkingChoice;
 	/** Names of the tools that the model may call; absent: as the settings of the page say. */
 	tools?: string[];
+	/** The first message that the model is sent, where the chat is longer than its context. */
+	from?: string;
 }
 
 /** A conversation: a tree of messages. */

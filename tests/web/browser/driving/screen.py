@@ -14,6 +14,7 @@ from tests.web.browser.driving.graph import DEMO
 from tests.web.browser.driving.page import WAIT_MS
 
 CHATS = "**/v1/chat/completions"
+IN_MENU = ("Edit message", "Fork chat", "Delete message")  # of a message
 expect.set_options(timeout=WAIT_MS)
 
 
@@ -100,9 +101,13 @@ class Screen:
         expect(self.log).not_to_have_attribute("aria-busy", "true")
 
     def act(self, message: Locator, name: str) -> None:
-        """Presses a button of a message. What is seldom needed is under "more"."""
+        """Presses a button of a message. What is seldom needed is in the menu "More actions"."""
         message.hover()
-        message.get_by_role("button", name=name, exact=True).click()
+        if name in IN_MENU:
+            message.get_by_role("button", name="More actions", exact=True).click()
+            self.role("menuitem", name).click()
+        else:
+            message.get_by_role("button", name=name, exact=True).click()
 
     def choose_in_chat_menu(self, title: str, item: str) -> None:
         row = self.chats.filter(has=self.page.get_by_role("link", name=title, exact=True))

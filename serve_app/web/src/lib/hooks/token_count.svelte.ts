@@ -20,8 +20,10 @@ export function useTokenCount(chat: () => Chat | null, draft: UsedDraft): void {
 		const { text, attachments } = draft;
 		const isEmpty = text.trim() === '' && attachments.length === 0;
 		const isLoaded = modelsStore.find(model)?.state === 'loaded';
+		// The last answer says it, unless it came from elsewhere, or another part of the chat is sent now.
+		const isKnown = chatStore.contextUsed(of) > 0 && of?.settings.from === undefined;
 		if (
-			isEmpty ||
+			(isEmpty && (isKnown || !of || conversationsStore.path.length === 0)) ||
 			!isLoaded ||
 			model === null ||
 			!serverStore.reachable ||
@@ -32,7 +34,10 @@ export function useTokenCount(chat: () => Chat | null, draft: UsedDraft): void {
 		}
 		const controller = new AbortController();
 		const timer = setTimeout(
-			() => void untrack(() => count(of, model, { text, attachments }, controller.signal)),
+			() =>
+				void untrack(() =>
+					count(of, model, isEmpty ? null : { text, attachments }, controller.signal)
+				),
 			COUNT_AFTER_MS
 		);
 		return () => {
@@ -48,14 +53,15 @@ export function useTokenCount(chat: () => Chat | null, draft: UsedDraft): void {
 async function count(
 	chat: Chat | null,
 	model: string,
-	{ text, attachments }: Pick<Message, 'text' | 'attachments'>,
+	written: Pick<Message, 'text' | 'attachments'> | null,
 	signal: AbortSignal
 ): Promise<void> {
-	const question: Message = {
-		...{ id: '', chat: '', parent: null, role: 'user', text, attachments },
-		...{ created_at: 0, revision: null, state: 'done' }
-	};
-	const branch = [...(chat ? conversationsStore.path : []), question];
+	const branch: Message[] = chat ? [...conversationsStore.path] : [];
+	if (written)
+		branch.push({
+			...{ id: '', chat: '', parent: null, role: 'user', ...written },
+			...{ created_at: 0, revision: null, state: 'done' }
+		});
 	try {
 		const parts = await chatStore.partsWithFiles(chat, model, branch);
 		const size = branch.reduce((sum, one) => sum + one.text.length, 0) + sizeOf(parts.files);

@@ -22,7 +22,17 @@ export const SAMPLING_NAMES = [
 	'presence_penalty',
 	'repetition_penalty',
 	'seed',
-	'stop'
+	'stop',
+	'typical_p',
+	'top_n_sigma',
+	'dynatemp_range',
+	'dynatemp_exponent',
+	'xtc_probability',
+	'xtc_threshold',
+	'dry_multiplier',
+	'dry_base',
+	'dry_allowed_length',
+	'repeat_last_n'
 ] as const satisfies readonly (keyof Sampling)[];
 
 const NAMES_IN_PROPS: Partial<Record<keyof Sampling, string>> = {

@@ -10,6 +10,7 @@ import type {
 	ChatSettings,
 	Message,
 	MessageError,
+	Preset,
 	Sampling,
 	Timings,
 	ToolCall,
@@ -32,9 +33,20 @@ const NUMBERS = [
 	'frequency_penalty',
 	'presence_penalty',
 	'repetition_penalty',
-	'seed'
+	'seed',
+	'typical_p',
+	'top_n_sigma',
+	'dynatemp_range',
+	'dynatemp_exponent',
+	'xtc_probability',
+	'xtc_threshold',
+	'dry_multiplier',
+	'dry_base',
+	'dry_allowed_length',
+	'repeat_last_n'
 ] as const;
 const MAX_TITLE = 1000;
+const MAX_PRESET_NAME = 60;
 
 export function readFields(raw: unknown): ChatFields | null {
 	if (!isRaw(raw) || !isTime(raw.created_at)) return null;
@@ -51,6 +63,13 @@ export function readFields(raw: unknown): ChatFields | null {
 		created_at: raw.created_at,
 		updated_at: isTime(raw.updated_at) ? raw.updated_at : raw.created_at
 	};
+}
+
+export function readPreset(raw: unknown): Preset | null {
+	if (!isRaw(raw) || !isText(raw.name) || raw.name.trim() === '') return null;
+	const { sampling, thinking } = readSettings(raw);
+	const system = isText(raw.system) ? raw.system : '';
+	return { name: cut(raw.name, MAX_PRESET_NAME), system, sampling, thinking };
 }
 
 export function readMessage(raw: unknown): Message | null {
@@ -95,7 +114,8 @@ function readSettings(raw: unknown): ChatSettings {
 			...(effort && { effort }),
 			...(isNumber(thinking.budget) && { budget: thinking.budget })
 		},
-		...(Array.isArray(raw.tools) && { tools: raw.tools.filter(isText) })
+		...(Array.isArray(raw.tools) && { tools: raw.tools.filter(isText) }),
+		...(isId(raw.from) && { from: raw.from })
 	};
 }
 

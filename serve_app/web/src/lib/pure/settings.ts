@@ -1,5 +1,6 @@
 /** The settings of the page: their names, what holds without a choice, and how stored ones are read. */
-import type { ReasoningEffort, Sampling } from '#lib/types';
+import { readPreset } from './records';
+import type { Preset, ReasoningEffort, Sampling } from '#lib/types';
 
 export interface Settings extends Sampling {
 	/** The system message of new chats. */
@@ -27,6 +28,7 @@ export interface Settings extends Sampling {
 	sendThoughts: boolean;
 	/** Fields of each request, as JSON. */
 	extraFields: string;
+	presets: Preset[];
 }
 
 export type SettingName = keyof Settings;
@@ -46,8 +48,11 @@ export const DEFAULTS: Settings = {
 	pasteAsFile: 4000,
 	keepChats: false,
 	sendThoughts: false,
-	extraFields: ''
+	extraFields: '',
+	presets: []
 };
+
+export const MAX_PRESETS = 100;
 
 type Check = (value: unknown) => boolean;
 
@@ -95,7 +100,19 @@ const CHECKS: Record<SettingName, Check> = {
 	presence_penalty: between(-2, 2),
 	repetition_penalty: between(0.01, 2),
 	seed: whole(0),
-	stop: isTexts
+	stop: isTexts,
+	typical_p: between(0, 1),
+	top_n_sigma: between(-1, 100),
+	dynatemp_range: between(0, 2),
+	dynatemp_exponent: between(0, 10),
+	xtc_probability: between(0, 1),
+	xtc_threshold: between(0, 1),
+	dry_multiplier: between(0, 10),
+	dry_base: between(1, 10),
+	dry_allowed_length: whole(0),
+	repeat_last_n: whole(-1),
+	presets: (value) =>
+		Array.isArray(value) && value.length <= MAX_PRESETS && value.every((one) => readPreset(one))
 };
 
 /** What of an object of a stranger (LocalStorage, a file, the server's defaults) are settings. */

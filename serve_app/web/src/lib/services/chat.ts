@@ -60,7 +60,7 @@ export class ChatService {
 	}
 
 	/** Tokens that `parts` would take of the context. */
-	static async count(parts: RequestParts, signal: AbortSignal): Promise<number> {
+	static async count(parts: RequestParts, signal?: AbortSignal): Promise<number> {
 		const body = countedRequest(parts);
 		const answer = await api.json<{ input_tokens: number }>(
 			'v1/chat/completions/input_tokens',

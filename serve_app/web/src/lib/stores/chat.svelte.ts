@@ -7,12 +7,14 @@ import { newId } from '#lib/pure/ids';
 import { cleanTitle } from '#lib/pure/title';
 import { DENIED, openCalls, roundsOf, withIds } from '#lib/pure/tool_calls';
 import { pathTo } from '#lib/pure/tree';
+import { firstThatFits, sentPart } from '#lib/pure/trimming';
 import { ApiError } from '#lib/services/api';
 import { ChatService, Interrupted } from '#lib/services/chat';
 import type { Attachment, Chat, Finish, Message, ToolCall } from '#lib/types';
 import { conversationsStore } from './conversations.svelte';
 import { contentsOf } from './file_contents';
 import { modelsStore } from './models.svelte';
+import { newChatStore } from './new_chat.svelte';
 import { nextQuestionStore } from './next_question.svelte';
 import { Run } from './run.svelte';
 import { serverStore } from './server_store.svelte';
@@ -21,6 +23,8 @@ import { toolsStore } from './tools.svelte';
 
 const SAVE_EVERY_MS = 1000;
 const STOP_AGAIN_MS = 2000;
+/** So much of a context is taken by a chat whose oldest messages are left out. */
+const FULL = 0.6;
 
 class ChatStore {
 	/** Running answers by chat; several chats may run at once. */
@@ -121,7 +125,9 @@ class ChatStore {
 		const title = firstLine(text) || attachments[0]?.name || 'New chat';
 		const { system } = settingsStore.values;
 		await this.#keepAndAsk(id, async () => {
-			const chat = open ?? (await conversationsStore.create({ title, model, system }, id));
+			const fields = open ? {} : newChatStore.take();
+			const chat =
+				open ?? (await conversationsStore.create({ title, model, system, ...fields }, id));
 			return { chat, question: newMessage(chat, chat.leaf, 'user', { text, attachments }) };
 		});
 		return id;
@@ -252,11 +258,14 @@ class ChatStore {
 	}
 
 	/** The same after an error: what said nothing is replaced. */
-	async retry(id: string, { byItself = false } = {}): Promise<void> {
+	async retry(
+		id: string,
+		{ byItself = false, model: other }: { byItself?: boolean; model?: string } = {}
+	): Promise<void> {
 		const { chat, message } = this.#find(id);
 		if (!chat || !message || this.isRunning(chat.id)) return;
 		if (byItself) this.#retried.add(message.parent ?? message.id);
-		const model = message.model ?? this.modelOf(chat);
+		const model = other ?? message.model ?? this.modelOf(chat);
 		if (!model) return;
 		const said = message.text || message.reasoning;
 		await this.#answer(chat, message.parent, model, { instead: said ? undefined : id });
@@ -307,7 +316,7 @@ class ChatStore {
 		return {
 			model,
 			system: chat?.system ?? settingsStore.values.system,
-			branch,
+			branch: sentPart(branch, chat?.settings.from),
 			sampling,
 			thinking,
 			caps: modelsStore.props(model)?.caps,
@@ -323,6 +332,28 @@ class ChatStore {
 		const tools = await toolsStore.offered(chat);
 		const isLast = roundsOf(branch) >= settingsStore.values.maxToolRounds;
 		return { ...parts, files, tools, toolChoice: isLast ? 'none' : 'auto' };
+	}
+
+	/** From now on the oldest messages of the open chat are not sent, so that the model has room to answer. */
+	async leaveOutOldest(): Promise<void> {
+		const chat = conversationsStore.current;
+		const model = this.modelOf(chat);
+		const size = modelsStore.props(model)?.n_ctx;
+		if (!chat || model === null || !size) return;
+		const { path } = conversationsStore;
+		const whole = { ...chat, settings: { ...chat.settings, from: undefined } };
+		const from = await firstThatFits(path, async (start) => {
+			const parts = await this.partsWithFiles(whole, model, path.slice(start));
+			return (await ChatService.count(parts)) <= size * FULL;
+		});
+		if (from !== null)
+			await conversationsStore.update(chat.id, { settings: { ...chat.settings, from } });
+	}
+
+	/** The whole chat is sent again. */
+	async sendAll(chat: Chat): Promise<void> {
+		const { from: _gone, ...settings } = chat.settings;
+		await conversationsStore.update(chat.id, { settings });
 	}
 
 	/** Calls of a message of the open chat that wait for the person. */

@@ -15,6 +15,8 @@ const WRITE_EVERY_MS = 1000;
 /** How long other tabs have to say which answers they are writing. */
 const ASK_TABS_MS = 250;
 const LEFT_DRAFT = 'manta-draft';
+/** What the title of a fork begins with. */
+const COPY = 'Copy of ';
 /** A tab that signs out says so too, so that this is seen where somebody else deleted them. */
 const DELETED =
 	'The chats were deleted from this browser while the page was open. Reload the page: until then it keeps nothing.';
@@ -284,7 +286,8 @@ class ConversationsStore {
 		if (!from) throw new Error('This chat does not exist.');
 		const all = byId(await this.#read(id));
 		const branch = pathTo(all, message).filter((one) => one.state === 'done');
-		const { title, title_by, model, system, settings } = from;
+		const { title_by, model, system, settings } = from;
+		const title = from.title.startsWith(COPY) ? from.title : `${COPY}${from.title}`;
 		const fields = { title, title_by, model, system, settings, forked_from: id };
 		return this.addChat(fields, branch);
 	}

@@ -172,7 +172,7 @@ it('forks a branch into a chat of its own', async () => {
 	const { chat, question, answer } = await conversation();
 	await store.addMessage(message(chat.id, answer.id, { text: 'Why?' }));
 	const fork = await store.fork(chat.id, answer.id);
-	expect(fork).toMatchObject({ title: 'Tables', forked_from: chat.id });
+	expect(fork).toMatchObject({ title: 'Copy of Tables', forked_from: chat.id });
 	expect(store.current?.id).toBe(chat.id);
 	await store.open(fork.id);
 	expect(texts()).toEqual(['What is a page table?', 'A map.']);
