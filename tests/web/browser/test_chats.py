@@ -1,5 +1,6 @@
 """Chats are found by words in them, pinned, renamed, deleted, exported and imported."""
 
+import json
 from pathlib import Path
 
 from playwright.sync_api import expect
@@ -50,6 +51,39 @@ def test_a_chat_is_renamed_pinned_and_deleted(screen: Screen) -> None:
     dialog.get_by_role("button", name="Delete", exact=True).click()
     expect(screen.chats).to_have_count(1)
     expect(screen.answers).to_have_count(0)
+
+
+def test_a_long_chat_of_another_program_goes_on_without_its_beginning(
+    screen: Screen, tmp_path: Path
+) -> None:
+    """llama-server's page exported it. It is counted when it is opened."""
+    words = "The harbour opens at nine and closes at five. " * 10
+    messages = [
+        {
+            "id": str(number),
+            "parent": str(number - 1) if number else None,
+            "type": "text",
+            "role": ("user", "assistant")[number % 2],
+            "content": f"{number}. {words}",
+            "timestamp": 1_760_000_000_000 + number,
+        }
+        for number in range(40)
+    ]
+    conversation = {"id": "c", "name": "From elsewhere", "currNode": "39", "lastModified": 1}
+    path = tmp_path / "chats.json"
+    path.write_text(json.dumps([{"conv": conversation, "messages": messages}], indent=1))
+    dialog = screen.open_settings("Data")
+    with screen.page.expect_file_chooser() as chosen:
+        dialog.get_by_role("button", name="Import chats").click()
+    chosen.value.set_files(path)
+    screen.page.keyboard.press("Escape")
+    screen.chat("From elsewhere").click()
+    screen.button("Leave out the oldest messages").click()
+    expect(screen.log).to_contain_text("The model is not sent what is above")
+    body = screen.sent_by("When does it open?")
+    assert 2 < len(body["messages"]) < 20
+    screen.button("Send it again").click()
+    expect(screen.log).not_to_contain_text("The model is not sent what is above")
 
 
 def test_an_exported_chat_is_imported_elsewhere(device: Device, key: str, tmp_path: Path) -> None:
