@@ -252,7 +252,8 @@ Ask --> Tell
 """
 N_OUTSIDE = """(diagram) => {
     const whole = diagram.querySelector('svg').getBoundingClientRect();
-    const parts = [...diagram.querySelectorAll('.node')].map((node) => node.getBoundingClientRect());
+    const nodes = [...diagram.querySelectorAll('.node')];
+    const parts = nodes.map((node) => node.getBoundingClientRect());
     return parts.filter(({ left, right }) => left < whole.left || right > whole.right).length;
 }"""
 
