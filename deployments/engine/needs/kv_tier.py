@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deployments.contract.events import CacheSource
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.needs.need import Failure, Need, Unparked
 from deployments.engine.tasks.batch import Batch
@@ -109,9 +110,10 @@ class KvTierNeed(Need):
     def join(self, task: Task, running: Iterable[Task]) -> None:
         self._tried.discard(task)
         self._disk.charge(task.id, task.request.owner if task.request.is_kept else None)
-        before = self._cached_before.pop(task, None)
-        if before is not None:
-            self._n_hit += max(0, self._cache.cached_tokens(task.id) - before)
+        cached = self._cache.cached_tokens(task.id)
+        n = max(0, cached - self._cached_before.pop(task, cached))
+        task.fetched[CacheSource.DISK] = n
+        self._n_hit += n
 
     # While it runs
 
