@@ -9,10 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from deployments.contract.events import CacheSource
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.needs.need import Failure, Need, Unparked
+from deployments.engine.stats import Durations
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from kv.arrivals import PageKey
@@ -64,8 +66,8 @@ class KvTierNeed(Need):
         self._wakes_at = 0.0
         self._tokens_per_s: float | None = None  # of prompts
         self._launched: tuple[float, int] | None = None  # a step: when, and with how many of them
-        self._n_hit = self._n_declined = self._n_restores = 0
-        self._restore_ms = 0
+        self._n_hit = self._n_declined = 0
+        self._durations = Durations()
 
     def start(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -145,7 +147,7 @@ class KvTierNeed(Need):
                 self._end(restore)
         self._wake()  # there may be something to copy
 
-    def stats(self) -> Mapping[str, int]:
+    def stats(self) -> Mapping[str, Any]:
         disk = self._disk
         return {
             "kv_disk_bytes": disk.n_bytes,
@@ -155,8 +157,7 @@ class KvTierNeed(Need):
             "kv_disk_dropped_bytes": disk.n_dropped,
             "kv_disk_corrupt": disk.n_corrupt,
             "kv_disk_declined": self._n_declined,
-            "kv_disk_restores": self._n_restores,
-            "kv_disk_restore_ms": self._restore_ms,
+            "kv_disk_restore_seconds": self._durations + Durations(),
         }
 
     def flush(self) -> None:
@@ -230,8 +231,7 @@ class KvTierNeed(Need):
         if not fetch.is_done and restore.tasks:
             self._disk.give_up(fetch)
         self._cache.end_arrival(fetch.arrival)
-        self._n_restores += 1
-        self._restore_ms += int((self._clock() - fetch.began) * 1000)
+        self._durations.add(self._clock() - fetch.began)
 
     def _measure(self, is_idle: bool) -> None:
         launched, self._launched = self._launched, None
