@@ -47,9 +47,10 @@ def answer(running: Engine, seed: int) -> Outcome:
 
 def serve_until_killed(path: Path, seeds: Sequence[int], last: int, told: Connection) -> None:
     """Tells answers as they come, and dies."""
-    build_tiers.BundleFolder = partial(folder.BundleFolder, files=KillingFiles(last))  # type: ignore[assignment,misc]
+    patch, files = pytest.MonkeyPatch(), KillingFiles(last)
+    patch.setattr(build_tiers, "BundleFolder", partial(folder.BundleFolder, files=files))
     for name in ("GRACE_S", "OPEN_S"):
-        setattr(kv_tier, name, PATIENCE_S)
+        patch.setattr(kv_tier, name, PATIENCE_S)
     with engine(limits=replace(LIMITS, cache_disk=str(path))) as running:
         for seed in seeds:
             outcome = answer(running, seed)
