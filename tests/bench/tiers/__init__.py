@@ -1,1 +1,1 @@
-"""What a tier of the KV cache wins and what it costs."""
+"""A tier of the KV cache, measured: the time that it saves, and the time that it costs."""
