@@ -1,14 +1,15 @@
 """The metrics of a replica as families."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from deployments.contract.replica_status import TierSize
 from deployments.telemetry.metric_families import MetricFamily
 
 if TYPE_CHECKING:  # its module imports torch
-    from deployments.engine.stats import EngineStats
+    from deployments.engine.stats import Durations, EngineStats
 
 GAUGES = {
     "max_running": ("manta_max_running_requests", "Sequences that may hold pages at once."),
@@ -56,30 +57,23 @@ COUNTERS = {
 }
 
 
-# By tier of the KV cache.
-TIER_GAUGES = {
-    "kv_disk_bytes": ("manta_kv_tier_bytes", "Bytes in a tier of the KV cache.", "disk"),
-}
+TIERS = ("disk",)  # of the KV cache; fields of EngineStats begin with kv_TIER_
+TIER_GAUGES = {"bytes": ("manta_kv_tier_bytes", "Bytes in a tier of the KV cache.")}
 TIER_COUNTERS = {
-    "kv_disk_hit_tokens": ("manta_kv_tier_hit_tokens", "Prompt tokens that came from it.", "disk"),
-    "kv_disk_read_bytes": ("manta_kv_tier_read_bytes", "Bytes read from it.", "disk"),
-    "kv_disk_written_bytes": ("manta_kv_tier_written_bytes", "Bytes written to it.", "disk"),
-    "kv_disk_dropped_bytes": (
+    "hit_tokens": ("manta_kv_tier_hit_tokens", "Prompt tokens that came from it."),
+    "read_bytes": ("manta_kv_tier_read_bytes", "Bytes read from it."),
+    "written_bytes": ("manta_kv_tier_written_bytes", "Bytes written to it."),
+    "dropped_bytes": (
         "manta_kv_tier_dropped_bytes",
         "Bytes that were not written in time, or could not be.",
-        "disk",
     ),
-    "kv_disk_corrupt": ("manta_kv_tier_corrupt", "Files that were not what they were.", "disk"),
-    "kv_disk_declined": (
+    "corrupt": ("manta_kv_tier_corrupt", "Files that were not what they were."),
+    "declined": (
         "manta_kv_tier_declined",
         "Prefixes that were there, and were faster computed than read.",
-        "disk",
     ),
-    "kv_disk_restores": ("manta_kv_restores", "Reads of prefixes, as far as they came.", "disk"),
-    "kv_disk_restore_ms": ("manta_kv_restore_milliseconds", "Time of these reads.", "disk"),
 }
-
-
+RESTORE_SECONDS = "manta_kv_restore_seconds"
 ACCEPTED_BY_POSITION = "manta_engine_accepted_tokens_per_position"
 
 
@@ -96,11 +90,35 @@ def with_past(stats: "EngineStats", past: "EngineStats") -> "EngineStats":
     by_position = zip_longest(stats.accepted_by_position, past.accepted_by_position, fillvalue=0)
     return replace(
         stats,
-        **{
-            name: getattr(stats, name) + getattr(past, name) for name in (*COUNTERS, *TIER_COUNTERS)
-        },
+        **{name: getattr(stats, name) + getattr(past, name) for name in COUNTERS},
+        **{key: value for tier in TIERS for key, value in _tier_with_past(tier, stats, past)},
         accepted_by_position=[sum(counts) for counts in by_position],
     )
+
+
+def tier_sizes(stats: "EngineStats") -> tuple[TierSize, ...]:
+    """The tiers that there are."""
+    return tuple(
+        TierSize(tier, *(getattr(stats, f"kv_{tier}_{name}") for name in ("bytes", "hit_tokens")))
+        for tier in TIERS
+        if _durations(tier, stats) is not None
+    )
+
+
+def _tier_with_past(
+    tier: str, stats: "EngineStats", past: "EngineStats"
+) -> Iterator[tuple[str, Any]]:
+    for name in TIER_COUNTERS:
+        key = f"kv_{tier}_{name}"
+        yield key, getattr(stats, key) + getattr(past, key)
+    now, before = _durations(tier, stats), _durations(tier, past)
+    yield f"kv_{tier}_restore_seconds", now + before if now and before else now or before
+
+
+def _durations(tier: str, stats: "EngineStats") -> "Durations | None":
+    """Durations of reads from a tier; None: there is no such tier."""
+    durations: Durations | None = getattr(stats, f"kv_{tier}_restore_seconds")
+    return durations
 
 
 def engine_families(stats: "EngineStats") -> list[MetricFamily]:
@@ -110,19 +128,34 @@ def engine_families(stats: "EngineStats") -> list[MetricFamily]:
         MetricFamily(name, text, "counter", ((f"{name}_total", {}, values[key]),))
         for key, (name, text) in COUNTERS.items()
     ]
-    tiers = _tier_families(values, TIER_GAUGES, "gauge")
-    tiers += _tier_families(values, TIER_COUNTERS, "counter")
-    return gauges + counters + tiers + _by_position(stats.accepted_by_position)
+    tiers = [family for tier in TIERS for family in _tier_families(tier, stats)]
+    return [*gauges, *counters, *tiers, *_by_position(stats.accepted_by_position)]
 
 
-def _tier_families(
-    values: Mapping[str, float], table: Mapping[str, tuple[str, str, str]], kind: str
-) -> list[MetricFamily]:
-    end = "_total" if kind == "counter" else ""
-    return [
-        MetricFamily(name, text, kind, ((f"{name}{end}", {"tier": tier}, float(values[key])),))
-        for key, (name, text, tier) in table.items()
-    ]
+def _tier_families(tier: str, stats: "EngineStats") -> list[MetricFamily]:
+    """None where there is no such tier."""
+    durations, labels = _durations(tier, stats), {"tier": tier}
+    if durations is None:
+        return []
+    text = "Time of reads from a tier of the KV cache."
+    samples = tuple(_histogram(RESTORE_SECONDS, labels, durations))
+    families = [MetricFamily(RESTORE_SECONDS, text, "histogram", samples)]
+    for kind, end, table in (("gauge", "", TIER_GAUGES), ("counter", "_total", TIER_COUNTERS)):
+        for key, (name, text) in table.items():
+            value = float(getattr(stats, f"kv_{tier}_{key}"))
+            families.append(MetricFamily(name, text, kind, ((f"{name}{end}", labels, value),)))
+    return families
+
+
+def _histogram(
+    name: str, labels: Mapping[str, str], durations: "Durations"
+) -> Iterator[tuple[str, dict[str, str], float]]:
+    n = 0
+    for bound, count in durations.by_bound():
+        n += count
+        yield f"{name}_bucket", {**labels, "le": bound}, float(n)
+    yield f"{name}_count", {**labels}, float(n)
+    yield f"{name}_sum", {**labels}, durations.seconds
 
 
 def _by_position(counts: Sequence[int]) -> list[MetricFamily]:

@@ -9,9 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from deployments.contract.events import CacheSource
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.needs.need import Failure, Need, Unparked
+from deployments.engine.stats import Durations
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from kv.arrivals import PageKey
@@ -52,6 +55,8 @@ class KvTierNeed(Need):
         self._cache, self._disk, self._clock = cache, disk, clock
         cache.tier = disk
         self._page_size = cache.shape.page_size
+        n_bytes = sum(map(cache.storage.group_bytes, range(len(cache.groups))))
+        self._token_bytes = n_bytes / self._page_size
         self._wake: Callable[[], None] = lambda: None
         self._tried: set[Task] = set()
         self._restores: dict[_Restore, None] = {}
@@ -63,8 +68,8 @@ class KvTierNeed(Need):
         self._wakes_at = 0.0
         self._tokens_per_s: float | None = None  # of prompts
         self._launched: tuple[float, int] | None = None  # a step: when, and with how many of them
-        self._n_hit = self._n_declined = self._n_restores = 0
-        self._restore_ms = 0
+        self._n_hit = self._n_declined = 0
+        self._durations = Durations()
 
     def start(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -109,17 +114,19 @@ class KvTierNeed(Need):
     def join(self, task: Task, running: Iterable[Task]) -> None:
         self._tried.discard(task)
         self._disk.charge(task.id, task.request.owner if task.request.is_kept else None)
-        before = self._cached_before.pop(task, None)
-        if before is not None:
-            self._n_hit += max(0, self._cache.cached_tokens(task.id) - before)
+        cached = self._cache.cached_tokens(task.id)
+        n = max(0, cached - self._cached_before.pop(task, cached))
+        task.fetched[CacheSource.DISK] = n
+        self._n_hit += n
 
     # While it runs
 
     def advance(self, running: Iterable[Task]) -> Iterable[Failure]:
         """Copies a part of what tasks have left behind. Measures how long the last step took."""
         is_idle = next(iter(running), None) is None
+        most = COPIED_WHEN_IDLE if is_idle else self._copied_between_steps()
         self._measure(is_idle)
-        has_more = self._disk.copy(COPIED_WHEN_IDLE if is_idle else COPIED_BETWEEN_STEPS)
+        has_more = self._disk.copy(most)
         if is_idle and has_more:
             self._wake()
         elif is_idle and self._disk.is_dirty:
@@ -143,7 +150,7 @@ class KvTierNeed(Need):
                 self._end(restore)
         self._wake()  # there may be something to copy
 
-    def stats(self) -> Mapping[str, int]:
+    def stats(self) -> Mapping[str, Any]:
         disk = self._disk
         return {
             "kv_disk_bytes": disk.n_bytes,
@@ -153,8 +160,7 @@ class KvTierNeed(Need):
             "kv_disk_dropped_bytes": disk.n_dropped,
             "kv_disk_corrupt": disk.n_corrupt,
             "kv_disk_declined": self._n_declined,
-            "kv_disk_restores": self._n_restores,
-            "kv_disk_restore_ms": self._restore_ms,
+            "kv_disk_restore_seconds": self._durations + Durations(),
         }
 
     def flush(self) -> None:
@@ -228,8 +234,13 @@ class KvTierNeed(Need):
         if not fetch.is_done and restore.tasks:
             self._disk.give_up(fetch)
         self._cache.end_arrival(fetch.arrival)
-        self._n_restores += 1
-        self._restore_ms += int((self._clock() - fetch.began) * 1000)
+        self._durations.add(self._clock() - fetch.began)
+
+    def _copied_between_steps(self) -> int:
+        """Bytes to copy: more than the last step made, so that what prompts leave is not taken
+        before it is copied. It is a hundredth of the time that computing it took."""
+        _, n = self._launched or (0.0, 0)
+        return max(COPIED_BETWEEN_STEPS, int(2 * n * self._token_bytes))
 
     def _measure(self, is_idle: bool) -> None:
         launched, self._launched = self._launched, None

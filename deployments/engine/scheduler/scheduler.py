@@ -156,7 +156,7 @@ class InferenceScheduler:
             prompt_throughput=self._prompt_speed.per_second(),
             generation_throughput=self._decode_speed.per_second(),
             accepted_by_position=[*self._stats.accepted_by_position],
-            **{name: n for need in self._needs for name, n in need.stats().items()},
+            **{name: value for need in self._needs for name, value in need.stats().items()},
         )
 
     def _serve(self, started: "Future[None]") -> None:
