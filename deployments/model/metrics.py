@@ -56,27 +56,42 @@ COUNTERS = {
 }
 
 
+READ_TIERS = ("disk", "remote")  # remote: other replicas
 # By tier of the KV cache.
 TIER_GAUGES = {
     "kv_disk_bytes": ("manta_kv_tier_bytes", "Bytes in a tier of the KV cache.", "disk"),
+    **{
+        f"kv_{tier}_cost": (
+            "manta_kv_restore_cost",
+            "Time to bring a token from there over the time to compute it; 0 without it.",
+            tier,
+        )
+        for tier in READ_TIERS
+    },
 }
 TIER_COUNTERS = {
-    "kv_disk_hit_tokens": ("manta_kv_tier_hit_tokens", "Prompt tokens that came from it.", "disk"),
-    "kv_disk_read_bytes": ("manta_kv_tier_read_bytes", "Bytes read from it.", "disk"),
     "kv_disk_written_bytes": ("manta_kv_tier_written_bytes", "Bytes written to it.", "disk"),
     "kv_disk_dropped_bytes": (
         "manta_kv_tier_dropped_bytes",
         "Bytes that were not written in time, or could not be.",
         "disk",
     ),
-    "kv_disk_corrupt": ("manta_kv_tier_corrupt", "Files that were not what they were.", "disk"),
-    "kv_disk_declined": (
-        "manta_kv_tier_declined",
-        "Prefixes that were there, and were faster computed than read.",
-        "disk",
-    ),
-    "kv_disk_restores": ("manta_kv_restores", "Reads of prefixes, as far as they came.", "disk"),
-    "kv_disk_restore_ms": ("manta_kv_restore_milliseconds", "Time of these reads.", "disk"),
+    **{
+        f"kv_{tier}_{key}": (f"manta_{name}", text, tier)
+        for key, name, text in (
+            ("hit_tokens", "kv_tier_hit_tokens", "Prompt tokens that came from it."),
+            ("read_bytes", "kv_tier_read_bytes", "Bytes read from it."),
+            ("corrupt", "kv_tier_corrupt", "Files or parcels that were not what they were."),
+            (
+                "declined",
+                "kv_tier_declined",
+                "Prefixes that were there, and were faster computed than read.",
+            ),
+            ("restores", "kv_restores", "Reads of prefixes, as far as they came."),
+            ("restore_ms", "kv_restore_milliseconds", "Time of these reads."),
+        )
+        for tier in READ_TIERS
+    },
 }
 
 
@@ -119,10 +134,11 @@ def _tier_families(
     values: Mapping[str, float], table: Mapping[str, tuple[str, str, str]], kind: str
 ) -> list[MetricFamily]:
     end = "_total" if kind == "counter" else ""
-    return [
-        MetricFamily(name, text, kind, ((f"{name}{end}", {"tier": tier}, float(values[key])),))
-        for key, (name, text, tier) in table.items()
-    ]
+    samples: dict[tuple[str, str], list[tuple[str, dict[str, str], float]]] = {}
+    for key, (name, text, tier) in table.items():
+        sample = f"{name}{end}", {"tier": tier}, float(values[key])
+        samples.setdefault((name, text), []).append(sample)
+    return [MetricFamily(name, text, kind, tuple(found)) for (name, text), found in samples.items()]
 
 
 def _by_position(counts: Sequence[int]) -> list[MetricFamily]:

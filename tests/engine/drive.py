@@ -21,7 +21,9 @@ from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import Drafting
 from deployments.engine.loading.draft_heads.draft_head import LoadedHead
+from deployments.engine.loading.fingerprint import NO_IDENTITY, WeightsIdentity
 from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.needs.remote_pages import PullPages
 from deployments.engine.scheduler.guessing_drafter import GuessingDrafter
 from kv.content import Adapter, Content
 from tests import effort
@@ -262,7 +264,8 @@ def engine(
     limits: EngineLimits | None = None,
     tokenizer_json: Callable[[], str] | None = None,
     draft: PreTrainedModel | Drafting | None = None,
-    identity: Sequence[str] = (),
+    identity: WeightsIdentity = NO_IDENTITY,
+    pull: PullPages | None = None,
 ) -> Iterator[Engine]:
     """An engine that has let go of everything when the block is left."""
     ready = loaded(model or tiny_model(architecture))
@@ -275,6 +278,7 @@ def engine(
         tokenizer_json,
         draft=None if draft is None else _drafting(draft),
         identity=identity,
+        pull=pull,
     )
     if effort.device != "cpu":  # what stands at a module is not a part of a captured step
         drop_graphs(core)

@@ -1,8 +1,8 @@
-"""The need of pages that lie on a disk: a task is parked while they are read, if that is faster
-than to compute them. Other tasks go on.
+"""The need of pages that lie elsewhere, on a disk or at another replica: a task is parked while
+they are brought, if that is faster than to compute them. Other tasks go on.
 
 Whatever fails or takes too long is a miss: what has arrived is used, the rest is computed. What
-tasks leave behind is copied between steps, to be written.
+tasks leave behind is copied between steps, where it is to be written.
 """
 
 import threading
@@ -10,16 +10,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deployments.contract.routing import MIN_FETCHED_TOKENS
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.needs.need import Failure, Need, Unparked
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from kv.arrivals import PageKey
 from kv.cache import KVCache
-from kv.tiers.disk import DiskTier, TierFetch
+from kv.tiers.fetches import TierFetch
+from kv.tiers.source import PageSource
 
-MIN_TOKENS = 256  # fewer are computed
 MUST_SAVE = 0.8  # a read takes at most this part of the time to compute
+GUESSED_COST = 0.25  # of bringing a token, until it was measured what it takes to compute one
 # A read that takes longer than twice what was expected, and this much, is given up.
 GRACE_S = 0.1
 OPEN_S = 2.0  # after a start, the most that a task waits to know what lies on the disk
@@ -44,20 +46,23 @@ class _Restore:
 
 
 class KvTierNeed(Need):
-    """A task has one read, each time that it is to run."""
+    """A task has one read of its source, each time that it is to run."""
 
     def __init__(
-        self, cache: KVCache, disk: DiskTier, clock: Callable[[], float] = time.monotonic
+        self, cache: KVCache, source: PageSource, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._cache, self._disk, self._clock = cache, disk, clock
-        cache.tier = disk
+        self._cache, self._source, self._clock = cache, source, clock
         self._page_size = cache.shape.page_size
+        n_bytes = sum(map(cache.storage.group_bytes, range(len(cache.groups))))
+        self._token_bytes = n_bytes / self._page_size
         self._wake: Callable[[], None] = lambda: None
         self._tried: set[Task] = set()
         self._restores: dict[_Restore, None] = {}
         self._next: tuple[Task, _Restore] | None = None  # that is to be parked
         self._without_room: tuple[Task, int] | None = None  # and how many pages there were
-        self._cached_before: dict[Task, int] = {}  # tokens, of tasks whose pages were read
+        # Tokens that were cached before and behind a read, of tasks that it was for.
+        self._cached_before: dict[Task, int] = {}
+        self._cached_behind: dict[Task, int] = {}
         self._opens_by = 0.0
         self._timer: threading.Timer | None = None
         self._wakes_at = 0.0
@@ -69,7 +74,7 @@ class KvTierNeed(Need):
     def start(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._opens_by = self._clock() + OPEN_S
-        self._disk.start(wake)
+        self._source.start(wake)
 
     # Before a task runs
 
@@ -104,14 +109,16 @@ class KvTierNeed(Need):
         for restore in [restore for restore in self._restores if self._is_over(restore)]:
             found.released += restore.tasks
             self._end(restore)
+            for task in restore.tasks.keys() & self._cached_before.keys():
+                n = self._cache.longest_hit(task.usable_pages(self._page_size))
+                self._cached_behind[task] = n * self._page_size
         return found
 
     def join(self, task: Task, running: Iterable[Task]) -> None:
         self._tried.discard(task)
-        self._disk.charge(task.id, task.request.owner if task.request.is_kept else None)
-        before = self._cached_before.pop(task, None)
-        if before is not None:
-            self._n_hit += max(0, self._cache.cached_tokens(task.id) - before)
+        self._source.charge(task.id, task.request.owner if task.request.is_kept else None)
+        before, behind = self._cached_before.pop(task, 0), self._cached_behind.pop(task, 0)
+        self._n_hit += max(0, min(behind, self._cache.cached_tokens(task.id)) - before)
 
     # While it runs
 
@@ -119,10 +126,10 @@ class KvTierNeed(Need):
         """Copies a part of what tasks have left behind. Measures how long the last step took."""
         is_idle = next(iter(running), None) is None
         self._measure(is_idle)
-        has_more = self._disk.copy(COPIED_WHEN_IDLE if is_idle else COPIED_BETWEEN_STEPS)
+        has_more = self._source.copy(COPIED_WHEN_IDLE if is_idle else COPIED_BETWEEN_STEPS)
         if is_idle and has_more:
             self._wake()
-        elif is_idle and self._disk.is_dirty:
+        elif is_idle and self._source.is_dirty:
             self._wake_at(self._clock() + RETRY_S)
         for restore in self._restores:
             self._wake_at(restore.deadline)
@@ -137,51 +144,62 @@ class KvTierNeed(Need):
     def leave(self, task: Task, *, is_preempted: bool) -> None:
         self._tried.discard(task)
         self._cached_before.pop(task, None)
+        self._cached_behind.pop(task, None)
         for restore in [restore for restore in self._restores if task in restore.tasks]:
             del restore.tasks[task]
             if not restore.tasks:
                 self._end(restore)
-        self._wake()  # there may be something to copy
+        if self._source.is_dirty:
+            self._wake()
 
-    def stats(self) -> Mapping[str, int]:
-        disk = self._disk
-        return {
-            "kv_disk_bytes": disk.n_bytes,
-            "kv_disk_hit_tokens": self._n_hit,
-            "kv_disk_read_bytes": disk.n_read,
-            "kv_disk_written_bytes": disk.n_written,
-            "kv_disk_dropped_bytes": disk.n_dropped,
-            "kv_disk_corrupt": disk.n_corrupt,
-            "kv_disk_declined": self._n_declined,
-            "kv_disk_restores": self._n_restores,
-            "kv_disk_restore_ms": self._restore_ms,
+    def stats(self) -> Mapping[str, float]:
+        source = self._source
+        counts: dict[str, float] = {
+            **source.stats(),
+            "hit_tokens": self._n_hit,
+            "read_bytes": source.n_read,
+            "corrupt": source.n_corrupt,
+            "declined": self._n_declined,
+            "restores": self._n_restores,
+            "restore_ms": self._restore_ms,
+            "cost": self._cost(),
         }
+        return {f"kv_{source.name}_{name}": count for name, count in counts.items()}
 
     def flush(self) -> None:
-        self._disk.flush(FLUSH_S)
+        self._source.flush(FLUSH_S)
 
     def close(self) -> None:
         for restore in [*self._restores]:
             self._end(restore)
         if self._timer is not None:
             self._timer.cancel()
-        self._disk.close()
+        self._source.close()
+
+    def _cost(self) -> float:
+        """The time to bring a token over the time to compute it."""
+        speed = self._tokens_per_s
+        return GUESSED_COST if speed is None else self._token_bytes * speed / self._source.rate
 
     def _plan(self, task: Task) -> _Restore | None:
         """Returns what a task is to wait for; None: nothing. It is asked again before it runs only
         where there is no room now."""
+        holder = task.request.prefix_holder
         hashes = task.usable_pages(self._page_size)[: (task.n_tokens - 1) // self._page_size]
-        if len(hashes) * self._page_size < MIN_TOKENS:
+        if len(hashes) * self._page_size < MIN_FETCHED_TOKENS:
             return None
-        if not self._disk.is_open.is_set():
+        if not self._source.is_open.is_set():
             return self._until_open()
         room = self._cache.pool.n_available
         if self._without_room is not None and self._without_room == (task, room):
             return None
         self._tried.add(task)
-        n_cached, n, keys = self._cache.lacking(hashes)
+        held = self._source.holding(hashes, holder)
+        if held is None:
+            return None
+        n_cached, n, keys = self._cache.lacking(hashes, held)
         n_tokens = (n - n_cached) * self._page_size
-        if n_tokens < MIN_TOKENS:
+        if n_tokens < MIN_FETCHED_TOKENS:
             return None
         if (other := self._reading(keys)) is not None:
             self._tried.discard(task)
@@ -190,12 +208,12 @@ class KvTierNeed(Need):
             self._tried.discard(task)
             self._without_room = task, room
             return None
-        seconds = self._disk.estimate_s(self._disk.size_of(keys))
+        seconds = self._source.estimate_s(self._source.size_of(keys))
         if seconds is None or not self._pays(n_tokens, seconds):
             self._n_declined += 1
             return None
         self._cached_before[task] = n_cached * self._page_size
-        fetch = self._disk.fetch(self._cache.begin_arrival(hashes[:n], keys))
+        fetch = self._source.fetch(self._cache.begin_arrival(hashes[:n], keys), holder)
         return _Restore(self._clock() + 2 * seconds + GRACE_S, fetch, frozenset(keys))
 
     def _until_open(self) -> _Restore | None:
@@ -216,7 +234,7 @@ class KvTierNeed(Need):
         return speed is None or seconds < MUST_SAVE * n_tokens / speed
 
     def _is_over(self, restore: _Restore) -> bool:
-        if restore.fetch is None and self._disk.is_open.is_set():
+        if restore.fetch is None and self._source.is_open.is_set():
             return True
         return restore.is_done or self._clock() >= restore.deadline
 
@@ -226,7 +244,7 @@ class KvTierNeed(Need):
         if fetch is None:
             return
         if not fetch.is_done and restore.tasks:
-            self._disk.give_up(fetch)
+            self._source.give_up(fetch)
         self._cache.end_arrival(fetch.arrival)
         self._n_restores += 1
         self._restore_ms += int((self._clock() - fetch.began) * 1000)

@@ -98,7 +98,7 @@ class Need:
     def leave(self, task: Task, *, is_preempted: bool) -> None:
         """A task has ended, whether it ran or waited; or runs no more, and will again."""
 
-    def stats(self) -> Mapping[str, int]:
+    def stats(self) -> Mapping[str, float]:
         """Fields of `EngineStats`."""
         return {}
 
