@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from tests.engine.drive import Faults
+from tests.engine.peers import Peer, pulling
 from tests.engine.workload import Workload, check_same, continued, salted
 
 Law = Callable[[Workload], None]
@@ -68,6 +69,21 @@ def restored_is_computed(workload: Workload, folder: Path) -> None:
         n_found = sum((len(req.prompt_ids) - 1) // size * size for req in workload.requests)
         assert stats.kv_disk_hit_tokens == n_found * n_before
         assert sum(outcome.cached_tokens for outcome in outcomes) == n_found * n_before
+
+
+def pulled_is_computed(workload: Workload) -> None:
+    """A replica gets from another one all full pages of its prompts but for their last tokens."""
+    size = workload.limits.page_size
+    with workload.engine(pull=Peer()) as first:
+        workload.check_on(first)
+        with workload.engine(pull=Peer(first.core.pages)) as second:
+            outcomes = workload.come(second, *(pulling(req, size) for req in workload.requests))
+            workload.check(outcomes)
+            stats = second.core.stats()
+    assert stats.kv_remote_corrupt == stats.kv_remote_declined == 0
+    n_found = sum((len(req.prompt_ids) - 1) // size * size for req in workload.requests)
+    assert sum(outcome.cached_tokens for outcome in outcomes) == n_found
+    assert stats.kv_remote_hit_tokens == n_found
 
 
 def preempted_is_undisturbed(workload: Workload) -> None:

@@ -15,6 +15,7 @@ from deployments.contract.requests import GenerationRequest
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import Drafting
 from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.needs.remote_pages import PullPages
 from deployments.engine.outputs.vectors import unpack
 from tests.engine.drive import Engine, Outcome, ascii_tokenizer, engine, roomy
 from tests.models import tiny_model
@@ -50,7 +51,7 @@ class Workload:
     n_accepted: int = 0  # requests with drafts that are right, at least
 
     @contextmanager
-    def engine(self, **changes: float | None) -> Iterator[Engine]:
+    def engine(self, *, pull: PullPages | None = None, **changes: float | None) -> Iterator[Engine]:
         limits = replace(self.limits, **changes)  # type: ignore[arg-type]
         with engine(
             model=self.model(),
@@ -58,6 +59,7 @@ class Workload:
             limits=limits,
             tokenizer_json=self.tokenizer_json,
             draft=self.draft() if self.draft is not None and limits.draft_tokens else None,
+            pull=pull,
         ) as running:
             yield running
 
