@@ -74,9 +74,9 @@ def restored_is_computed(workload: Workload, folder: Path) -> None:
 def pulled_is_computed(workload: Workload) -> None:
     """A replica gets from another one all full pages of its prompts but for their last tokens."""
     size = workload.limits.page_size
-    with workload.engine(pull=Peer()) as first:
+    with workload.pulling_by(Peer()).engine() as first:
         workload.check_on(first)
-        with workload.engine(pull=Peer(first.core.pages)) as second:
+        with workload.pulling_by(Peer(first.core.pages)).engine() as second:
             outcomes = workload.come(second, *(pulling(req, size) for req in workload.requests))
             workload.check(outcomes)
             stats = second.core.stats()

@@ -36,6 +36,7 @@ class Workload:
     model: Callable[[], PreTrainedModel | LoadedModel] = tiny_model
     draft: Callable[[], PreTrainedModel | Drafting] | None = None
     eos: frozenset[int] = frozenset()
+    pull: PullPages | None = None
     tokenizer_json: Callable[[], str] = ascii_tokenizer
     limits: EngineLimits = field(default_factory=roomy)
     come: Callable[..., list[Outcome]] = Engine.run_together
@@ -51,7 +52,7 @@ class Workload:
     n_accepted: int = 0  # requests with drafts that are right, at least
 
     @contextmanager
-    def engine(self, *, pull: PullPages | None = None, **changes: float | None) -> Iterator[Engine]:
+    def engine(self, **changes: float | None) -> Iterator[Engine]:
         limits = replace(self.limits, **changes)  # type: ignore[arg-type]
         with engine(
             model=self.model(),
@@ -59,7 +60,7 @@ class Workload:
             limits=limits,
             tokenizer_json=self.tokenizer_json,
             draft=self.draft() if self.draft is not None and limits.draft_tokens else None,
-            pull=pull,
+            pull=self.pull,
         ) as running:
             yield running
 
@@ -72,6 +73,10 @@ class Workload:
         """The same on engines that keep prefixes in a folder."""
         limits = replace(self.limits, cache_disk=str(folder))
         return replace(self, limits=limits, reference=lambda: self.undisturbed)
+
+    def pulling_by(self, pull: PullPages) -> "Workload":
+        """The same on engines that pull pages from others."""
+        return replace(self, pull=pull, reference=lambda: self.undisturbed)
 
     @cached_property
     def undisturbed(self) -> Sequence[Outcome]:

@@ -28,21 +28,21 @@ class FilledAnew(PrefixCache):
 
 
 def reader(known: PrefixCache) -> PageReader:
-    """A reader of pages that hold their numbers."""
+    """A reader of pages that hold their numbers, from 1 on."""
     for page, key in enumerate(KEYS):
         known.insert(key.page_hash, page, key.group)
-        STORAGE.raw_pages()[page] = page
+        STORAGE.raw_pages()[page] = page + 1
     return PageReader(b"ours", known, STORAGE)
 
 
 def numbers(parcel: Parcel) -> list[int]:
-    """The pages of a parcel, by what they hold."""
+    """The numbers of a parcel's pages, by what they hold."""
     taken: list[int] = []
 
     def take(index: int, page: Parcel) -> bool:
         assert len(page) == LENGTHS[index]
         [number] = np.unique(page).tolist()
-        taken.append(number)
+        taken.append(number - 1)
         return True
 
     assert unpack(parcel, LENGTHS, take) == len(taken)
