@@ -291,3 +291,39 @@ def test_the_work_of_a_choice_does_not_grow_with_the_index() -> None:
         fleet.tell("b", stored=b"".join(prompt(1)))
         costs.append(calls(partial(fleet.set.choose, prompt(1), "one")))
     assert costs[0] == costs[1]
+
+
+def holding(pages: int, **said: float) -> tuple[Fleet, list[bytes]]:
+    """Replicas of which the first one holds so many pages of a prompt, and is busy or as said."""
+    fleet, hashes = Fleet("ab"), prompt(1)
+    fleet.tell("a", stored=b"".join(hashes[:pages]), **{"running": 40, "pull_cost": 0.1, **said})
+    fleet.tell("b", pull_cost=0.1)
+    return fleet, hashes
+
+
+def test_a_busy_holder_of_a_prefix_is_pulled_from() -> None:
+    fleet, hashes = holding(150)
+    assert fleet.set.choose(hashes, "one") == ("b", ("a", 150))
+    fleet, hashes = holding(150, running=0)
+    assert fleet.set.choose(hashes, "one") == ("a", None)
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_nothing_is_pulled_where_one_of_the_two_does_not(name: str) -> None:
+    fleet, hashes = holding(150)
+    fleet.tell(name, pull_cost=0.0)
+    assert fleet.set.choose(hashes, "one") == ("a", None)
+
+
+@pytest.mark.parametrize(("pages", "cost"), [(15, 0.1), (150, 1.5)])
+def test_what_is_computed_as_fast_is_not_pulled(pages: int, cost: float) -> None:
+    fleet, hashes = holding(pages)
+    fleet.tell("b", pull_cost=cost)
+    assert fleet.set.choose(hashes, "one").holder is None
+
+
+def test_nothing_is_pulled_that_was_not_reported_yet() -> None:
+    fleet, hashes = holding(0)
+    assert fleet.set.choose(hashes, "one").replica_id == "b"
+    fleet.tell("b", running=300, received=("one",))  # it computes them now
+    assert fleet.set.choose(hashes, "two") == ("a", None)
