@@ -63,7 +63,7 @@ class Pair:
         for event in generate.remote(replica_id, self._version, request):
             assert event.error is None, event.error
             # As an ingress does, without which a replica forgets the sequence.
-            self._handle.broadcast("heartbeat", request.request_id)
+            self._handle.broadcast("heartbeat", request.request_id).results(timeout_s=60)
             if event.token_ids and first_s is None:
                 first_s = time.perf_counter() - began
         assert first_s is not None
