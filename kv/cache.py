@@ -207,6 +207,10 @@ class KVCache:
         """The first token of a task whose page in this group was not freed out of the window."""
         return self.table.first_page(task_id, group) * self.shape.page_size
 
+    def longest_hit(self, hashes: Sequence[bytes]) -> int:
+        """How many leading ones of these pages a task could have as they are."""
+        return self._cached.longest(hashes, self._hits)
+
     def lacking(self, hashes: Sequence[bytes], held: Tier) -> Lacking:
         """Returns what would have to be brought of pages with these hashes, of which `held` tells
         what could be."""
@@ -355,9 +359,6 @@ class KVCache:
     def _page_is_gone(self, key: PageKey) -> None:
         self.tier.lose(key)
         self._hits.lose(key.page_hash)
-
-    def longest_hit(self, hashes: Sequence[bytes]) -> int:
-        return self._cached.longest(hashes, self._hits)
 
     def _last_hit(self, hashes: Sequence[bytes], n: int) -> int:
         return self._cached.last(hashes, n, self._hits)

@@ -41,7 +41,7 @@ def build_tiers(
     identity: WeightsIdentity,
     pull: PullPages | None,
 ) -> TierParts:
-    """What the limits ask for. `pull` pulls pages from other replicas; None: there are none.
+    """Builds what the limits ask for. `pull` pulls pages from other replicas; None: there are none.
 
     Raises UnsupportedModelError for a model whose prefixes can't be kept so.
     """

@@ -99,7 +99,7 @@ class Model:
         background = (self._sleeper.run(), self._reporter.run(), export_to_ray(self.samples))
         self._work = [loop.create_task(coroutine) for coroutine in background]
         if core.pages is not None and settings.may_have_peers:
-            create_detached_task(puller.connect())
+            self._connecting = create_detached_task(puller.connect())
 
     async def _load(self, pull: "PullPages") -> "tuple[ModelSource, EngineCore, bytes]":
         async def send(progress: LoadProgress) -> None:

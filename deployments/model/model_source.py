@@ -163,8 +163,9 @@ class ModelSource:
         return core
 
     def _identity(self, draft: Drafting | None) -> WeightsIdentity:
+        outlives = self._settings.limits.cache_disk is not None
         drafts = () if draft is None else (*draft.parts(),)
-        return identify(self._fingerprint, self._settings.path, drafts)
+        return identify(self._fingerprint, self._settings.path if outlives else None, drafts)
 
     def _draft(self, loaded: LoadedModel) -> Drafting | None:
         settings = self._settings

@@ -70,7 +70,7 @@ class PageSource(Protocol):
         return
 
     def stats(self) -> Mapping[str, int]:
-        """What it alone counts, by name."""
+        """Returns what it alone counts, by name."""
         return {}
 
     def close(self) -> None:

@@ -102,6 +102,14 @@ def test_what_is_short_or_cached_here_is_not_asked_for(first: Engine) -> None:
     assert peer.n_asked == 0
 
 
+def test_who_is_told_of_no_holder_waits_for_what_another_task_pulls(first: Engine) -> None:
+    """The router takes pages for cached here that it has had pulled."""
+    with engine(limits=LIMITS, pull=Peer(first.core.pages)) as running:
+        both = running.run_together(ASKED, replace(REQUESTS[0], request_id="another"))
+        assert [outcome.cached_tokens for outcome in both] == [N_FOUND, N_FOUND]
+        assert running.core.stats().kv_remote_restores == 1
+
+
 @needs_states
 def test_what_can_not_be_sent_is_refused_by_name() -> None:
     with engine("mamba2", pull=Peer()) as running:

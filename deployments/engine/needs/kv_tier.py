@@ -196,7 +196,7 @@ class KvTierNeed(Need):
         self._tried.add(task)
         held = self._source.holding(hashes, holder)
         if held is None:
-            return None
+            return self._under_way(task, hashes)
         n_cached, n, keys = self._cache.lacking(hashes, held)
         n_tokens = (n - n_cached) * self._page_size
         if n_tokens < MIN_FETCHED_TOKENS:
@@ -222,6 +222,16 @@ class KvTierNeed(Need):
             return None
         waiting = (restore for restore in self._restores if restore.fetch is None)
         return next(waiting, _Restore(self._opens_by))
+
+    def _under_way(self, task: Task, hashes: Sequence[bytes]) -> _Restore | None:
+        """A read for another task that brings enough of these pages, too."""
+        if not self._restores:
+            return None
+        index = self._cache.longest_hit(hashes) + MIN_FETCHED_TOKENS // self._page_size - 1
+        other = self._reading(PageKey(page_hash) for page_hash in hashes[index : index + 1])
+        if other is not None:
+            self._tried.discard(task)
+        return other
 
     def _reading(self, keys: Iterable[PageKey]) -> _Restore | None:
         """A read under way that brings some of these pages."""

@@ -48,7 +48,7 @@ class _HeldPages(Tier):
 
 
 class RemotePages(PageSource):
-    """Of pages in this namespace alone, as both replicas name it."""
+    """Brings pages of one namespace, which both replicas have to agree in."""
 
     name = "remote"
 

@@ -49,7 +49,7 @@ class Replica:
     recent_work: float = 0.0  # work that was sent here, in pages; it fades
 
 
-class Choice(NamedTuple):
+class ReplicaChoice(NamedTuple):
     """The replica for a request, None when none is known; and another one from which it may pull
     pages of the prompt."""
 
@@ -170,7 +170,7 @@ class ReplicaSet:
 
     def choose(
         self, hashes: Sequence[bytes], request_id: str, session: str = "", version: str = ""
-    ) -> Choice:
+    ) -> ReplicaChoice:
         """The replica for a prompt whose full pages have these hashes.
 
         One of this version, if there is any. The request counts there from now on; one that is
@@ -185,12 +185,12 @@ class ReplicaSet:
         candidates = self._candidates(overlap, last, fresh, holders)
         chosen = choose(candidates, len(hashes), self._settings, self._rng)
         if chosen is None:
-            return Choice(None)
+            return ReplicaChoice(None)
         self._add_inflight(chosen, request_id, hashes)
         self._remember(session, chosen.replica_id)
         self._count(chosen, len(hashes))
         holder = holders.get(chosen.replica_id) if chosen.pulled else None
-        return Choice(chosen.replica_id, holder)
+        return ReplicaChoice(chosen.replica_id, holder)
 
     def families(self) -> list[MetricFamily]:
         """Metrics, with the model's name as a label."""

@@ -293,10 +293,10 @@ def test_the_work_of_a_choice_does_not_grow_with_the_index() -> None:
     assert costs[0] == costs[1]
 
 
-def holding(pages: int, **said: float) -> tuple[Fleet, list[bytes]]:
-    """Replicas of which the first one holds so many pages of a prompt, and is busy or as said."""
+def holding(pages: int, running: int = 40) -> tuple[Fleet, list[bytes]]:
+    """Replicas of which `a` holds so many pages of a prompt, and runs so many sequences."""
     fleet, hashes = Fleet("ab"), prompt(1)
-    fleet.tell("a", stored=b"".join(hashes[:pages]), **{"running": 40, "pull_cost": 0.1, **said})
+    fleet.tell("a", stored=b"".join(hashes[:pages]), running=running, pull_cost=0.1)
     fleet.tell("b", pull_cost=0.1)
     return fleet, hashes
 

@@ -1,6 +1,6 @@
 """A long prefix that one replica pulls from another one, beside computing it.
 
-    python -m tests.bench.pulls FOLDER [--tokens 8000] [--runs 5]
+    python -m tests.bench.replicas.pulls FOLDER [--tokens 8000] [--runs 5]
 
 `tests.bench.shapes` writes the model. Two replicas of one core each are on a Ray of their own; each
 run has another prompt, which one computes and the other one pulls.
