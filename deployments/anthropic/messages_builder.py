@@ -209,6 +209,7 @@ def _counts(usage: Usage) -> dict[str, object]:
         "input_tokens": usage.prompt_tokens - usage.cached_tokens,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": usage.cached_tokens,
+        **usage.cached_details,
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"thinking_tokens": usage.thought_tokens},
         "server_tool_use": None,

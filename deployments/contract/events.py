@@ -7,6 +7,18 @@ from deployments.contract.errors import ErrorKind, RequestError
 from deployments.contract.outputs import Vectors, join_vectors
 
 
+class CacheSource(StrEnum):
+    """The places that cached tokens come from; all but the first are tiers or other replicas."""
+
+    DEVICE = "device"
+    RAM = "ram"
+    DISK = "disk"
+    REMOTE = "remote"
+
+
+CachedBySource = tuple[tuple[CacheSource, int], ...]
+
+
 class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
@@ -32,8 +44,10 @@ class TokenEvent:
     The last event of a sequence, and only that, has a `finish_reason`. When an end token or one of
     `stop_token_ids` ended it, that token is the last of `token_ids` and is named in
     `stop_token_id`: it counts as output and is no text. `error` is set when the reason is ERROR.
-    `cached_tokens` is the number of prompt tokens served from the prefix cache; `prompt_tokens` of
-    those that are computed so far or were cached, where the request wants to know.
+    `cached_tokens` is the number of prompt tokens served from the prefix cache. `cached_by_source`
+    adds up to it, and names each source that the replica has; it is empty where that is the device
+    alone. `prompt_tokens` is the number of those that are computed so far or were cached, where the
+    request wants to know.
     `prompt_logprobs` come once, with the first token: one per prompt token, None for the first.
     `mirostat_mu` is Mirostat's state after the last token. `drafted_tokens` were guessed since the
     last event, of which `accepted_tokens` were right. `is_thinking_over`: a client has ended its
@@ -47,6 +61,7 @@ class TokenEvent:
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     cached_tokens: int = 0
+    cached_by_source: CachedBySource = ()
     prompt_tokens: int | None = None
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -71,7 +86,8 @@ def merge(events: list[TokenEvent]) -> TokenEvent:
     logprobs: list[TokenLogprob] = [entry for event in events for entry in event.logprobs or ()]
     states = [event.mirostat_mu for event in events if event.mirostat_mu is not None]
     # With a token the number is final: before, a prompt may be preempted and looked up again.
-    cached = [event.cached_tokens for event in events if event.token_ids]
+    final = (event for event in events if event.token_ids)
+    cached = max(final, key=lambda event: event.cached_tokens, default=last)
     told = [event.prompt_tokens for event in events if event.prompt_tokens is not None]
     return TokenEvent(
         token_ids=tuple(token_id for event in events for token_id in event.token_ids),
@@ -80,7 +96,8 @@ def merge(events: list[TokenEvent]) -> TokenEvent:
         mirostat_mu=states[-1] if states else None,
         finish_reason=last.finish_reason,
         stop_token_id=last.stop_token_id,
-        cached_tokens=max(cached, default=last.cached_tokens),
+        cached_tokens=cached.cached_tokens,
+        cached_by_source=cached.cached_by_source,
         prompt_tokens=max(told, default=None),
         drafted_tokens=sum(event.drafted_tokens for event in events),
         accepted_tokens=sum(event.accepted_tokens for event in events),

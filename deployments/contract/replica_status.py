@@ -6,6 +6,15 @@ from enum import StrEnum
 from deployments.contract.model_status import ModelStatus
 
 
+@dataclass(frozen=True, slots=True)
+class TierSize:
+    """A tier of a replica's cache. hit_tokens: of prompts that came from it, since the start."""
+
+    name: str
+    n_bytes: int
+    hit_tokens: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaReport:
     """A report of a replica to the router: how busy it is, and which pages it holds.
@@ -44,6 +53,7 @@ class ReplicaReport:
     page_size: int = 0
     preemptions: int = 0
     tokens_generated: int = 0
+    tiers: tuple[TierSize, ...] = ()
     idle_s: float = 0.0
     sleeping: bool = False
     failure: str = ""

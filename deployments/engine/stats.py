@@ -1,11 +1,32 @@
 """The numbers that an engine says of itself: counters since its start, and gauges of now."""
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from deployments.engine.tasks.task import Task
 
-BY_POSITION = "accepted_by_position"
+DURATION_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # seconds
+
+
+@dataclass(slots=True)
+class Durations:
+    """A histogram. counts: by the bucket of DURATION_BUCKETS, and of those beyond the last one."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(DURATION_BUCKETS) + 1))
+    seconds: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(DURATION_BUCKETS, seconds)] += 1
+        self.seconds += seconds
+
+    def by_bound(self) -> Iterable[tuple[str, int]]:
+        """Says how many are up to each bound and above the one before it."""
+        return zip((*map(str, DURATION_BUCKETS), "+Inf"), self.counts, strict=True)
+
+    def __add__(self, other: "Durations") -> "Durations":
+        counts = [n + m for n, m in zip(self.counts, other.counts, strict=True)]
+        return Durations(counts, self.seconds + other.seconds)
 
 
 @dataclass(slots=True)
@@ -24,8 +45,9 @@ class EngineStats:
     kv_disk_bytes: in the folder of `cache_disk`; the rest of them are counters. hit_tokens: tokens
     of prompts that were read from there; dropped: what was not written in time or could not be;
     corrupt: files that were not what they should be; declined: reads that would not have paid.
+    restore_seconds: of reads; None where there is no such tier.
+    cost: the time to bring a token over the time to compute it; 0: none is brought.
     kv_remote_hit_tokens, ...: the same of pages that other replicas have; corrupt: parcels of them.
-    kv_disk_cost, kv_remote_cost: the time to bring a token over the time to compute it; 0: none is.
     """
 
     max_running: int = 0
@@ -60,15 +82,13 @@ class EngineStats:
     kv_disk_dropped_bytes: int = 0
     kv_disk_corrupt: int = 0
     kv_disk_declined: int = 0
-    kv_disk_restores: int = 0
-    kv_disk_restore_ms: int = 0
+    kv_disk_restore_seconds: Durations | None = None
     kv_disk_cost: float = 0.0
     kv_remote_hit_tokens: int = 0
     kv_remote_read_bytes: int = 0
     kv_remote_corrupt: int = 0
     kv_remote_declined: int = 0
-    kv_remote_restores: int = 0
-    kv_remote_restore_ms: int = 0
+    kv_remote_restore_seconds: Durations | None = None
     kv_remote_cost: float = 0.0
     media_encoded: int = 0
     media_cache_hits: int = 0
@@ -84,7 +104,8 @@ class EngineStats:
 
     def as_dict(self) -> dict[str, float]:
         """The single numbers."""
-        return {name: value for name, value in asdict(self).items() if name != BY_POSITION}
+        numbers = {n: v for n, v in asdict(self).items() if isinstance(v, int | float)}
+        return dict[str, float](numbers)
 
 
 def count_tokens(tasks: Iterable[Task]) -> tuple[int, int]:

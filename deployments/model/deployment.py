@@ -22,7 +22,7 @@ from deployments.contract.requests import GenerationRequest
 from deployments.model.autoscaling import ReplicaDemand
 from deployments.model.channel_server import ChannelServers
 from deployments.model.load_progress import ProgressReporter, ReportProgress
-from deployments.model.metrics import engine_families, replica_families
+from deployments.model.metrics import engine_families, replica_families, tier_sizes
 from deployments.model.pinned_routing import PinRouter
 from deployments.model.reporter import Gauges, Reporter
 from deployments.model.router_link import RouterLink
@@ -264,6 +264,7 @@ class Model:
             page_size=self._card.page_size,
             preemptions=stats.preemptions,
             tokens_generated=stats.tokens_generated,
+            tiers=tier_sizes(stats),
             idle_s=self._sleeper.idle_s,
             sleeping=self._sleeper.sleeping,
             failure=self._sleeper.failure,

@@ -1,14 +1,15 @@
 """The metrics of a replica as families."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from deployments.contract.replica_status import TierSize
 from deployments.telemetry.metric_families import MetricFamily
 
 if TYPE_CHECKING:  # its module imports torch
-    from deployments.engine.stats import EngineStats
+    from deployments.engine.stats import Durations, EngineStats
 
 GAUGES = {
     "max_running": ("manta_max_running_requests", "Sequences that may hold pages at once."),
@@ -56,45 +57,33 @@ COUNTERS = {
 }
 
 
-READ_TIERS = ("disk", "remote")  # remote: other replicas
-# By tier of the KV cache.
+# Of the KV cache; fields of EngineStats begin with kv_TIER_. Remote are other replicas.
+TIERS = ("disk", "remote")
+KEPT_IN = ("disk",)  # those that something is written to
 TIER_GAUGES = {
-    "kv_disk_bytes": ("manta_kv_tier_bytes", "Bytes in a tier of the KV cache.", "disk"),
-    **{
-        f"kv_{tier}_cost": (
-            "manta_kv_restore_cost",
-            "Time to bring a token from there over the time to compute it; 0 without it.",
-            tier,
-        )
-        for tier in READ_TIERS
-    },
+    "cost": (
+        "manta_kv_restore_cost",
+        "Time to bring a token from a tier over the time to compute it.",
+    )
 }
 TIER_COUNTERS = {
-    "kv_disk_written_bytes": ("manta_kv_tier_written_bytes", "Bytes written to it.", "disk"),
-    "kv_disk_dropped_bytes": (
+    "hit_tokens": ("manta_kv_tier_hit_tokens", "Prompt tokens that came from it."),
+    "read_bytes": ("manta_kv_tier_read_bytes", "Bytes read from it."),
+    "corrupt": ("manta_kv_tier_corrupt", "Files or parcels that were not what they were."),
+    "declined": (
+        "manta_kv_tier_declined",
+        "Prefixes that were there, and were faster computed than read.",
+    ),
+}
+KEPT_GAUGES = {"bytes": ("manta_kv_tier_bytes", "Bytes in a tier of the KV cache.")}
+KEPT_COUNTERS = {
+    "written_bytes": ("manta_kv_tier_written_bytes", "Bytes written to it."),
+    "dropped_bytes": (
         "manta_kv_tier_dropped_bytes",
         "Bytes that were not written in time, or could not be.",
-        "disk",
     ),
-    **{
-        f"kv_{tier}_{key}": (f"manta_{name}", text, tier)
-        for key, name, text in (
-            ("hit_tokens", "kv_tier_hit_tokens", "Prompt tokens that came from it."),
-            ("read_bytes", "kv_tier_read_bytes", "Bytes read from it."),
-            ("corrupt", "kv_tier_corrupt", "Files or parcels that were not what they were."),
-            (
-                "declined",
-                "kv_tier_declined",
-                "Prefixes that were there, and were faster computed than read.",
-            ),
-            ("restores", "kv_restores", "Reads of prefixes, as far as they came."),
-            ("restore_ms", "kv_restore_milliseconds", "Time of these reads."),
-        )
-        for tier in READ_TIERS
-    },
 }
-
-
+RESTORE_SECONDS = "manta_kv_restore_seconds"
 ACCEPTED_BY_POSITION = "manta_engine_accepted_tokens_per_position"
 
 
@@ -111,11 +100,45 @@ def with_past(stats: "EngineStats", past: "EngineStats") -> "EngineStats":
     by_position = zip_longest(stats.accepted_by_position, past.accepted_by_position, fillvalue=0)
     return replace(
         stats,
-        **{
-            name: getattr(stats, name) + getattr(past, name) for name in (*COUNTERS, *TIER_COUNTERS)
-        },
+        **{name: getattr(stats, name) + getattr(past, name) for name in COUNTERS},
+        **{key: value for tier in TIERS for key, value in _tier_with_past(tier, stats, past)},
         accepted_by_position=[sum(counts) for counts in by_position],
     )
+
+
+def tier_sizes(stats: "EngineStats") -> tuple[TierSize, ...]:
+    """The tiers that there are and that something is written to."""
+    return tuple(
+        TierSize(tier, *(getattr(stats, f"kv_{tier}_{name}") for name in ("bytes", "hit_tokens")))
+        for tier in KEPT_IN
+        if _durations(tier, stats) is not None
+    )
+
+
+def tier_counters(tier: str) -> Mapping[str, tuple[str, str]]:
+    """Names and texts of a tier's counters, by the ends of their fields' names."""
+    return TIER_COUNTERS | (KEPT_COUNTERS if tier in KEPT_IN else {})
+
+
+def tier_gauges(tier: str) -> Mapping[str, tuple[str, str]]:
+    """The same of its gauges."""
+    return TIER_GAUGES | (KEPT_GAUGES if tier in KEPT_IN else {})
+
+
+def _tier_with_past(
+    tier: str, stats: "EngineStats", past: "EngineStats"
+) -> Iterator[tuple[str, Any]]:
+    for name in tier_counters(tier):
+        key = f"kv_{tier}_{name}"
+        yield key, getattr(stats, key) + getattr(past, key)
+    now, before = _durations(tier, stats), _durations(tier, past)
+    yield f"kv_{tier}_restore_seconds", now + before if now and before else now or before
+
+
+def _durations(tier: str, stats: "EngineStats") -> "Durations | None":
+    """Durations of reads from a tier; None: there is no such tier."""
+    durations: Durations | None = getattr(stats, f"kv_{tier}_restore_seconds")
+    return durations
 
 
 def engine_families(stats: "EngineStats") -> list[MetricFamily]:
@@ -125,20 +148,35 @@ def engine_families(stats: "EngineStats") -> list[MetricFamily]:
         MetricFamily(name, text, "counter", ((f"{name}_total", {}, values[key]),))
         for key, (name, text) in COUNTERS.items()
     ]
-    tiers = _tier_families(values, TIER_GAUGES, "gauge")
-    tiers += _tier_families(values, TIER_COUNTERS, "counter")
-    return gauges + counters + tiers + _by_position(stats.accepted_by_position)
+    tiers = [family for tier in TIERS for family in _tier_families(tier, stats)]
+    return [*gauges, *counters, *tiers, *_by_position(stats.accepted_by_position)]
 
 
-def _tier_families(
-    values: Mapping[str, float], table: Mapping[str, tuple[str, str, str]], kind: str
-) -> list[MetricFamily]:
-    end = "_total" if kind == "counter" else ""
-    samples: dict[tuple[str, str], list[tuple[str, dict[str, str], float]]] = {}
-    for key, (name, text, tier) in table.items():
-        sample = f"{name}{end}", {"tier": tier}, float(values[key])
-        samples.setdefault((name, text), []).append(sample)
-    return [MetricFamily(name, text, kind, tuple(found)) for (name, text), found in samples.items()]
+def _tier_families(tier: str, stats: "EngineStats") -> list[MetricFamily]:
+    """None where there is no such tier."""
+    durations, labels = _durations(tier, stats), {"tier": tier}
+    if durations is None:
+        return []
+    text = "Time of reads from a tier of the KV cache."
+    samples = tuple(_histogram(RESTORE_SECONDS, labels, durations))
+    families = [MetricFamily(RESTORE_SECONDS, text, "histogram", samples)]
+    tables = ("gauge", "", tier_gauges(tier)), ("counter", "_total", tier_counters(tier))
+    for kind, end, table in tables:
+        for key, (name, text) in table.items():
+            value = float(getattr(stats, f"kv_{tier}_{key}"))
+            families.append(MetricFamily(name, text, kind, ((f"{name}{end}", labels, value),)))
+    return families
+
+
+def _histogram(
+    name: str, labels: Mapping[str, str], durations: "Durations"
+) -> Iterator[tuple[str, dict[str, str], float]]:
+    n = 0
+    for bound, count in durations.by_bound():
+        n += count
+        yield f"{name}_bucket", {**labels, "le": bound}, float(n)
+    yield f"{name}_count", {**labels}, float(n)
+    yield f"{name}_sum", {**labels}, durations.seconds
 
 
 def _by_position(counts: Sequence[int]) -> list[MetricFamily]:

@@ -10,9 +10,9 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
-from deployments.contract.replica_status import ReplicaReport
+from deployments.contract.replica_status import ReplicaReport, TierSize
 from kv.content import DIGEST_BYTES
 from kv.journal import Journal
 
@@ -41,6 +41,7 @@ class Gauges:
     page_size: int = 0
     preemptions: int = 0
     tokens_generated: int = 0
+    tiers: tuple[TierSize, ...] = ()
     idle_s: float = 0.0
     sleeping: bool = False
     failure: str = ""
@@ -112,7 +113,7 @@ class ReportWriter:
             stored=_cut(self._stored),
             evicted=_cut(self._evicted),
             received=received,
-            **asdict(self._last),
+            **{field.name: getattr(self._last, field.name) for field in fields(Gauges)},
         )
 
     def answered(self, wants_snapshot: bool) -> None:

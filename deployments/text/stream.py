@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from deployments.contract.errors import RequestError
-from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
+from deployments.contract.events import CachedBySource, FinishReason, TokenEvent, TokenLogprob
 from deployments.contract.outputs import Vectors, join_vectors
 from deployments.text.dialects.parsing.pieces import (
     CallArguments,
@@ -46,6 +46,7 @@ class TextDelta:
     output_tokens: int = 0
     thought_tokens: int = 0
     cached_tokens: int = 0
+    cached_by_source: CachedBySource = ()
     prompt_tokens: int | None = None
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -93,6 +94,7 @@ class TextStream:
         self._returned = 0  # characters
         self._output_tokens = 0
         self._cached_tokens = 0
+        self._cached_by_source: CachedBySource = ()
         self._drafted_tokens = self._accepted_tokens = 0
 
     @property
@@ -106,9 +108,10 @@ class TextStream:
         return self._matcher.matched is not None
 
     def push(self, event: TokenEvent) -> TextDelta:
-        if event.token_ids or event.prompt_tokens is not None:  # of the newest attempt
+        is_of_newest = event.token_ids or event.prompt_tokens is not None  # of several attempts
+        if is_of_newest or event.cached_tokens > self._cached_tokens:
             self._cached_tokens = event.cached_tokens
-        self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
+            self._cached_by_source = event.cached_by_source
         self._drafted_tokens += event.drafted_tokens
         self._accepted_tokens += event.accepted_tokens
         text = self._uncut(self._read(event), is_last=event.finish_reason is not None)
@@ -126,6 +129,7 @@ class TextStream:
             output_tokens=self._output_tokens,
             thought_tokens=self._thought_tokens,
             cached_tokens=self._cached_tokens,
+            cached_by_source=self._cached_by_source,
             prompt_tokens=event.prompt_tokens,
             drafted_tokens=self._drafted_tokens,
             accepted_tokens=self._accepted_tokens,

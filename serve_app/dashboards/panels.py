@@ -23,7 +23,7 @@ class Panel(NamedTuple):
 
 def panels() -> list[Panel]:
     """Returns the panels in reading order, from left to right."""
-    return [*_requests(), *_engines(), *_fleet()]
+    return [*_requests(), *_engines(), *_tiers(), *_fleet()]
 
 
 def _requests() -> list[Panel]:
@@ -67,6 +67,52 @@ def _engines() -> list[Panel]:
     ]
 
 
+def _tiers() -> list[Panel]:
+    hits = f"sum by (model, tier) ({_rate('kv_tier_hit_tokens_total')})"
+    looked_up = f"sum by (model) ({_rate('prefix_cache_queries_total')})"
+    of_all = f"{hits} / on (model) group_left () {looked_up}"
+    return [
+        Panel(
+            "Prompt tokens that came from a tier",
+            "percentunit",
+            (Query(of_all, TIER),),
+            "Of those looked up. What was in memory is not counted.",
+        ),
+        Panel(
+            "Bytes in tiers",
+            "bytes",
+            (Query(f"max by (model, tier) ({_metric('kv_tier_bytes')})", TIER),),
+            "Of the largest folder of a model's replicas.",
+        ),
+        Panel(
+            "Bytes read from and written to tiers",
+            "Bps",
+            tuple(
+                Query(f"sum by (model, tier) ({_rate(f'kv_tier_{name}_bytes_total')})", legend)
+                for name, legend in (
+                    ("read", f"{TIER} read"),
+                    ("written", f"{TIER} written"),
+                    ("dropped", f"{TIER} dropped"),
+                )
+            ),
+            "Dropped is what was pushed out of memory before it was written, or could not be.",
+        ),
+        Panel(
+            "Time of reads from tiers",
+            "s",
+            _quantiles("kv_restore_seconds"),
+        ),
+        Panel(
+            "Reads that tiers could not give, or would not have paid",
+            "ops",
+            (
+                Query(f"sum by (model, tier) ({_rate('kv_tier_declined_total')})", DECLINED),
+                Query(f"sum by (model, tier) ({_rate('kv_tier_corrupt_total')})", CORRUPT),
+            ),
+        ),
+    ]
+
+
 def _fleet() -> list[Panel]:
     failovers = f"sum by (model) ({_rate('failovers_total')})"
     used = "sum by (instance, GpuIndex) (ray_node_gram_used)"
@@ -91,6 +137,8 @@ def _fleet() -> list[Panel]:
 
 
 GPU = "{{instance}} {{GpuIndex}}"
+TIER = "{{model}} {{tier}}"
+DECLINED, CORRUPT = f"{TIER} faster computed", f"{TIER} corrupt files"
 DRAWN, OF_PROMPTS = "{{model}} drawn", "{{model}} of prompts"
 
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob, merge
+from deployments.contract.events import CacheSource, FinishReason, TokenEvent, TokenLogprob, merge
 from deployments.contract.outputs import Vectors
 from deployments.model.channel_server import gather
+
+BY_SOURCE = ((CacheSource.DEVICE, 2), (CacheSource.DISK, 6))
 
 
 def events_of(n: int, *, logprobs: bool, ending: TokenEvent) -> list[TokenEvent]:
@@ -20,6 +22,7 @@ def events_of(n: int, *, logprobs: bool, ending: TokenEvent) -> list[TokenEvent]
             token_ids=(token_id,),
             logprobs=(TokenLogprob(token_id, -1.0),) if logprobs else None,
             cached_tokens=8,
+            cached_by_source=BY_SOURCE,
         )
         for token_id in range(n)
     ]
@@ -33,6 +36,7 @@ ENDINGS = [
         finish_reason=FinishReason.STOP,
         stop_token_id=99,
         cached_tokens=8,
+        cached_by_source=BY_SOURCE,
     ),
 ]
 
@@ -87,7 +91,7 @@ def test_a_merged_event_says_all_that_its_parts_say(ending: TokenEvent) -> None:
         ending.finish_reason,
         ending.stop_token_id,
     )
-    assert merged.cached_tokens == 8
+    assert (merged.cached_tokens, merged.cached_by_source) == (8, BY_SOURCE)
 
 
 def test_nobody_asked_for_logprobs_and_none_come() -> None:

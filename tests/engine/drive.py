@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.contract.errors import RequestError
-from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
+from deployments.contract.events import CachedBySource, FinishReason, TokenEvent, TokenLogprob
 from deployments.contract.outputs import Vectors, join_vectors
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
@@ -96,6 +96,7 @@ class Outcome:
     accepted_tokens: int = 0
     states: tuple[float, ...] = ()  # Mirostat's, behind each token
     vectors: Vectors | None = None
+    cached_by_source: CachedBySource = ()
 
 
 @dataclass
@@ -115,6 +116,8 @@ class Record:
     @property
     def outcome(self) -> Outcome:
         last = self.events[-1]
+        by_source = last.cached_by_source
+        assert not by_source or sum(n for _, n in by_source) == last.cached_tokens
         return Outcome(
             tuple(token_id for event in self.events for token_id in event.token_ids),
             tuple(entry for event in self.events for entry in event.logprobs or ()),
@@ -127,6 +130,7 @@ class Record:
             sum(event.accepted_tokens for event in self.events),
             tuple(event.mirostat_mu for event in self.events if event.mirostat_mu is not None),
             join_vectors([event.vectors for event in self.events if event.vectors is not None]),
+            by_source,
         )
 
     def _prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:

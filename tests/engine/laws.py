@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+from deployments.contract.events import CacheSource
 from tests.engine.drive import Faults
 from tests.engine.peers import Peer, pulling
 from tests.engine.workload import Workload, check_same, continued, salted
@@ -68,6 +69,8 @@ def restored_is_computed(workload: Workload, folder: Path) -> None:
         size = workload.limits.page_size
         n_found = sum((len(req.prompt_ids) - 1) // size * size for req in workload.requests)
         assert stats.kv_disk_hit_tokens == n_found * n_before
+        by_source = [dict(outcome.cached_by_source) for outcome in outcomes]
+        assert sum(sources[CacheSource.DISK] for sources in by_source) == n_found * n_before
         assert sum(outcome.cached_tokens for outcome in outcomes) == n_found * n_before
 
 
@@ -84,6 +87,8 @@ def pulled_is_computed(workload: Workload) -> None:
     n_found = sum((len(req.prompt_ids) - 1) // size * size for req in workload.requests)
     assert sum(outcome.cached_tokens for outcome in outcomes) == n_found
     assert stats.kv_remote_hit_tokens == n_found
+    by_source = [dict(outcome.cached_by_source) for outcome in outcomes]
+    assert sum(sources[CacheSource.REMOTE] for sources in by_source) == n_found
 
 
 def preempted_is_undisturbed(workload: Workload) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from deployments.contract.events import CacheSource
 from deployments.contract.requests import SamplingParams
 from deployments.engine import build_tiers
 from deployments.engine.errors import UnsupportedModelError
@@ -121,6 +122,19 @@ def test_other_weights_another_draft_or_layout_find_nothing(tmp_path: Path) -> N
             assert running.core.stats().kv_disk_corrupt == 0
     with engine(limits=kept(tmp_path)) as running:
         assert running.run(first)[0].cached_tokens == LONG // 8 * 8
+
+
+def test_where_cached_tokens_come_from_is_told(tmp_path: Path) -> None:
+    """Tokens that are both in memory and on the disk come from memory."""
+    [first, _] = REQUESTS
+    start = replace(first, prompt_ids=first.prompt_ids[:17], is_kept=False)
+    with engine(limits=kept(tmp_path)) as running:
+        running.run(first)
+    with engine(limits=kept(tmp_path)) as running:
+        outcomes = [running.run(req)[0] for req in (start, first, first)]
+    assert [outcome.cached_by_source for outcome in outcomes] == [
+        ((CacheSource.DEVICE, n), (CacheSource.DISK, m)) for n, m in [(0, 0), (16, 272), (288, 0)]
+    ]
 
 
 def test_an_owner_finds_nothing_of_another_one(tmp_path: Path) -> None:

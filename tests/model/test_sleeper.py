@@ -14,17 +14,20 @@ import pytest
 import torch
 
 from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.replica_status import TierSize
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loader import load_model
-from deployments.engine.stats import EngineStats
+from deployments.engine.stats import Durations, EngineStats
 from deployments.model.metrics import (
     ACCEPTED_BY_POSITION,
     COUNTERS,
     GAUGES,
-    TIER_COUNTERS,
-    TIER_GAUGES,
+    TIERS,
     engine_families,
+    tier_counters,
+    tier_gauges,
+    tier_sizes,
     with_past,
 )
 from deployments.model.model_source import ModelSource, collect_garbage
@@ -256,7 +259,7 @@ def test_counters_never_go_back(checkpoint: Path) -> None:
 
         def look() -> None:
             stats = asdict(sleeper.stats())
-            seen.append([stats[name] for name in (*COUNTERS, *TIER_COUNTERS)])
+            seen.append([stats[name] for name in COUNTERS])
 
         life = Life(checkpoint)
         async with life.begin() as sleeper:
@@ -295,9 +298,34 @@ def test_counters_of_drafts_are_told_by_position_over_all_engines() -> None:
 
 
 def test_every_number_of_an_engine_is_a_counter_or_a_gauge() -> None:
-    assert EngineStats().as_dict().keys() == (
-        COUNTERS.keys() | GAUGES.keys() | TIER_COUNTERS.keys() | TIER_GAUGES.keys()
-    )
+    of_tiers = {
+        f"kv_{tier}_{name}" for tier in TIERS for name in (*tier_gauges(tier), *tier_counters(tier))
+    }
+    assert EngineStats().as_dict().keys() == COUNTERS.keys() | GAUGES.keys() | of_tiers
+
+
+def test_what_tiers_gave_is_told_over_all_engines_where_there_is_one() -> None:
+    slow, quick = Durations(), Durations()
+    slow.add(2.0)
+    quick.add(0.01)
+    engines = [
+        EngineStats(kv_disk_hit_tokens=3, kv_disk_restore_seconds=slow),
+        EngineStats(),  # asleep
+        EngineStats(kv_disk_bytes=5, kv_disk_hit_tokens=4, kv_disk_restore_seconds=quick),
+    ]
+    total = reduce(lambda past, stats: with_past(stats, past), engines)
+    assert tier_sizes(total) == (TierSize("disk", 5, 7),)
+    told = {
+        (name, labels.get("le")): value
+        for family in engine_families(total)
+        for name, labels, value in family.samples
+    }
+    assert told["manta_kv_tier_hit_tokens_total", None] == 7
+    counted = [told["manta_kv_restore_seconds_bucket", le] for le in ("0.003", "0.01", "3.0")]
+    assert counted == [0, 1, 2]
+    assert told["manta_kv_restore_seconds_sum", None] == 2.01
+    assert told["manta_kv_restore_seconds_count", None] == 2
+    assert not any("tier" in family.name for family in engine_families(EngineStats()))
 
 
 def test_its_prefix_cache_starts_empty_and_others_hear_of_it(checkpoint: Path) -> None:

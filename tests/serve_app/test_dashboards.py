@@ -10,6 +10,7 @@ from ray.dashboard.modules.metrics.dashboards.common import DashboardConfig
 from ray.dashboard.modules.metrics.default_impl import get_serve_dashboard_config
 
 from deployments.engine.engine import InferenceEngine
+from deployments.engine.limits import EngineLimits
 from deployments.ingress.metrics import Metrics
 from deployments.model.metrics import GpuMemory, engine_families, replica_families
 from deployments.router.metrics import router_families
@@ -28,6 +29,9 @@ WATCHED = (
     "ray_manta_waiting_requests",
     "ray_manta_kv_pages_used",
     "ray_manta_prefix_cache_hits_total",
+    "ray_manta_kv_tier_hit_tokens_total",
+    "ray_manta_kv_tier_bytes",
+    "ray_manta_kv_restore_seconds_bucket",
     "ray_manta_preemptions_total",
     "ray_manta_failovers_total",
     "ray_manta_model_state",
@@ -81,7 +85,8 @@ def of_an_ingress() -> list[MetricFamily]:
 
 
 def of_a_replica(folder: Path) -> list[MetricFamily]:
-    with InferenceEngine(str(save_checkpoint(folder))) as engine:
+    limits = EngineLimits(cache_disk=str(folder / "kept"))
+    with InferenceEngine(str(save_checkpoint(folder)), limits=limits) as engine:
         families = engine_families(engine.core.stats())
     return families + replica_families(False, GpuMemory(used=1, total=2))
 

@@ -9,10 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from deployments.contract.events import CacheSource
 from deployments.contract.routing import MIN_FETCHED_TOKENS
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.needs.need import Failure, Need, Unparked
+from deployments.engine.stats import Durations
 from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from kv.arrivals import PageKey
@@ -68,8 +71,8 @@ class KvTierNeed(Need):
         self._wakes_at = 0.0
         self._tokens_per_s: float | None = None  # of prompts
         self._launched: tuple[float, int] | None = None  # a step: when, and with how many of them
-        self._n_hit = self._n_declined = self._n_restores = 0
-        self._restore_ms = 0
+        self._n_hit = self._n_declined = 0
+        self._durations = Durations()
 
     def start(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -118,7 +121,9 @@ class KvTierNeed(Need):
         self._tried.discard(task)
         self._source.charge(task.id, task.request.owner if task.request.is_kept else None)
         before, behind = self._cached_before.pop(task, 0), self._cached_behind.pop(task, 0)
-        self._n_hit += max(0, min(behind, self._cache.cached_tokens(task.id)) - before)
+        n = max(0, min(behind, self._cache.cached_tokens(task.id)) - before)
+        task.fetched[CacheSource(self._source.name)] = n
+        self._n_hit += n
 
     # While it runs
 
@@ -152,16 +157,15 @@ class KvTierNeed(Need):
         if self._source.is_dirty:
             self._wake()
 
-    def stats(self) -> Mapping[str, float]:
+    def stats(self) -> Mapping[str, Any]:
         source = self._source
-        counts: dict[str, float] = {
+        counts = {
             **source.stats(),
             "hit_tokens": self._n_hit,
             "read_bytes": source.n_read,
             "corrupt": source.n_corrupt,
             "declined": self._n_declined,
-            "restores": self._n_restores,
-            "restore_ms": self._restore_ms,
+            "restore_seconds": self._durations + Durations(),
             "cost": self._cost(),
         }
         return {f"kv_{source.name}_{name}": count for name, count in counts.items()}
@@ -256,8 +260,7 @@ class KvTierNeed(Need):
         if not fetch.is_done and restore.tasks:
             self._source.give_up(fetch)
         self._cache.end_arrival(fetch.arrival)
-        self._n_restores += 1
-        self._restore_ms += int((self._clock() - fetch.began) * 1000)
+        self._durations.add(self._clock() - fetch.began)
 
     def _measure(self, is_idle: bool) -> None:
         launched, self._launched = self._launched, None

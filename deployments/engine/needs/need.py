@@ -7,6 +7,7 @@ that say where rows end.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from deployments.contract.events import TokenEvent
 from deployments.engine.forward.inputs import StepInputs
@@ -98,7 +99,7 @@ class Need:
     def leave(self, task: Task, *, is_preempted: bool) -> None:
         """A task has ended, whether it ran or waited; or runs no more, and will again."""
 
-    def stats(self) -> Mapping[str, float]:
+    def stats(self) -> Mapping[str, Any]:
         """Fields of `EngineStats`."""
         return {}
 

@@ -199,7 +199,9 @@ class Committer:
     def _count_prompt(self, task: Task) -> tuple[TokenLogprob | None, ...] | None:
         """Counts the prompt in the statistics; returns its log-probabilities where they are asked
         for, with None for the first token."""
-        task.cached_tokens = task.count_cached(self._cache.cached_tokens(task.id))
+        found = self._cache.cached_tokens(task.id)
+        task.cached_tokens = task.count_cached(found)
+        task.cached_by_source = task.count_by_source(found)
         self._stats.prompt_tokens += task.n_prompt
         self._stats.cached_tokens += task.cached_tokens
         if task.request.prompt_logprobs is None or task.request.produced_ids:

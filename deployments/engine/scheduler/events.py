@@ -44,6 +44,7 @@ def token_event(
         finish_reason=task.finish_reason(),
         stop_token_id=task.end_token(),
         cached_tokens=task.cached_tokens,
+        cached_by_source=task.cached_by_source,
         drafted_tokens=drafted,
         accepted_tokens=accepted,
     )

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from deployments.contract.events import THINKING_OVER, TokenEvent
 from deployments.engine.needs.need import Need, RowNeed
@@ -146,7 +145,6 @@ class InferenceScheduler:
         waiting = self._admission.tasks()
         running = [*self._running]
         pending_tokens, context_tokens = count_tokens([*running, *waiting])
-        told: dict[str, Any] = {name: n for need in self._needs for name, n in need.stats().items()}
         return replace(
             self._stats,
             active_requests=len(running),
@@ -158,7 +156,7 @@ class InferenceScheduler:
             prompt_throughput=self._prompt_speed.per_second(),
             generation_throughput=self._decode_speed.per_second(),
             accepted_by_position=[*self._stats.accepted_by_position],
-            **told,
+            **{name: value for need in self._needs for name, value in need.stats().items()},
         )
 
     def _serve(self, started: "Future[None]") -> None:

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deployments.contract.events import FinishReason, TokenEvent, TokenLogprob
+from deployments.contract.events import (
+    CachedBySource,
+    CacheSource,
+    FinishReason,
+    TokenEvent,
+    TokenLogprob,
+)
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.tasks.constraint import ANY_TOKEN, Constraint
 from deployments.engine.tasks.drafts import Drafts
@@ -41,6 +47,9 @@ class Task:
     last_step: int = 0  # the number of the last step that it had a row in
     n_computed: int = 0  # tokens whose keys and values are in the cache
     cached_tokens: int = 0  # of the prompt, when its first token was sampled
+    cached_by_source: CachedBySource = ()  # the same tokens, where there are several sources
+    # Tokens of its prefix that needs have brought, for each source that there is but the device.
+    fetched: dict[CacheSource, int] = field(default_factory=dict)
     max_cached: int = sys.maxsize  # cached tokens when it was preempted; later ones are its own
     branches: set[int] = field(default_factory=set)  # tokens behind which others may go on
     n_drafted: int = 0  # tokens that the step in progress takes for the next ones
@@ -114,12 +123,27 @@ class Task:
 
     def progress(self, cached: int) -> TokenEvent:
         """An event that says so; `cached` tokens were found in the cache."""
-        computed, cached = min(self.n_computed, self.n_prompt), self.count_cached(cached)
-        return TokenEvent(prompt_tokens=computed, cached_tokens=cached)
+        return TokenEvent(
+            prompt_tokens=min(self.n_computed, self.n_prompt),
+            cached_tokens=self.count_cached(cached),
+            cached_by_source=self.count_by_source(cached),
+        )
 
     def count_cached(self, cached: int) -> int:
         """Returns how many of `cached` tokens are of the prompt and not computed by itself."""
         return min(cached, self.max_cached, self.n_prompt)
+
+    def count_by_source(self, cached: int) -> CachedBySource:
+        """Says where the tokens of `count_cached` come from, if not from the device alone. What was
+        fetched is the end of them."""
+        if not self.fetched:
+            return ()
+        left = self.count_cached(cached)
+        counts = {CacheSource.DEVICE: cached - sum(self.fetched.values()), **self.fetched}
+        for source, n in counts.items():
+            counts[source] = min(n, left)
+            left -= counts[source]
+        return tuple(counts.items())
 
     @property
     def names(self) -> frozenset[str]:

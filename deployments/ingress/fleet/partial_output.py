@@ -5,7 +5,7 @@ Another replica continues from the tokens. Vectors begin anew.
 
 from dataclasses import replace
 
-from deployments.contract.events import TokenEvent
+from deployments.contract.events import CachedBySource, TokenEvent
 from deployments.contract.outputs import Vectors, join_vectors
 from deployments.contract.requests import GenerationRequest, SamplingParams
 
@@ -19,7 +19,8 @@ class PartialOutput:
         self._mirostat = request.sampling.mirostat
         self._thinking = request.thinking
         self._prompt_logprobs = request.prompt_logprobs
-        self._cached_tokens: int | None = None  # of the prompt, as it was first reported
+        # Of the prompt, as it was first reported, and by source.
+        self._cached: tuple[int, CachedBySource] | None = None
         self._prompt_tokens = 0  # that the client knows to be computed
         self._attempts = 0
         self._tokens_before = 0  # tokens, when the attempt began
@@ -58,8 +59,9 @@ class PartialOutput:
         """Records the event, and returns it as the client shall see it: the usage does not count
         what a failover computed again, or found in the cache because of its own request.
         """
-        if event.token_ids and self._cached_tokens is None:
-            self._cached_tokens = event.cached_tokens
+        cached = event.cached_tokens, event.cached_by_source
+        if event.token_ids and self._cached is None:
+            self._cached = cached
         if event.prompt_tokens is not None:
             self._prompt_tokens = max(self._prompt_tokens, event.prompt_tokens)
             event = replace(event, prompt_tokens=self._prompt_tokens)
@@ -73,9 +75,10 @@ class PartialOutput:
         if event.is_thinking_over:
             self.end_thinking()
             self._is_order_untold = False
-        if self._cached_tokens in (None, event.cached_tokens):
+        if self._cached is None or self._cached == cached:
             return event
-        return replace(event, cached_tokens=self._cached_tokens)
+        cached_tokens, by_source = self._cached
+        return replace(event, cached_tokens=cached_tokens, cached_by_source=by_source)
 
     def _hold_back_vectors(self, event: TokenEvent, vectors: Vectors) -> TokenEvent:
         """The client sees all parts with the last event: a lost attempt leaves none behind."""

@@ -1,7 +1,8 @@
 """The parts that a protocol brings: its requests as generations, the bytes of its answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
@@ -68,6 +69,7 @@ class Usage:
         self.output_tokens = 0
         self.thought_tokens = 0  # of the output tokens
         self.cached_tokens = 0
+        self._by_source: Counter[str] = Counter()
 
     def add(self, choice: int, delta: TextDelta) -> None:
         last, self._last[choice] = self._last[choice], delta
@@ -75,6 +77,20 @@ class Usage:
         self.thought_tokens += delta.thought_tokens - last.thought_tokens
         if self._counts_prompt[choice]:
             self.cached_tokens += delta.cached_tokens - last.cached_tokens
+            if delta.cached_by_source != last.cached_by_source:
+                self._by_source.update(dict(delta.cached_by_source))
+                self._by_source.subtract(dict(last.cached_by_source))
+
+    @property
+    def cached_details(self) -> Mapping[str, object]:
+        """A field that says where cached tokens came from; none where that is the device alone."""
+        return cached_details(self._by_source.items())
+
+
+def cached_details(by_source: Iterable[tuple[str, int]]) -> Mapping[str, object]:
+    """The field of that name, as SGLang has it; a source that the model has not is left out."""
+    sources = dict(by_source)
+    return {"cached_tokens_details": sources} if sources else {}
 
 
 class UnaryBuilder(ABC, Generic[ApiRequestT]):

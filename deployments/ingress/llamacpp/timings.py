@@ -4,7 +4,7 @@ import time
 from typing import Protocol
 
 from deployments.contract.events import TokenEvent
-from deployments.ingress.generation.response_builder import SequenceText
+from deployments.ingress.generation.response_builder import SequenceText, cached_details
 from deployments.text.stream import TextDelta
 
 
@@ -50,8 +50,9 @@ def progress(text: Timed, delta: TextDelta, processed: int, prompt_tokens: int) 
     }
 
 
-def timings(text: Timed, delta: TextDelta, prompt_tokens: int) -> dict[str, float]:
-    """Returns the timings up to `delta`; those of drafts where anything was drafted.
+def timings(text: Timed, delta: TextDelta, prompt_tokens: int) -> dict[str, object]:
+    """Returns the timings up to `delta`; those of drafts where anything was drafted, and where
+    cached tokens came from if not from the device alone.
 
     The prompt's time includes waiting; the first token belongs to it.
     """
@@ -69,6 +70,7 @@ def timings(text: Timed, delta: TextDelta, prompt_tokens: int) -> dict[str, floa
         "predicted_ms": predicted_ms,
         "predicted_per_token_ms": _ratio(predicted_ms, steps),
         "predicted_per_second": _ratio(1000 * steps, predicted_ms),
+        **cached_details(delta.cached_by_source),
         **_drafts(delta),
     }
 

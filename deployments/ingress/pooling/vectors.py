@@ -9,7 +9,7 @@ from base64 import b64encode
 
 from pydantic_core import to_json
 
-from deployments.contract.events import TokenEvent
+from deployments.contract.events import CachedBySource, TokenEvent
 from deployments.contract.outputs import VECTOR_ITEM_BYTES, Vectors
 from deployments.text.stream import TextDelta
 
@@ -23,13 +23,15 @@ class VectorStream:
     may_stop = is_complete = False
 
     def __init__(self) -> None:
-        self._cached_tokens = 0
+        self._cached: tuple[int, CachedBySource] = 0, ()
 
     def push(self, event: TokenEvent) -> TextDelta:
-        self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
+        self._cached = max(self._cached, (event.cached_tokens, event.cached_by_source))
+        cached_tokens, by_source = self._cached
         return TextDelta(
             vectors=event.vectors,
-            cached_tokens=self._cached_tokens,
+            cached_tokens=cached_tokens,
+            cached_by_source=by_source,
             finish_reason=event.finish_reason,
             error=event.error,
         )

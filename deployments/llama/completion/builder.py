@@ -185,7 +185,7 @@ class CompletionBuilder(ResponseBuilder[FieldsT], Generic[FieldsT]):
     def _prompt_tokens(self, choice: int) -> int:
         return len(self._generations[choice].request.prompt_ids)
 
-    def _timings(self, choice: int, delta: TextDelta) -> dict[str, float]:
+    def _timings(self, choice: int, delta: TextDelta) -> dict[str, object]:
         return timings(self._texts[choice], delta, self._prompt_tokens(choice))
 
     def _probabilities(self, delta: TextDelta) -> list[dict[str, object]]:

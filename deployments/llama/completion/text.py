@@ -124,6 +124,7 @@ def single_tokens(event: TokenEvent) -> Iterator[TokenEvent]:
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
             cached_tokens=event.cached_tokens,
+            cached_by_source=event.cached_by_source,
             prompt_tokens=event.prompt_tokens if index == 0 else None,
         )
         prompt_logprobs = None

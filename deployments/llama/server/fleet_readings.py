@@ -73,6 +73,7 @@ class Readings:
                 "status": status_object(status),
                 **_sums(replicas),
                 **self._rates(status.name),
+                "tiers": _tiers(replicas),
                 "replicas": [_replica(replica) for replica in replicas],
             }
             for status, replicas in last.fleet.models
@@ -146,6 +147,21 @@ def _sums(replicas: Iterable[ReplicaStatus]) -> Mapping[str, int]:
     return {name: sum(map(count, reports)) for name, count in SUMS.items()}
 
 
+def _tiers(replicas: Iterable[ReplicaStatus]) -> Mapping[str, Mapping[str, int]]:
+    """Bytes and tokens found of each tier. Replicas of a node have one folder together."""
+    bytes_by_node: dict[tuple[str, str], int] = {}
+    found: dict[str, dict[str, int]] = {}
+    for replica in replicas:
+        for tier in replica.report.tiers if replica.report else ():
+            node = tier.name, replica.node_id
+            bytes_by_node[node] = max(bytes_by_node.get(node, 0), tier.n_bytes)
+            counts = found.setdefault(tier.name, {"bytes": 0, "hit_tokens": 0})
+            counts["hit_tokens"] += tier.hit_tokens
+    for (tier_name, _), n_bytes in bytes_by_node.items():
+        found[tier_name]["bytes"] += n_bytes
+    return found
+
+
 def _replica(status: ReplicaStatus) -> object:
     report = status.report
     return {
@@ -154,4 +170,5 @@ def _replica(status: ReplicaStatus) -> object:
         "node_id": status.node_id,
         "state": status.state.value,
         **{name: None if report is None else count(report) for name, count in SUMS.items()},
+        "tiers": _tiers([status]),
     }

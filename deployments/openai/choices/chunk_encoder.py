@@ -69,7 +69,7 @@ def usage_object(usage: Usage) -> object:
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.prompt_tokens + usage.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, **usage.cached_details},
         "completion_tokens_details": {"reasoning_tokens": usage.thought_tokens},
     }
 

@@ -47,13 +47,13 @@ class DecisionBuilder(PooledBuilder[DecisionRequest | SystemOneRequest]):
             {"name": question.name, **_answer(question, reading)}
             for question, reading in zip(request.questions, readings, strict=True)
         ]
-        cached = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0}
+        cached = {"cached_tokens": usage.cached_tokens, **usage.cached_details}
         return {
             "model": self._card.answers_as,
             "answers": answers,
             "usage": {
                 "input_tokens": usage.prompt_tokens,
-                "input_tokens_details": cached,
+                "input_tokens_details": {**cached, "cache_write_tokens": 0},
                 "output_tokens": 0,
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": usage.prompt_tokens,

@@ -120,9 +120,10 @@ def _tool_choice(request: ResponsesRequest) -> object:
 
 def usage_object(usage: Usage) -> Json:
     """Writing to the cache is free and not counted."""
+    cached = {"cached_tokens": usage.cached_tokens, **usage.cached_details}
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": {**cached, "cache_write_tokens": 0},
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.thought_tokens},
         "total_tokens": usage.prompt_tokens + usage.output_tokens,

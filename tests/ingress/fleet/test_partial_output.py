@@ -1,6 +1,6 @@
 """The request with which another replica goes on, when one was lost in mid-answer."""
 
-from deployments.contract.events import FinishReason, TokenEvent
+from deployments.contract.events import CacheSource, FinishReason, TokenEvent
 from deployments.contract.outputs import Vectors
 from deployments.contract.requests import GenerationRequest, MirostatParams, SamplingParams
 from deployments.ingress.fleet.partial_output import PartialOutput
@@ -52,10 +52,13 @@ def test_what_came_to_nothing_is_told_from_what_got_on() -> None:
 def test_the_prompt_was_cached_as_far_as_was_said_first() -> None:
     said = PartialOutput(asked())
     said.remaining_request()
-    assert said.add(TokenEvent(token_ids=(7,), cached_tokens=16)).cached_tokens == 16
+    by_source = ((CacheSource.DEVICE, 4), (CacheSource.DISK, 12))
+    first = TokenEvent(token_ids=(7,), cached_tokens=16, cached_by_source=by_source)
+    assert said.add(first) is first
     said.remaining_request()
-    assert said.add(TokenEvent(token_ids=(8,), cached_tokens=2)).cached_tokens == 16
-    assert said.add(TokenEvent(finish_reason=FinishReason.STOP)).cached_tokens == 16
+    second = said.add(TokenEvent(token_ids=(8,), cached_tokens=2))
+    for event in (second, said.add(TokenEvent(finish_reason=FinishReason.STOP))):
+        assert (event.cached_tokens, event.cached_by_source) == (16, by_source)
 
 
 def test_an_attempt_without_a_token_says_nothing_of_the_cache() -> None:

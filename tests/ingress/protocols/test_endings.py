@@ -1,11 +1,14 @@
 """Answers of every protocol: where they end, why they say they did, and the tokens they count."""
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from deployments.contract.events import CacheSource, TokenEvent
+from deployments.contract.requests import GenerationRequest
 from deployments.text.tokens.tokenizer import TextTokenizer
 from tests.ingress.engines import END, plays, says
 from tests.ingress.protocols.every import EACH, EACH_CALLER
@@ -93,6 +96,20 @@ def test_every_token_of_prompt_and_answer_is_counted(protocol: Protocol) -> None
     said = protocol.says(says("Hi."))
     assert (said.prompt_tokens, said.cached_tokens) == (n_prompt, min(4, n_prompt - 1))
     assert said.output_tokens == len(TOKENIZER.encode("Hi.", False)) + 1
+
+
+@EACH
+def test_the_places_of_cached_tokens_are_told_where_there_are_several(protocol: Protocol) -> None:
+    """SDKs take them beside the sum."""
+    by_source = (CacheSource.DEVICE, 1), (CacheSource.DISK, 3)
+
+    async def script(request: GenerationRequest) -> AsyncIterator[TokenEvent]:
+        async for event in says("Hi.")(request):
+            yield replace(event, cached_by_source=by_source)
+
+    for answer in (protocol.whole(script), protocol.streamed(script, **protocol.tells_all)):
+        assert '"cached_tokens_details": {"device": 1, "disk": 3}' in json.dumps(answer)
+    assert "cached_tokens_details" not in json.dumps(protocol.whole(says("Hi.")))
 
 
 @EACH

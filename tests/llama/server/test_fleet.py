@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ import pytest
 
 from deployments.contract.errors import ErrorKind, Refused
 from deployments.contract.model_status import ModelState, ModelStatus
-from deployments.contract.replica_status import FleetStatus, ReplicaState, ReplicaStatus
+from deployments.contract.replica_status import FleetStatus, ReplicaState, ReplicaStatus, TierSize
 from deployments.ingress.metrics import FAST_BUCKETS, Latencies, Metrics
 from deployments.llama.server import fleet_feed
 from deployments.llama.server.fleet_feed import MAX_WATCHERS, FleetFeed
@@ -81,6 +82,18 @@ def test_the_numbers_of_replicas_are_summed_by_model_and_over_all() -> None:
     assert (first["id"], first["node"], first["state"]) == ("1", "10.0.0.2", "ready")
     assert (first["running"], second["running"]) == (2, None)
     assert told["models"][0]["status"]["value"] == "loaded"
+
+
+def test_tiers_are_counted_by_model_and_those_that_replicas_of_a_node_share_once() -> None:
+    def at(node: str, *tiers: TierSize) -> ReplicaStatus:
+        return replace(replica(node, 0, tiers=tiers), node_id=node)
+
+    shared, other = TierSize("disk", 10, 100), TierSize("disk", 5, 7)
+    told = after(reading(0, ("a", (at("1", shared), at("1", shared), at("2", other))), ("b", ())))
+    first, second = told["models"]
+    assert first["tiers"] == {"disk": {"bytes": 15, "hit_tokens": 207}}
+    assert first["replicas"][2]["tiers"] == {"disk": {"bytes": 5, "hit_tokens": 7}}
+    assert second["tiers"] == {}
 
 
 def test_a_rate_is_of_what_was_generated_between_readings() -> None:

@@ -182,6 +182,7 @@ export function describeBytes(bytes: number): string {
 	if (bytes < 1000) return `${bytes} B`;
 	if (bytes < 1000 * 1024) return `${Math.max(1, Math.round(bytes / 1024))} kB`;
 	const mega = bytes / 2 ** 20;
+	if (mega >= 1000) return `${(mega / 1024).toFixed(1)} GB`;
 	return `${mega < 10 && mega % 1 !== 0 ? mega.toFixed(1) : Math.round(mega)} MB`;
 }
 

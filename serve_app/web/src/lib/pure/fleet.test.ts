@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { duration, readFleet, shortRate, shortSeconds } from './fleet';
+import { describeTier, duration, readFleet, shortRate, shortSeconds } from './fleet';
 import { addReading, greatest, HISTORY_S, series, thinned } from './history';
 
 const RAW = {
@@ -19,6 +19,7 @@ const RAW = {
 			id: 'a/b',
 			status: { value: 'unloaded', state: 'failed', failed: true, message: 'no config.json' },
 			running: 0,
+			tiers: { disk: { bytes: 5 * 2 ** 30, hit_tokens: 45120 } },
 			replicas: [{ id: 'a1f3', node: '10.0.0.2', state: 'starting', running: null }]
 		}
 	]
@@ -34,12 +35,17 @@ describe('readFleet', () => {
 			id: 'a/b',
 			state: 'failed',
 			message: 'no config.json',
-			replicas_running: 0
+			replicas_running: 0,
+			tiers: [{ name: 'disk', bytes: 5 * 2 ** 30, hit_tokens: 45120 }]
 		});
+		expect(fleet.models[0]?.tiers.map(describeTier)).toEqual([
+			'On the disk: 5.0 GB, 45,120 prompt tokens came from there'
+		]);
 		expect(fleet.models[0]?.replicas[0]).toMatchObject({ id: 'a1f3', running: null });
 	});
 
 	it('takes a server that says less', () => {
+		expect(readFleet({ models: [{ id: 'a' }] }).models[0]?.tiers).toEqual([]);
 		expect(readFleet({})).toMatchObject({ time: 0, models: [], running: null });
 		expect(readFleet({ time_to_first_token_s: { p50: 1 } }).time_to_first_token_s).toBeNull();
 	});

@@ -1,4 +1,5 @@
 /** `GET /fleet` and the events of `/fleet/sse`, as the page has them. */
+import { describeBytes } from './attachments';
 import { readStatus, type ModelState } from './models';
 
 export interface Quantiles {
@@ -23,6 +24,13 @@ interface Rates {
 	inter_token_latency_s: Quantiles | null;
 }
 
+/** Slower memory that keeps prefixes longer: what lies there, and what came from there. */
+export interface Tier {
+	name: string;
+	bytes: number;
+	hit_tokens: number;
+}
+
 export interface FleetReplica extends Counters {
 	id: string;
 	node: string;
@@ -38,6 +46,7 @@ export interface FleetModel extends Counters, Rates {
 	/** Running, and how many there are to be. */
 	replicas_running: number;
 	replicas_target: number;
+	tiers: Tier[];
 	replicas: FleetReplica[];
 }
 
@@ -68,6 +77,7 @@ export function readFleet(raw: Fields): Fleet {
 				replicas_target: number(status.replicas_target) ?? 0,
 				...counters(model),
 				...rates(model),
+				tiers: tiers(model.tiers),
 				replicas: list(model.replicas).map((replica) => ({
 					id: String(replica.id),
 					node: String(replica.node ?? ''),
@@ -90,6 +100,14 @@ function counters(raw: Fields): Counters {
 	};
 }
 
+function tiers(raw: unknown): Tier[] {
+	return Object.entries((raw ?? {}) as Record<string, Fields>).map(([name, tier]) => ({
+		name,
+		bytes: number(tier.bytes) ?? 0,
+		hit_tokens: number(tier.hit_tokens) ?? 0
+	}));
+}
+
 function rates(raw: Fields): Rates {
 	return {
 		tokens_per_second: number(raw.tokens_per_second),
@@ -109,6 +127,19 @@ function quantiles(value: unknown): Quantiles | null {
 
 function list(value: unknown): Fields[] {
 	return Array.isArray(value) ? value : [];
+}
+
+const TIER_PLACES: Record<string, string> = {
+	ram: 'In the RAM tier',
+	disk: 'On the disk',
+	remote: 'At other replicas'
+};
+
+/** "On the disk: 1.2 GB, 45,120 prompt tokens came from there". */
+export function describeTier({ name, bytes, hit_tokens }: Tier): string {
+	const place = TIER_PLACES[name] ?? name;
+	const size = name === 'remote' ? '' : `${describeBytes(bytes)}, `;
+	return `${place}: ${size}${hit_tokens.toLocaleString('en')} prompt tokens came from there`;
 }
 
 /** 0.1834: "183 ms"; 2.34: "2.3 s"; 0.00042: "0.42 ms". */

@@ -1,0 +1,1 @@
+"""What a tier of the KV cache wins and what it costs."""
