@@ -274,12 +274,11 @@ def engine(
     """An engine that has let go of everything when the block is left."""
     ready = loaded(model or tiny_model(architecture))
     gate = Gate(ready.model)
-    tokenizer_json = tokenizer_json or ascii_tokenizer
     core = EngineCore(
         ready,
         eos,
         limits or roomy(),
-        tokenizer_json,
+        tokenizer_json or ascii_tokenizer,
         draft=None if draft is None else _drafting(draft),
         identity=identity,
         pull=pull,

@@ -61,12 +61,13 @@ class Pair:
         """Seconds of all pulls of a replica."""
         told = self._handle.broadcast("samples").results(timeout_s=60)
         [families] = [found for labels, found in told if labels["replica"] == replica_id]
-        return sum(
+        total: float = sum(
             value
             for family in families
             for name, labels, value in family.samples
             if name == f"{RESTORE_SECONDS}_sum" and labels["tier"] == "remote"
         )
+        return total
 
     def first_token_s(self, replica_id: str, request: GenerationRequest) -> float:
         """Seconds until a replica has said the first token."""
