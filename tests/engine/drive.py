@@ -381,10 +381,9 @@ class Faults:
     """
 
     def __init__(self, model: PreTrainedModel, error: Exception = ERROR) -> None:
-        self.error = error
+        self.error, self._fails = error, False
         self.failing: Callable[[Tensor], bool] = lambda ids: False  # by the ids of a step
         self.sizes: list[int] = []  # of the steps that did not fail
-        self._fails = False
         model.get_input_embeddings().register_forward_hook(self._embed)
         model.get_output_embeddings().register_forward_pre_hook(self._finish)
 

@@ -130,8 +130,9 @@ class KvTierNeed(Need):
     def advance(self, running: Iterable[Task]) -> Iterable[Failure]:
         """Copies a part of what tasks have left behind. Measures how long the last step took."""
         is_idle = next(iter(running), None) is None
+        most = COPIED_WHEN_IDLE if is_idle else self._copied_between_steps()
         self._measure(is_idle)
-        has_more = self._source.copy(COPIED_WHEN_IDLE if is_idle else COPIED_BETWEEN_STEPS)
+        has_more = self._source.copy(most)
         if is_idle and has_more:
             self._wake()
         elif is_idle and self._source.is_dirty:
@@ -261,6 +262,12 @@ class KvTierNeed(Need):
             self._source.give_up(fetch)
         self._cache.end_arrival(fetch.arrival)
         self._durations.add(self._clock() - fetch.began)
+
+    def _copied_between_steps(self) -> int:
+        """Bytes to copy: more than the last step made, so that what prompts leave is not taken
+        before it is copied. It is a hundredth of the time that computing it took."""
+        _, n = self._launched or (0.0, 0)
+        return max(COPIED_BETWEEN_STEPS, int(2 * n * self._token_bytes))
 
     def _measure(self, is_idle: bool) -> None:
         launched, self._launched = self._launched, None
