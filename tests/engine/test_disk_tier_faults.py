@@ -107,7 +107,7 @@ def test_a_disk_that_hung_is_read_again_once_it_answers(
         files.may_go_on.set()
         monkeypatch.setattr(fetches, "RATE_AGE_S", 0.0)  # how slow it was is long ago
         monkeypatch.setattr(kv_tier, "GRACE_S", PATIENCE_S)
-        while any(not fetch.is_done for fetch in running.core.cache.tier._under_way):  # type: ignore[attr-defined]
+        while any(not fetch.is_done for fetch in running.core.cache.tier._meter._under_way):  # type: ignore[attr-defined]
             running.run(request("short", (1, 2)))
         [found] = running.run(second)
     assert found.token_ids == expected[1].token_ids
