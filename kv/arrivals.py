@@ -17,6 +17,13 @@ class PageKey(NamedTuple):
     group: int = 0
 
 
+class PrefixHolder(NamedTuple):
+    """A replica whose cache holds the first `n_pages` pages of a prompt."""
+
+    replica_id: str
+    n_pages: int
+
+
 class Arrival:
     """Keys and the pages that they arrive in. Any thread may call `write`, the cache's the rest."""
 

@@ -132,7 +132,7 @@ class KVCache:
         elif self._windows:
             self._hits = HitPoints(
                 self.pool.journal,
-                self._longest_hit,
+                self.longest_hit,
                 self._last_hit,
                 self._first_page_needed,
             )
@@ -184,7 +184,7 @@ class KVCache:
         """
         page_size = self.shape.page_size
         usable = hashes[: (n_tokens - 1) // page_size] if self.shares_pages else []
-        n = self._longest_hit(usable)
+        n = self.longest_hit(usable)
         pages = [
             self.pool.match(usable[group.first_needed(n * page_size) // page_size : n], number)
             for number, group in enumerate(self.groups)
@@ -207,11 +207,16 @@ class KVCache:
         """The first token of a task whose page in this group was not freed out of the window."""
         return self.table.first_page(task_id, group) * self.shape.page_size
 
-    def lacking(self, hashes: Sequence[bytes]) -> Lacking:
-        """Returns what the tier would have to bring of pages with these hashes."""
+    def longest_hit(self, hashes: Sequence[bytes]) -> int:
+        """How many leading ones of these pages a task could have as they are."""
+        return self._cached.longest(hashes, self._hits)
+
+    def lacking(self, hashes: Sequence[bytes], held: Tier) -> Lacking:
+        """Returns what would have to be brought of pages with these hashes, of which `held` tells
+        what could be."""
         known = self.pool.prefix_cache
-        over = PrefixFinder(self.groups, self.shape.page_size, OverTier(known, self.tier))
-        n_cached, n = self._longest_hit(hashes), over.longest(hashes, self._hits)
+        over = PrefixFinder(self.groups, self.shape.page_size, OverTier(known, held))
+        n_cached, n = self.longest_hit(hashes), over.longest(hashes, self._hits)
         return Lacking(n_cached, n, over.lacking(hashes[:n], known) if n > n_cached else [])
 
     def begin_arrival(self, hashes: Sequence[bytes], keys: Sequence[PageKey]) -> Arrival:
@@ -354,9 +359,6 @@ class KVCache:
     def _page_is_gone(self, key: PageKey) -> None:
         self.tier.lose(key)
         self._hits.lose(key.page_hash)
-
-    def _longest_hit(self, hashes: Sequence[bytes]) -> int:
-        return self._cached.longest(hashes, self._hits)
 
     def _last_hit(self, hashes: Sequence[bytes], n: int) -> int:
         return self._cached.last(hashes, n, self._hits)

@@ -30,6 +30,11 @@ class PrefixCache:
         """The group's page with this hash, or None."""
         return self._pages[group].get(page_hash)
 
+    def key_of(self, page: int) -> PageKey | None:
+        """The key of a page that can be found; another object each time that it is filled anew. Any
+        thread may ask."""
+        return self._keys.get(page)
+
     def match(self, hashes: Iterable[bytes], group: int = 0) -> list[int]:
         """The group's pages of the longest known prefix of `hashes`."""
         known, pages = self._pages[group], []

@@ -32,6 +32,8 @@ class ReplicaReport:
     preemptions, tokens_generated: since the replica started.
     failure: why it sleeps although it was to wake; "" if nothing hinders it.
     version: of the replica's card.
+    pull_cost: the time to pull a page from another replica over the time to compute it; 0: it pulls
+        none, and sends none.
     """
 
     application: str
@@ -56,6 +58,7 @@ class ReplicaReport:
     sleeping: bool = False
     failure: str = ""
     version: str = ""
+    pull_cost: float = 0.0
 
 
 class ReplicaState(StrEnum):

@@ -6,6 +6,7 @@ from deployments.contract.grammar_triggers import GrammarTriggers
 from deployments.contract.media_rules import MediaKind
 from deployments.contract.outputs import OutputParams
 from deployments.contract.speech_rules import TranscriptParams
+from kv.arrivals import PrefixHolder
 from kv.content import PLAIN, Content
 
 
@@ -152,3 +153,4 @@ class GenerationRequest:
     second_at: int = 0
     may_gather: bool = False
     media: tuple[MediumFile, ...] = ()
+    prefix_holder: PrefixHolder | None = None

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from deployments.contract.served_adapters import AdapterTable
+from kv.arrivals import PrefixHolder
+
+MIN_FETCHED_TOKENS = 256  # of a prefix that lies elsewhere: fewer are computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +16,7 @@ class RoutingDecision:
     version: of the replica's card.
     unloads: of the model, by operators, so far; None where the router has not said it.
     adapters: of the model, where they are others than the request knows.
+    holder: another replica, which holds so much more of the prompt that it can be worth pulling.
     """
 
     replica_id: str | None
@@ -20,6 +24,7 @@ class RoutingDecision:
     version: str = ""
     unloads: int | None = None
     adapters: AdapterTable | None = None
+    holder: PrefixHolder | None = None
 
 
 class RoutingQuery(NamedTuple):

@@ -1,7 +1,10 @@
-"""Builds the tiers of an engine's cache: slower memory in which prefixes outlive it."""
+"""Builds what an engine's cache has beside its memory: tiers in which prefixes outlive it, and
+pages of other replicas.
+"""
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -10,36 +13,79 @@ import torch
 from deployments.engine.cache_sizing import MIB
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.fingerprint import WeightsIdentity
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.needs.kv_tier import KvTierNeed
 from deployments.engine.needs.need import Need
+from deployments.engine.needs.remote_pages import PullPages, RemotePages
 from kv.cache import KVCache
 from kv.tiers.disk import DiskTier
 from kv.tiers.folder import BundleFolder
 from kv.tiers.namespace import make_namespace, processor
+from kv.tiers.parcel import PageReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierParts:
+    """needs: of tasks whose pages lie elsewhere. pages: those of the cache, for other replicas;
+    None: they get none."""
+
+    needs: Sequence[Need] = ()
+    pages: PageReader | None = None
 
 
 def build_tiers(
-    loaded: LoadedModel, cache: KVCache, limits: EngineLimits, identity: Sequence[str]
-) -> Sequence[Need]:
-    """The needs of tiers that the limits ask for. `identity` tells the model's weights, and those
-    of what drafts for it, from all others.
+    loaded: LoadedModel,
+    cache: KVCache,
+    limits: EngineLimits,
+    identity: WeightsIdentity,
+    pull: PullPages | None,
+) -> TierParts:
+    """Builds what the limits ask for. `pull` pulls pages from other replicas; None: there are none.
 
     Raises UnsupportedModelError for a model whose prefixes can't be kept so.
     """
+    disk = _disk_needs(loaded, cache, limits, identity)
+    if pull is None or limits.pull_prefixes is False or not _can_pull(loaded, cache, limits):
+        return TierParts(needs=disk)
+    namespace = make_namespace(cache.storage, identity.weights, _computed_by(loaded))
+    remote = KvTierNeed(cache, RemotePages(cache.storage, namespace, pull))
+    pages = PageReader(namespace, cache.pool.prefix_cache, cache.storage)
+    return TierParts(needs=(*disk, remote), pages=pages)
+
+
+def _can_pull(loaded: LoadedModel, cache: KVCache, limits: EngineLimits) -> bool:
+    """Raises UnsupportedModelError where it can't and the limits ask for it."""
+    on_gpu, has_states = loaded.device.type != "cpu", cache.states is not None
+    if on_gpu and limits.pull_prefixes:
+        raise UnsupportedModelError("pull-prefixes: prefixes of a GPU are not sent yet")
+    if has_states and limits.pull_prefixes:
+        raise UnsupportedModelError(
+            "pull-prefixes: a model whose layers keep states sends none yet"
+        )
+    return not (on_gpu or has_states or loaded.is_encoder or loaded.speech is not None)
+
+
+def _disk_needs(
+    loaded: LoadedModel, cache: KVCache, limits: EngineLimits, identity: WeightsIdentity
+) -> Sequence[Need]:
     if limits.cache_disk is None:
         return ()
     if loaded.device.type != "cpu":
         raise UnsupportedModelError("cache-disk: prefixes of a GPU are not kept on a disk yet")
     if cache.states is not None:
         raise UnsupportedModelError("cache-disk: a model whose layers keep states has none yet")
-    computed_by = [_version("manta"), torch.__version__, processor(), str(loaded.dtype)]
-    namespace = make_namespace(cache.storage, identity, computed_by)
+    weights = *identity.weights, *identity.files
+    namespace = make_namespace(cache.storage, weights, _computed_by(loaded))
     path = Path(os.path.expanduser(limits.cache_disk))
     folder = BundleFolder(path, namespace, limits.cache_disk_mib * MIB)
     rate = limits.cache_disk_write_mib * MIB
-    disk = DiskTier(cache.pool.prefix_cache, cache.storage, folder, rate)
+    disk = cache.tier = DiskTier(cache.pool.prefix_cache, cache.storage, folder, rate)
     return (KvTierNeed(cache, disk),)
+
+
+def _computed_by(loaded: LoadedModel) -> Sequence[str]:
+    return _version("manta"), torch.__version__, processor(), str(loaded.dtype)
 
 
 def _version(package: str) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from queue import SimpleQueue
 
@@ -24,8 +24,10 @@ from deployments.engine.forward.cross_attention import max_sound_bytes
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.combination_check import check_combination
 from deployments.engine.loading.draft_check import Drafting, check_draft
+from deployments.engine.loading.fingerprint import NO_IDENTITY, WeightsIdentity
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.media.encoders import Bidirectional
+from deployments.engine.needs.remote_pages import PullPages
 from deployments.engine.outputs.validation import find_invalid_output, pooled_of
 from deployments.engine.parallel.ranks import Ranks
 from deployments.engine.scheduler.admission import Admission
@@ -50,13 +52,14 @@ class EngineCore:
         tokenizer_json: Callable[[], str] | None = None,
         ranks: Ranks | None = None,
         draft: Drafting | None = None,
-        identity: Sequence[str] = (),
+        identity: WeightsIdentity = NO_IDENTITY,
+        pull: PullPages | None = None,
     ) -> None:
         """`tokenizer_json` is called on any thread when the first request with a grammar comes;
         without it these are refused. With `ranks` `loaded` is rank 0's share, all others follow,
         and they are stopped with the engine. `draft` is a small model of the same tokenizer or a
         head of this model, which drafts. `identity` tells all these weights from others, for what
-        outlives the engine.
+        outlives the engine or comes from other replicas, where `pull` can pull it.
 
         Raises ValueError for limits that can't be kept, UnsupportedModelError when the engine can't
         run the model.
@@ -72,8 +75,10 @@ class EngineCore:
             tokens = tokenizer_json, ends
             needs = list_needs(loaded, adapters, limits, ranks, self.cache, *tokens)
             drafts = build_drafts(loaded, self.execution, checked, self.cache, limits)
-            tiers = build_tiers(loaded, self.cache, limits, identity)
-            self._needs = [*needs, *drafts.needs, *tiers]
+            pull = None if ranks is not None else pull
+            tiers = build_tiers(loaded, self.cache, limits, identity, pull)
+            self.pages = tiers.pages
+            self._needs = [*needs, *drafts.needs, *tiers.needs]
             self._admission = Admission(limits.max_waiting)
             self._scheduler = build_scheduler(
                 loaded,

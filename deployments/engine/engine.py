@@ -2,7 +2,7 @@
 
 import secrets
 import uuid
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self, TypedDict, Unpack, overload
@@ -22,7 +22,7 @@ from deployments.engine.generate_result import GenerateResult
 from deployments.engine.limits import MODEL_DRAFT_TOKENS, ON_CPU, ON_GPU, EngineLimits
 from deployments.engine.loading.draft_check import Drafting, check_draft_files, load_draft
 from deployments.engine.loading.draft_heads.mtp_files import load_mtp
-from deployments.engine.loading.fingerprint import fingerprint, identify
+from deployments.engine.loading.fingerprint import NO_IDENTITY, fingerprint, identify
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_model, load_tokenizer
 from deployments.engine.loading.media.speech import speech_rules, split_speech
@@ -99,7 +99,7 @@ class InferenceEngine:
             limits = ON_GPU if loaded.device.type == "cuda" else ON_CPU
             limits = replace(limits, draft_tokens=MODEL_DRAFT_TOKENS) if has_draft else limits
         drafting = _drafting(path, loaded, draft, spec_type)
-        identity: Sequence[str] = ()
+        identity = NO_IDENTITY
         if limits.cache_disk is not None:
             weights = fingerprint(loaded.model, beside=loaded.parts_beside())
             files = path if isinstance(path, str) else None

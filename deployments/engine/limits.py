@@ -27,6 +27,8 @@ class EngineLimits:
         restarts; None: nothing is kept on a disk.
     cache_disk_mib: of all that is there, other models' pages counted, in MiB.
     cache_disk_write_mib: MiB a second that are written there on average.
+    pull_prefixes: pages that another replica has are pulled where that is faster than to compute
+        them, and others get those that are here; else on a CPU, in one rank.
     context_length: longest sequence, prompt and output; else what the model was made for.
     max_batch_tokens: tokens computed in one step, at least max_running.
     target_itl_ms: milliseconds between tokens that a stream should not have to wait longer for
@@ -63,6 +65,7 @@ class EngineLimits:
     cache_disk: str | None = None
     cache_disk_mib: int = 10240
     cache_disk_write_mib: int = 256
+    pull_prefixes: bool | None = None
     context_length: int | None = None
     max_running: int = 64
     max_batch_tokens: int = 512

@@ -46,6 +46,8 @@ class EngineStats:
     of prompts that were read from there; dropped: what was not written in time or could not be;
     corrupt: files that were not what they should be; declined: reads that would not have paid.
     restore_seconds: of reads; None where there is no such tier.
+    cost: the time to bring a token over the time to compute it; 0: none is brought.
+    kv_remote_hit_tokens, ...: the same of pages that other replicas have; corrupt: parcels of them.
     """
 
     max_running: int = 0
@@ -81,6 +83,13 @@ class EngineStats:
     kv_disk_corrupt: int = 0
     kv_disk_declined: int = 0
     kv_disk_restore_seconds: Durations | None = None
+    kv_disk_cost: float = 0.0
+    kv_remote_hit_tokens: int = 0
+    kv_remote_read_bytes: int = 0
+    kv_remote_corrupt: int = 0
+    kv_remote_declined: int = 0
+    kv_remote_restore_seconds: Durations | None = None
+    kv_remote_cost: float = 0.0
     media_encoded: int = 0
     media_cache_hits: int = 0
     prompt_throughput: float = 0.0

@@ -8,7 +8,7 @@ import os
 import pickle
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -27,16 +27,20 @@ from deployments.model.pinned_routing import PinRouter
 from deployments.model.reporter import Gauges, Reporter
 from deployments.model.router_link import RouterLink
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
+from deployments.serving.detached_tasks import create_detached_task
 from deployments.serving.draining import DRAIN_CHECK_S
 from deployments.telemetry import logs
 from deployments.telemetry.logs import SequenceLog
 from deployments.telemetry.metric_families import MetricFamily
 from deployments.telemetry.ray_exporter import export_to_ray
+from kv.arrivals import PageKey
 from kv.journal import Journal
 
 if TYPE_CHECKING:  # they import torch, and the router imports this module
     from deployments.engine.core import EngineCore
+    from deployments.engine.needs.remote_pages import PullPages
     from deployments.model.model_source import ModelSource
+    from kv.tiers.parcel import PageReader, Parcel
 
 # Serve's gRPC transport refuses messages over 4 MiB; tokenizers can be larger.
 CARD_CHUNK_BYTES = 1 << 20
@@ -68,8 +72,11 @@ class Model:
         self._log = SequenceLog()
         self._channels = ChannelServers(self._replica_id, self._events)
         self._router = RouterLink()
-        self._source, core, self._compressed_card = await self._load()
-        from deployments.model.sleeper import Sleeper  # as `load_engine` says of its import
+        from deployments.model.page_server import PagePuller, PageServer  # as load_engine says
+
+        puller = PagePuller(settings.application)
+        self._source, core, self._compressed_card = await self._load(puller)
+        from deployments.model.sleeper import Sleeper  # as load_engine says
 
         self._card = self._source.card
         self._sleeper = Sleeper(
@@ -80,6 +87,7 @@ class Model:
             self._engine_changed,
             settings.wake_timeout_s,
         )
+        self._pages = PageServer(self._replica_id, self._own_pages)
         self._reporter = Reporter(
             settings.application,
             self._replica_id,
@@ -90,15 +98,17 @@ class Model:
         loop = asyncio.get_running_loop()
         background = (self._sleeper.run(), self._reporter.run(), export_to_ray(self.samples))
         self._work = [loop.create_task(coroutine) for coroutine in background]
+        if core.pages is not None and settings.may_have_peers:
+            self._connecting = create_detached_task(puller.connect())
 
-    async def _load(self) -> "tuple[ModelSource, EngineCore, bytes]":
+    async def _load(self, pull: "PullPages") -> "tuple[ModelSource, EngineCore, bytes]":
         async def send(progress: LoadProgress) -> None:
             await self._router.progress(self._settings.application, progress)
 
         progress = ProgressReporter(send)
         telling = asyncio.get_running_loop().create_task(progress.run())
         try:
-            return await asyncio.to_thread(load_engine, self._settings, progress.report)
+            return await asyncio.to_thread(load_engine, self._settings, progress.report, pull)
         finally:
             telling.cancel()
 
@@ -153,6 +163,14 @@ class Model:
         """The model card, pickled and compressed, in pieces."""
         for at in range(0, len(self._compressed_card), CARD_CHUNK_BYTES):
             yield self._compressed_card[at : at + CARD_CHUNK_BYTES]
+
+    async def read_pages(
+        self, pin: str | None, namespace: bytes, keys: Sequence[PageKey]
+    ) -> "Parcel":
+        """The leading ones of these pages that are here, for another replica, as a parcel; none
+        where `pin` is not this one, which PinRouter takes where that is gone.
+        """
+        return await self._pages.read(pin, namespace, keys)
 
     async def settings(self) -> ModelSettings:
         return self._settings
@@ -227,6 +245,9 @@ class Model:
             return TokenEvent(finish_reason=FinishReason.ABORT)
         return None
 
+    def _own_pages(self) -> "PageReader | None":
+        return None if self._sleeper.core is None else self._sleeper.core.pages
+
     def _engine_changed(self, core: "EngineCore | None") -> None:
         """The pages of the last engine are gone."""
         self._reporter.restart(Journal() if core is None else core.cache.journal)
@@ -248,16 +269,17 @@ class Model:
             sleeping=self._sleeper.sleeping,
             failure=self._sleeper.failure,
             version=self._card.version,
+            pull_cost=stats.kv_remote_cost,
         )
 
 
 def load_engine(
-    settings: ModelSettings, report: ReportProgress
+    settings: ModelSettings, report: ReportProgress, pull: "PullPages"
 ) -> "tuple[ModelSource, EngineCore, bytes]":
     """The model's first engine, and its card, pickled and compressed."""
-    # Not at the top: the router imports this module and must stay free of torch.
+    # Not at the top: the router imports this module and must stay free of torch and NumPy.
     from deployments.model.model_source import ModelSource
 
-    source = ModelSource(settings, report)
+    source = ModelSource(settings, report, pull)
     core = source.start()
     return source, core, zlib.compress(pickle.dumps(source.card), level=1)

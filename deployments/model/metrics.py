@@ -57,20 +57,30 @@ COUNTERS = {
 }
 
 
-TIERS = ("disk",)  # of the KV cache; fields of EngineStats begin with kv_TIER_
-TIER_GAUGES = {"bytes": ("manta_kv_tier_bytes", "Bytes in a tier of the KV cache.")}
+# Of the KV cache; fields of EngineStats begin with kv_TIER_. Remote are other replicas.
+TIERS = ("disk", "remote")
+KEPT_IN = ("disk",)  # those that something is written to
+TIER_GAUGES = {
+    "cost": (
+        "manta_kv_restore_cost",
+        "Time to bring a token from a tier over the time to compute it.",
+    )
+}
 TIER_COUNTERS = {
     "hit_tokens": ("manta_kv_tier_hit_tokens", "Prompt tokens that came from it."),
     "read_bytes": ("manta_kv_tier_read_bytes", "Bytes read from it."),
+    "corrupt": ("manta_kv_tier_corrupt", "Files or parcels that were not what they were."),
+    "declined": (
+        "manta_kv_tier_declined",
+        "Prefixes that were there, and were faster computed than read.",
+    ),
+}
+KEPT_GAUGES = {"bytes": ("manta_kv_tier_bytes", "Bytes in a tier of the KV cache.")}
+KEPT_COUNTERS = {
     "written_bytes": ("manta_kv_tier_written_bytes", "Bytes written to it."),
     "dropped_bytes": (
         "manta_kv_tier_dropped_bytes",
         "Bytes that were not written in time, or could not be.",
-    ),
-    "corrupt": ("manta_kv_tier_corrupt", "Files that were not what they were."),
-    "declined": (
-        "manta_kv_tier_declined",
-        "Prefixes that were there, and were faster computed than read.",
     ),
 }
 RESTORE_SECONDS = "manta_kv_restore_seconds"
@@ -97,18 +107,28 @@ def with_past(stats: "EngineStats", past: "EngineStats") -> "EngineStats":
 
 
 def tier_sizes(stats: "EngineStats") -> tuple[TierSize, ...]:
-    """The tiers that there are."""
+    """The tiers that there are and that something is written to."""
     return tuple(
         TierSize(tier, *(getattr(stats, f"kv_{tier}_{name}") for name in ("bytes", "hit_tokens")))
-        for tier in TIERS
+        for tier in KEPT_IN
         if _durations(tier, stats) is not None
     )
+
+
+def tier_counters(tier: str) -> Mapping[str, tuple[str, str]]:
+    """Names and texts of a tier's counters, by the ends of their fields' names."""
+    return TIER_COUNTERS | (KEPT_COUNTERS if tier in KEPT_IN else {})
+
+
+def tier_gauges(tier: str) -> Mapping[str, tuple[str, str]]:
+    """The same of its gauges."""
+    return TIER_GAUGES | (KEPT_GAUGES if tier in KEPT_IN else {})
 
 
 def _tier_with_past(
     tier: str, stats: "EngineStats", past: "EngineStats"
 ) -> Iterator[tuple[str, Any]]:
-    for name in TIER_COUNTERS:
+    for name in tier_counters(tier):
         key = f"kv_{tier}_{name}"
         yield key, getattr(stats, key) + getattr(past, key)
     now, before = _durations(tier, stats), _durations(tier, past)
@@ -140,7 +160,8 @@ def _tier_families(tier: str, stats: "EngineStats") -> list[MetricFamily]:
     text = "Time of reads from a tier of the KV cache."
     samples = tuple(_histogram(RESTORE_SECONDS, labels, durations))
     families = [MetricFamily(RESTORE_SECONDS, text, "histogram", samples)]
-    for kind, end, table in (("gauge", "", TIER_GAUGES), ("counter", "_total", TIER_COUNTERS)):
+    tables = ("gauge", "", tier_gauges(tier)), ("counter", "_total", tier_counters(tier))
+    for kind, end, table in tables:
         for key, (name, text) in table.items():
             value = float(getattr(stats, f"kv_{tier}_{key}"))
             families.append(MetricFamily(name, text, kind, ((f"{name}{end}", labels, value),)))

@@ -7,7 +7,7 @@ import ctypes
 import gc
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from deployments.engine.loading.checks import check_supported
 from deployments.engine.loading.draft_check import Drafting, check_draft_files, load_draft
 from deployments.engine.loading.draft_heads.head_config import head_fields
 from deployments.engine.loading.draft_heads.mtp_files import check_mtp_files, load_mtp
-from deployments.engine.loading.fingerprint import fingerprint, identify
+from deployments.engine.loading.fingerprint import WeightsIdentity, fingerprint, identify
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import load_tokenizer, model_files
 from deployments.engine.loading.media.speech import speech_rules
@@ -34,6 +34,7 @@ from deployments.engine.model_card import (
     generation_config,
     make_card,
 )
+from deployments.engine.needs.remote_pages import PullPages
 from deployments.engine.parallel.ranks import Ranks
 from deployments.model.hub_download import bring_weights, lacks_weights, with_local_files
 from deployments.model.load_progress import ReportProgress
@@ -56,8 +57,12 @@ class ModelSource:
 
     card: ModelCard  # from the first start on
 
-    def __init__(self, settings: ModelSettings, report: ReportProgress) -> None:
+    def __init__(
+        self, settings: ModelSettings, report: ReportProgress, pull: PullPages | None = None
+    ) -> None:
+        """`pull` pulls pages from other replicas; None: there are none."""
         check_settings(settings)
+        self._pull = pull
         self._settings = settings
         self._gone = ""  # what an error says when the model's own path is no longer there
         self._report = report
@@ -146,6 +151,7 @@ class ModelSource:
             ranks,
             draft,
             self._identity(draft),
+            self._pull,
         )
         log_engine(self._settings.name, loaded, core, time.perf_counter() - self._began)
         self._large = [ref(core.cache.storage)]
@@ -156,13 +162,10 @@ class ModelSource:
             self._large += [ref(part) for part in parts]
         return core
 
-    def _identity(self, draft: Drafting | None) -> Sequence[str]:
-        """Returns what tells the weights from others, where something outlives them."""
-        settings = self._settings
-        if settings.limits.cache_disk is None:
-            return ()
+    def _identity(self, draft: Drafting | None) -> WeightsIdentity:
+        outlives = self._settings.limits.cache_disk is not None
         drafts = () if draft is None else (*draft.parts(),)
-        return identify(self._fingerprint, settings.path, drafts)
+        return identify(self._fingerprint, self._settings.path if outlives else None, drafts)
 
     def _draft(self, loaded: LoadedModel) -> Drafting | None:
         settings = self._settings

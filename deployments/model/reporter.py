@@ -46,6 +46,7 @@ class Gauges:
     sleeping: bool = False
     failure: str = ""
     version: str = ""
+    pull_cost: float = 0.0
 
     @property
     def is_busy(self) -> bool:

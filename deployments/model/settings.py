@@ -124,6 +124,12 @@ class ModelSettings:
         return self.draft_model is not None or self.spec_type is not None
 
     @property
+    def may_have_peers(self) -> bool:
+        """Whether there can be other replicas."""
+        scaling = self.autoscaling
+        return (self.num_replicas if scaling is None else scaling.max_replicas) > 1
+
+    @property
     def application(self) -> str:
         """The Serve application of this model."""
         return application_name(self.name)
@@ -168,6 +174,8 @@ def check_settings(settings: ModelSettings) -> None:
             raise ValueError("cache-disk: so far it is for a model on a CPU, in one rank")
         if not settings.limits.cache_disk.startswith(("/", "~")):
             raise ValueError("cache-disk: say a path that begins with / or ~")
+    if settings.limits.pull_prefixes and (on_gpu or not alone):
+        raise ValueError("pull-prefixes: so far it is for a model on a CPU, in one rank")
     _check_room(settings.limits)
     if settings.sleep_idle_s is not None and settings.sleep_idle_s <= 0:
         raise ValueError("sleep_idle_s: must be more than 0 seconds")

@@ -103,6 +103,11 @@ class Sleeper:
             self._users -= 1
             self._idle_since = time.monotonic()
 
+    @property
+    def core(self) -> EngineCore | None:
+        """The engine; None while there is none."""
+        return self._core
+
     def abort(self, request_id: str) -> None:
         if self._core is not None:
             self._core.abort(request_id)

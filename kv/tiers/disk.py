@@ -10,9 +10,8 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -20,11 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kv.arrivals import Arrival, PageKey
+from kv.arrivals import Arrival, PageKey, PrefixHolder
 from kv.pool import PrefixCache
 from kv.storage import Storage
 from kv.tiers.bundle import ALIGNMENT, aligned, make_header
+from kv.tiers.fetches import FetchMeter, TierFetch
 from kv.tiers.folder import BundleFolder
+from kv.tiers.tier import Tier
 from kv.tiers.write_behind import N_IMAGES, Draft, Image, WriteBehind
 
 log = logging.getLogger(__name__)
@@ -33,10 +34,7 @@ REFRESH_S = 30.0  # for changes that other processes make
 PAUSE_S = 60.0  # without writes, after one that failed
 KEPT_OF_A_FULL_DISK = 0.9  # of what was there
 LATENCY_S = 0.001  # of a read
-FIRST_RATE = 200e6  # bytes a second, until some were read
-RATE_AGE_S = 60.0  # after which a rate is measured anew
 NICER = 10  # than others is the thread that writes
-MEASURED_BYTES = 1 << 20  # that a read has at least which says how fast the disk is
 # By type: the bits of an exponent that are all set where a number is not finite.
 EXPONENTS: dict[torch.dtype, tuple[type[np.unsignedinteger[Any]], int]] = {
     torch.float32: (np.uint32, 0x7F800000),
@@ -45,20 +43,11 @@ EXPONENTS: dict[torch.dtype, tuple[type[np.unsignedinteger[Any]], int]] = {
 }
 
 
-@dataclass(eq=False, slots=True)
-class TierFetch:
-    """Pages on their way to an arrival. is_done: no more of them will come."""
-
-    arrival: Arrival
-    n_bytes: int
-    began: float
-    n_read: int = 0
-    is_done: bool = False
-
-
 class DiskTier(WriteBehind):
     """Keeps pages of a cache in a folder. The cache's thread calls all methods. `bytes_per_s` may
     be written on average."""
+
+    name = "disk"
 
     def __init__(
         self,
@@ -76,10 +65,9 @@ class DiskTier(WriteBehind):
         self._dtype = storage.dtype
         self._jobs: queue.SimpleQueue[Draft | str | None] = queue.SimpleQueue()
         self._fetches: queue.SimpleQueue[TierFetch | None] = queue.SimpleQueue()
-        self._under_way: dict[TierFetch, None] = {}
+        self._meter = FetchMeter(LATENCY_S, clock)
         self._wake: Callable[[], None] = lambda: None
         self._paused_until = 0.0
-        self._read_rate, self._measured_at = FIRST_RATE, -RATE_AGE_S
         self._submitted: deque[Draft] = deque(maxlen=N_IMAGES)  # that may not be written yet
         self._to_remove: list[str] = []
         self.is_open = threading.Event()  # once it is known what the folder holds
@@ -115,31 +103,37 @@ class DiskTier(WriteBehind):
         """Bytes of some pages."""
         return sum(self._lengths[key.group] for key in keys)
 
+    @property
+    def rate(self) -> float:
+        """Bytes a second that are read, as measured."""
+        return self._meter.rate
+
+    def holding(self, hashes: Sequence[bytes], holder: PrefixHolder | None) -> Tier:
+        """Returns what tells which pages lie there."""
+        return self
+
     def estimate_s(self, n_bytes: int) -> float | None:
         """Seconds in which so many bytes would be read, by what was measured; None: nothing is read
         now, because a read before hangs."""
-        now = self._clock()
-        if any(fetch.is_done for fetch in self._under_way):
-            self._under_way = {fetch: None for fetch in self._under_way if not fetch.is_done}
-        queued = 0
-        for fetch in self._under_way:
-            if not fetch.arrival.is_open:
-                return None
-            queued += fetch.n_bytes - fetch.n_read
-        if now - self._measured_at > RATE_AGE_S:
-            self._read_rate = max(self._read_rate, FIRST_RATE)
-        return LATENCY_S + (queued + n_bytes) / self._read_rate
+        return self._meter.estimate_s(n_bytes)
 
-    def fetch(self, arrival: Arrival) -> TierFetch:
+    def fetch(self, arrival: Arrival, holder: PrefixHolder | None = None) -> TierFetch:
         """Begins to read an arrival's pages. The arrival may end at any time."""
-        fetch = TierFetch(arrival, self.size_of([*arrival.pages]), self._clock())
-        self._under_way[fetch] = None
+        fetch = self._meter.begin(arrival, self.size_of([*arrival.pages]))
         self._fetches.put(fetch)
         return fetch
 
     def give_up(self, fetch: TierFetch) -> None:
         """Notes that a fetch took too long: the next ones will be expected to."""
-        self._observe(fetch.n_read, self._clock() - fetch.began)
+        self._meter.give_up(fetch)
+
+    def stats(self) -> Mapping[str, int]:
+        """Bytes that lie there, that were written, and that were not."""
+        return {
+            "bytes": self.n_bytes,
+            "written_bytes": self.n_written,
+            "dropped_bytes": self.n_dropped,
+        }
 
     def flush(self, seconds: float) -> None:
         """Writes all that is dirty, and waits for it, `seconds` at most."""
@@ -161,12 +155,6 @@ class DiskTier(WriteBehind):
     def _submit_draft(self, draft: Draft) -> None:
         self._submitted.append(draft)
         self._jobs.put(draft)
-
-    def _observe(self, n_bytes: int, seconds: float) -> None:
-        rate = max(n_bytes, 1) / max(seconds, 1e-6)
-        is_old = self._clock() - self._measured_at > RATE_AGE_S
-        self._read_rate = rate if is_old else (self._read_rate + rate) / 2
-        self._measured_at = self._clock()
 
     # On the thread that writes
 
@@ -253,10 +241,8 @@ class DiskTier(WriteBehind):
                 self._read(fetch, buffer)
             except Exception:  # whatever it is, it is a miss
                 log.exception("prefixes could not be read from the disk")
-            if fetch.n_read >= MEASURED_BYTES and fetch.arrival.is_open:
-                self._observe(fetch.n_read, self._clock() - began)
             self.n_read += fetch.n_read
-            fetch.is_done = True
+            self._meter.end(fetch, began)
             self._wake()
 
     def _read(self, fetch: TierFetch, buffer: memoryview) -> None:

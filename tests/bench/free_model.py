@@ -106,7 +106,8 @@ class FreeRouter:
         self._replicas.report(REPORT)
 
     async def choose(self, queries: Sequence[RoutingQuery]) -> list[RoutingDecision]:
-        return [RoutingDecision(self._replicas.choose(*query[1:-1]), True) for query in queries]
+        chosen = (self._replicas.choose(*query[1:-1]).replica_id for query in queries)
+        return [RoutingDecision(replica_id, True) for replica_id in chosen]
 
     async def ensure_loaded(
         self, model: str | None, who: str, wait_s: float, unloads: int | None

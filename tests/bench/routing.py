@@ -123,7 +123,7 @@ class PrefixAffine:
             clock.at(rng.uniform(0, REPORT_INTERVAL_S), partial(self._tick, writer))
 
     def choose(self, name: str, session: str, turn: Turn) -> int:
-        chosen = self._set.choose(turn.prompt, name)
+        chosen = self._set.choose(turn.prompt, name).replica_id
         assert chosen is not None
         # The replica sees it when it comes, and says so with its next report.
         self._clock.at(

@@ -21,7 +21,9 @@ from deployments.engine.draft_runner import DraftRunner
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import Drafting
 from deployments.engine.loading.draft_heads.draft_head import LoadedHead
+from deployments.engine.loading.fingerprint import NO_IDENTITY, WeightsIdentity
 from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.needs.remote_pages import PullPages
 from deployments.engine.scheduler.guessing_drafter import GuessingDrafter
 from kv.content import Adapter, Content
 from tests import effort
@@ -266,19 +268,20 @@ def engine(
     limits: EngineLimits | None = None,
     tokenizer_json: Callable[[], str] | None = None,
     draft: PreTrainedModel | Drafting | None = None,
-    identity: Sequence[str] = (),
+    identity: WeightsIdentity = NO_IDENTITY,
+    pull: PullPages | None = None,
 ) -> Iterator[Engine]:
     """An engine that has let go of everything when the block is left."""
     ready = loaded(model or tiny_model(architecture))
     gate = Gate(ready.model)
-    tokenizer_json = tokenizer_json or ascii_tokenizer
     core = EngineCore(
         ready,
         eos,
         limits or roomy(),
-        tokenizer_json,
+        tokenizer_json or ascii_tokenizer,
         draft=None if draft is None else _drafting(draft),
         identity=identity,
+        pull=pull,
     )
     if effort.device != "cpu":  # what stands at a module is not a part of a captured step
         drop_graphs(core)
@@ -378,10 +381,9 @@ class Faults:
     """
 
     def __init__(self, model: PreTrainedModel, error: Exception = ERROR) -> None:
-        self.error = error
+        self.error, self._fails = error, False
         self.failing: Callable[[Tensor], bool] = lambda ids: False  # by the ids of a step
         self.sizes: list[int] = []  # of the steps that did not fail
-        self._fails = False
         model.get_input_embeddings().register_forward_hook(self._embed)
         model.get_output_embeddings().register_forward_pre_hook(self._finish)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from deployments.contract.events import CacheSource
 from tests.engine.drive import Faults
+from tests.engine.peers import Peer, pulling
 from tests.engine.workload import Workload, check_same, continued, salted
 
 Law = Callable[[Workload], None]
@@ -71,6 +72,23 @@ def restored_is_computed(workload: Workload, folder: Path) -> None:
         by_source = [dict(outcome.cached_by_source) for outcome in outcomes]
         assert sum(sources[CacheSource.DISK] for sources in by_source) == n_found * n_before
         assert sum(outcome.cached_tokens for outcome in outcomes) == n_found * n_before
+
+
+def pulled_is_computed(workload: Workload) -> None:
+    """A replica gets from another one all full pages of its prompts but for their last tokens."""
+    size = workload.limits.page_size
+    with workload.pulling_by(Peer()).engine() as first:
+        workload.check_on(first)
+        with workload.pulling_by(Peer(first.core.pages)).engine() as second:
+            outcomes = workload.come(second, *(pulling(req, size) for req in workload.requests))
+            workload.check(outcomes)
+            stats = second.core.stats()
+    assert stats.kv_remote_corrupt == stats.kv_remote_declined == 0
+    n_found = sum((len(req.prompt_ids) - 1) // size * size for req in workload.requests)
+    assert sum(outcome.cached_tokens for outcome in outcomes) == n_found
+    assert stats.kv_remote_hit_tokens == n_found
+    by_source = [dict(outcome.cached_by_source) for outcome in outcomes]
+    assert sum(sources[CacheSource.REMOTE] for sources in by_source) == n_found
 
 
 def preempted_is_undisturbed(workload: Workload) -> None:

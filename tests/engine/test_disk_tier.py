@@ -17,6 +17,7 @@ from deployments.contract.requests import SamplingParams
 from deployments.engine import build_tiers
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.fingerprint import WeightsIdentity
 from deployments.engine.needs import kv_tier
 from deployments.model.settings import ModelSettings, check_settings
 from kv.tiers import folder
@@ -112,7 +113,7 @@ def test_other_weights_another_draft_or_layout_find_nothing(tmp_path: Path) -> N
         running.run(first)
     others: list[dict[str, object]] = [
         {"limits": kept(tmp_path, page_size=16)},
-        {"limits": kept(tmp_path), "identity": ("other weights",)},
+        {"limits": kept(tmp_path), "identity": WeightsIdentity(weights=("other weights",))},
         {"limits": kept(tmp_path, draft_tokens=4), "draft": alike(tiny_model())},
     ]
     for changes in others:

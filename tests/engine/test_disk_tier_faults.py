@@ -15,7 +15,7 @@ import pytest
 
 from deployments.engine import build_tiers
 from deployments.engine.needs import kv_tier
-from kv.tiers import disk, folder
+from kv.tiers import fetches, folder
 from kv.tiers.files import TierFiles
 from tests.engine.drive import PATIENCE_S, Engine, Outcome, engine, random_ids, request, roomy
 from tests.engine.test_disk_tier import REQUESTS, hanging, kept
@@ -105,9 +105,9 @@ def test_a_disk_that_hung_is_read_again_once_it_answers(
         assert given_up.token_ids == expected[0].token_ids
         assert given_up.cached_tokens == 0
         files.may_go_on.set()
-        monkeypatch.setattr(disk, "RATE_AGE_S", 0.0)  # how slow it was is long ago
+        monkeypatch.setattr(fetches, "RATE_AGE_S", 0.0)  # how slow it was is long ago
         monkeypatch.setattr(kv_tier, "GRACE_S", PATIENCE_S)
-        while any(not fetch.is_done for fetch in running.core.cache.tier._under_way):  # type: ignore[attr-defined]
+        while any(not fetch.is_done for fetch in running.core.cache.tier._meter._under_way):  # type: ignore[attr-defined]
             running.run(request("short", (1, 2)))
         [found] = running.run(second)
     assert found.token_ids == expected[1].token_ids

@@ -15,6 +15,7 @@ from deployments.contract.requests import GenerationRequest
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.draft_check import Drafting
 from deployments.engine.loading.loaded_model import LoadedModel
+from deployments.engine.needs.remote_pages import PullPages
 from deployments.engine.outputs.vectors import unpack
 from tests.engine.drive import Engine, Outcome, ascii_tokenizer, engine, roomy
 from tests.models import tiny_model
@@ -35,6 +36,7 @@ class Workload:
     model: Callable[[], PreTrainedModel | LoadedModel] = tiny_model
     draft: Callable[[], PreTrainedModel | Drafting] | None = None
     eos: frozenset[int] = frozenset()
+    pull: PullPages | None = None
     tokenizer_json: Callable[[], str] = ascii_tokenizer
     limits: EngineLimits = field(default_factory=roomy)
     come: Callable[..., list[Outcome]] = Engine.run_together
@@ -58,6 +60,7 @@ class Workload:
             limits=limits,
             tokenizer_json=self.tokenizer_json,
             draft=self.draft() if self.draft is not None and limits.draft_tokens else None,
+            pull=self.pull,
         ) as running:
             yield running
 
@@ -70,6 +73,10 @@ class Workload:
         """The same on engines that keep prefixes in a folder."""
         limits = replace(self.limits, cache_disk=str(folder))
         return replace(self, limits=limits, reference=lambda: self.undisturbed)
+
+    def pulling_by(self, pull: PullPages) -> "Workload":
+        """The same on engines that pull pages from others."""
+        return replace(self, pull=pull, reference=lambda: self.undisturbed)
 
     @cached_property
     def undisturbed(self) -> Sequence[Outcome]:

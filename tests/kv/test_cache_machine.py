@@ -257,7 +257,7 @@ class KVCacheMachine(RuleBasedStateMachine):
     def begin_an_arrival(self, data: st.DataObject) -> None:
         """Pages that were cached once come back from a tier."""
         chain = data.draw(st.sampled_from(self.chains))
-        n_cached, n, lacking = self.cache.lacking(chain)
+        n_cached, n, lacking = self.cache.lacking(chain, self.cache.tier)
         assert n >= n_cached == self._n_hit(chain)
         assert bool(lacking) == (n > n_cached)
         if not lacking:

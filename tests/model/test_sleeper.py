@@ -23,10 +23,10 @@ from deployments.model.metrics import (
     ACCEPTED_BY_POSITION,
     COUNTERS,
     GAUGES,
-    TIER_COUNTERS,
-    TIER_GAUGES,
     TIERS,
     engine_families,
+    tier_counters,
+    tier_gauges,
     tier_sizes,
     with_past,
 )
@@ -298,7 +298,9 @@ def test_counters_of_drafts_are_told_by_position_over_all_engines() -> None:
 
 
 def test_every_number_of_an_engine_is_a_counter_or_a_gauge() -> None:
-    of_tiers = {f"kv_{tier}_{name}" for tier in TIERS for name in (*TIER_GAUGES, *TIER_COUNTERS)}
+    of_tiers = {
+        f"kv_{tier}_{name}" for tier in TIERS for name in (*tier_gauges(tier), *tier_counters(tier))
+    }
     assert EngineStats().as_dict().keys() == COUNTERS.keys() | GAUGES.keys() | of_tiers
 
 

@@ -63,7 +63,7 @@ ALONE: dict[str, Any] = {
 }
 SHARED: dict[str, Any] = {"tensor_parallel": 2}
 HEADED: dict[str, Any] = {"spec_type": "mtp"}
-ON_A_CPU: dict[str, Any] = {"cache_disk": "/kept"}
+ON_A_CPU: dict[str, Any] = {"cache_disk": "/kept", "pull_prefixes": True}
 LIMITS: dict[str, Any] = {
     "page_size": 8,
     "n_pages": 100,

@@ -6,6 +6,7 @@ those may differ in their last bits between processors.
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b, file_digest
 from pathlib import Path
 
@@ -54,15 +55,28 @@ def fingerprint(
     return digest.hexdigest()
 
 
-def identify(fingerprint: str, path: str | None, drafts: Iterable[nn.Module]) -> Sequence[str]:
-    """Returns what tells weights from all others on this machine, for what outlives a process.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsIdentity:
+    """Tells weights, and those of what drafts for them, from all others.
 
-    A fingerprint samples, and may miss a small edit. So the sizes and the times of change of the
-    files at `path` count, too. drafts: the modules of what drafts for the model, as they were read.
+    weights: on any machine. files: on this one. A fingerprint samples, and may miss a small edit:
+    sizes and times of change of the files tell, where something outlives a process.
     """
+
+    weights: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+NO_IDENTITY = WeightsIdentity()
+
+
+def identify(fingerprint: str, path: str | None, drafts: Iterable[nn.Module]) -> WeightsIdentity:
+    """The identity of weights at `path`. drafts: the modules of what drafts for the model, as they
+    were read."""
     digest = blake2b(digest_size=DIGEST_BYTES)
     _add_weights(digest, drafts)
-    return [fingerprint, digest.hexdigest(), *_describe_files(path)]
+    weights = fingerprint, digest.hexdigest()
+    return WeightsIdentity(weights=weights, files=(*_describe_files(path),))
 
 
 def _describe_files(path: str | None) -> Iterable[str]:

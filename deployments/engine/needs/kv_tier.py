@@ -1,8 +1,8 @@
-"""The need of pages that lie on a disk: a task is parked while they are read, if that is faster
-than to compute them. Other tasks go on.
+"""The need of pages that lie elsewhere, on a disk or at another replica: a task is parked while
+they are brought, if that is faster than to compute them. Other tasks go on.
 
 Whatever fails or takes too long is a miss: what has arrived is used, the rest is computed. What
-tasks leave behind is copied between steps, to be written.
+tasks leave behind is copied between steps, where it is to be written.
 """
 
 import threading
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.contract.events import CacheSource
+from deployments.contract.routing import MIN_FETCHED_TOKENS
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.needs.need import Failure, Need, Unparked
 from deployments.engine.stats import Durations
@@ -19,10 +20,11 @@ from deployments.engine.tasks.batch import Batch
 from deployments.engine.tasks.task import Task
 from kv.arrivals import PageKey
 from kv.cache import KVCache
-from kv.tiers.disk import DiskTier, TierFetch
+from kv.tiers.fetches import TierFetch
+from kv.tiers.source import PageSource
 
-MIN_TOKENS = 256  # fewer are computed
 MUST_SAVE = 0.8  # a read takes at most this part of the time to compute
+GUESSED_COST = 0.25  # of bringing a token, until it was measured what it takes to compute one
 # A read that takes longer than twice what was expected, and this much, is given up.
 GRACE_S = 0.1
 OPEN_S = 2.0  # after a start, the most that a task waits to know what lies on the disk
@@ -47,13 +49,12 @@ class _Restore:
 
 
 class KvTierNeed(Need):
-    """A task has one read, each time that it is to run."""
+    """A task has one read of its source, each time that it is to run."""
 
     def __init__(
-        self, cache: KVCache, disk: DiskTier, clock: Callable[[], float] = time.monotonic
+        self, cache: KVCache, source: PageSource, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._cache, self._disk, self._clock = cache, disk, clock
-        cache.tier = disk
+        self._cache, self._source, self._clock = cache, source, clock
         self._page_size = cache.shape.page_size
         n_bytes = sum(map(cache.storage.group_bytes, range(len(cache.groups))))
         self._token_bytes = n_bytes / self._page_size
@@ -62,7 +63,9 @@ class KvTierNeed(Need):
         self._restores: dict[_Restore, None] = {}
         self._next: tuple[Task, _Restore] | None = None  # that is to be parked
         self._without_room: tuple[Task, int] | None = None  # and how many pages there were
-        self._cached_before: dict[Task, int] = {}  # tokens, of tasks whose pages were read
+        # Tokens that were cached before and behind a read, of tasks that it was for.
+        self._cached_before: dict[Task, int] = {}
+        self._cached_behind: dict[Task, int] = {}
         self._opens_by = 0.0
         self._timer: threading.Timer | None = None
         self._wakes_at = 0.0
@@ -74,7 +77,7 @@ class KvTierNeed(Need):
     def start(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._opens_by = self._clock() + OPEN_S
-        self._disk.start(wake)
+        self._source.start(wake)
 
     # Before a task runs
 
@@ -109,14 +112,17 @@ class KvTierNeed(Need):
         for restore in [restore for restore in self._restores if self._is_over(restore)]:
             found.released += restore.tasks
             self._end(restore)
+            for task in restore.tasks.keys() & self._cached_before.keys():
+                n = self._cache.longest_hit(task.usable_pages(self._page_size))
+                self._cached_behind[task] = n * self._page_size
         return found
 
     def join(self, task: Task, running: Iterable[Task]) -> None:
         self._tried.discard(task)
-        self._disk.charge(task.id, task.request.owner if task.request.is_kept else None)
-        cached = self._cache.cached_tokens(task.id)
-        n = max(0, cached - self._cached_before.pop(task, cached))
-        task.fetched[CacheSource.DISK] = n
+        self._source.charge(task.id, task.request.owner if task.request.is_kept else None)
+        before, behind = self._cached_before.pop(task, 0), self._cached_behind.pop(task, 0)
+        n = max(0, min(behind, self._cache.cached_tokens(task.id)) - before)
+        task.fetched[CacheSource(self._source.name)] = n
         self._n_hit += n
 
     # While it runs
@@ -126,10 +132,10 @@ class KvTierNeed(Need):
         is_idle = next(iter(running), None) is None
         most = COPIED_WHEN_IDLE if is_idle else self._copied_between_steps()
         self._measure(is_idle)
-        has_more = self._disk.copy(most)
+        has_more = self._source.copy(most)
         if is_idle and has_more:
             self._wake()
-        elif is_idle and self._disk.is_dirty:
+        elif is_idle and self._source.is_dirty:
             self._wake_at(self._clock() + RETRY_S)
         for restore in self._restores:
             self._wake_at(restore.deadline)
@@ -144,50 +150,61 @@ class KvTierNeed(Need):
     def leave(self, task: Task, *, is_preempted: bool) -> None:
         self._tried.discard(task)
         self._cached_before.pop(task, None)
+        self._cached_behind.pop(task, None)
         for restore in [restore for restore in self._restores if task in restore.tasks]:
             del restore.tasks[task]
             if not restore.tasks:
                 self._end(restore)
-        self._wake()  # there may be something to copy
+        if self._source.is_dirty:
+            self._wake()
 
     def stats(self) -> Mapping[str, Any]:
-        disk = self._disk
-        return {
-            "kv_disk_bytes": disk.n_bytes,
-            "kv_disk_hit_tokens": self._n_hit,
-            "kv_disk_read_bytes": disk.n_read,
-            "kv_disk_written_bytes": disk.n_written,
-            "kv_disk_dropped_bytes": disk.n_dropped,
-            "kv_disk_corrupt": disk.n_corrupt,
-            "kv_disk_declined": self._n_declined,
-            "kv_disk_restore_seconds": self._durations + Durations(),
+        source = self._source
+        counts = {
+            **source.stats(),
+            "hit_tokens": self._n_hit,
+            "read_bytes": source.n_read,
+            "corrupt": source.n_corrupt,
+            "declined": self._n_declined,
+            "restore_seconds": self._durations + Durations(),
+            "cost": self._cost(),
         }
+        return {f"kv_{source.name}_{name}": count for name, count in counts.items()}
 
     def flush(self) -> None:
-        self._disk.flush(FLUSH_S)
+        self._source.flush(FLUSH_S)
 
     def close(self) -> None:
         for restore in [*self._restores]:
             self._end(restore)
         if self._timer is not None:
             self._timer.cancel()
-        self._disk.close()
+        self._source.close()
+
+    def _cost(self) -> float:
+        """The time to bring a token over the time to compute it."""
+        speed = self._tokens_per_s
+        return GUESSED_COST if speed is None else self._token_bytes * speed / self._source.rate
 
     def _plan(self, task: Task) -> _Restore | None:
         """Returns what a task is to wait for; None: nothing. It is asked again before it runs only
         where there is no room now."""
+        holder = task.request.prefix_holder
         hashes = task.usable_pages(self._page_size)[: (task.n_tokens - 1) // self._page_size]
-        if len(hashes) * self._page_size < MIN_TOKENS:
+        if len(hashes) * self._page_size < MIN_FETCHED_TOKENS:
             return None
-        if not self._disk.is_open.is_set():
+        if not self._source.is_open.is_set():
             return self._until_open()
         room = self._cache.pool.n_available
         if self._without_room is not None and self._without_room == (task, room):
             return None
         self._tried.add(task)
-        n_cached, n, keys = self._cache.lacking(hashes)
+        held = self._source.holding(hashes, holder)
+        if held is None:
+            return self._under_way(task, hashes)
+        n_cached, n, keys = self._cache.lacking(hashes, held)
         n_tokens = (n - n_cached) * self._page_size
-        if n_tokens < MIN_TOKENS:
+        if n_tokens < MIN_FETCHED_TOKENS:
             return None
         if (other := self._reading(keys)) is not None:
             self._tried.discard(task)
@@ -196,12 +213,12 @@ class KvTierNeed(Need):
             self._tried.discard(task)
             self._without_room = task, room
             return None
-        seconds = self._disk.estimate_s(self._disk.size_of(keys))
+        seconds = self._source.estimate_s(self._source.size_of(keys))
         if seconds is None or not self._pays(n_tokens, seconds):
             self._n_declined += 1
             return None
         self._cached_before[task] = n_cached * self._page_size
-        fetch = self._disk.fetch(self._cache.begin_arrival(hashes[:n], keys))
+        fetch = self._source.fetch(self._cache.begin_arrival(hashes[:n], keys), holder)
         return _Restore(self._clock() + 2 * seconds + GRACE_S, fetch, frozenset(keys))
 
     def _until_open(self) -> _Restore | None:
@@ -210,6 +227,16 @@ class KvTierNeed(Need):
             return None
         waiting = (restore for restore in self._restores if restore.fetch is None)
         return next(waiting, _Restore(self._opens_by))
+
+    def _under_way(self, task: Task, hashes: Sequence[bytes]) -> _Restore | None:
+        """A read for another task that brings enough of these pages, too."""
+        if not self._restores:
+            return None
+        index = self._cache.longest_hit(hashes) + MIN_FETCHED_TOKENS // self._page_size - 1
+        other = self._reading(PageKey(page_hash) for page_hash in hashes[index : index + 1])
+        if other is not None:
+            self._tried.discard(task)
+        return other
 
     def _reading(self, keys: Iterable[PageKey]) -> _Restore | None:
         """A read under way that brings some of these pages."""
@@ -222,7 +249,7 @@ class KvTierNeed(Need):
         return speed is None or seconds < MUST_SAVE * n_tokens / speed
 
     def _is_over(self, restore: _Restore) -> bool:
-        if restore.fetch is None and self._disk.is_open.is_set():
+        if restore.fetch is None and self._source.is_open.is_set():
             return True
         return restore.is_done or self._clock() >= restore.deadline
 
@@ -232,7 +259,7 @@ class KvTierNeed(Need):
         if fetch is None:
             return
         if not fetch.is_done and restore.tasks:
-            self._disk.give_up(fetch)
+            self._source.give_up(fetch)
         self._cache.end_arrival(fetch.arrival)
         self._durations.add(self._clock() - fetch.began)
 

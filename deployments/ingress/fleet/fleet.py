@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 
 from deployments.contract.errors import ErrorKind, Refused
 from deployments.contract.events import THINKING_OVER, TokenEvent
@@ -135,6 +136,8 @@ class Fleet:
                 if not choice.is_up:
                     await self._wait_until_up(card, retries, unloads)
                 pin = None if choice.replica_id in lost else choice.replica_id
+                if pin is not None and choice.holder is not None:
+                    part = replace(part, prefix_holder=choice.holder)
                 trace.begin(pin)
                 attempt = self._attempts.events(card, pin, part, retries, is_complete)
                 try:

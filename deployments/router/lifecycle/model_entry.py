@@ -228,8 +228,9 @@ class ModelEntry:
         self._last_used = now
         if not self._running:
             self._not_idle_until = now + SCALE_UP_GRACE_S
-        chosen = self.replicas.choose(hashes, request_id, session, version)
-        return RoutingDecision(chosen, True, self.replicas.version_of(chosen), self.unloads)
+        replica_id, holder = self.replicas.choose(hashes, request_id, session, version)
+        version = self.replicas.version_of(replica_id)
+        return RoutingDecision(replica_id, True, version, self.unloads, holder=holder)
 
     def report(self, report: ReplicaReport) -> bool:
         """Whether the replica has to send a snapshot. Reports of stopping replicas are ignored."""

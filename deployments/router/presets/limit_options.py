@@ -117,6 +117,17 @@ class LimitOptions(StrictOptions):
         ge=1,
         description="Most that a replica writes there a second on average, in MiB",
     )
+    pull_prefixes: Annotated[
+        bool | None,
+        Ini(("pull-prefixes",), read=boolean, unset="auto"),
+        Unset("on a CPU, in one rank"),
+    ] = Field(
+        default=LIMITS.pull_prefixes,
+        description=(
+            "Pull prefixes from another replica where that is faster than to compute them. [How]"
+            "(prefixes.md#prefixes-of-other-replicas)"
+        ),
+    )
     kv_dtype: Literal["auto", "fp8"] = Field(
         default=LIMITS.kv_dtype,
         description=(

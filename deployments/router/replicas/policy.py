@@ -12,6 +12,7 @@ class Candidate(NamedTuple):
     """A replica as this request finds it.
 
     overlap: leading pages of the prompt that it holds.
+    pulled: the pages behind those that it would pull from another replica, at `pull_cost` each.
     pending: pages of other prompts that it has to compute first.
     was_last: the conversation's last request went there.
     excess: of the work sent there lately over the mean, as a share of the mean.
@@ -25,6 +26,13 @@ class Candidate(NamedTuple):
     is_asleep: bool = False
     had_session: bool = False
     excess: float = 0.0
+    pulled: int = 0
+    pull_cost: float = 1.0
+
+    @property
+    def saved(self) -> float:
+        """Leading pages that it need not compute, less the cost of pulling some of them."""
+        return self.overlap + self.pulled * (1 - self.pull_cost)
 
     @property
     def load(self) -> int:
@@ -32,8 +40,9 @@ class Candidate(NamedTuple):
 
 
 def cost(candidate: Candidate, prompt_pages: int, settings: RoutingSettings) -> float:
-    _, overlap, pending, running, waiting, is_asleep, had_session, excess = candidate
-    price = prompt_pages - overlap + settings.pending * pending + settings.balance * excess
+    _, _, pending, running, waiting, is_asleep, had_session, excess, _, _ = candidate
+    price = prompt_pages - candidate.saved
+    price += settings.pending * pending + settings.balance * excess
     price += settings.decode * running + settings.queued * waiting
     if is_asleep:
         price += settings.wake

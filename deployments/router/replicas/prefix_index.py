@@ -52,14 +52,15 @@ class PrefixIndex:
     def __len__(self) -> int:
         return self._n_pages
 
-    def overlap(self, hashes: Sequence[bytes]) -> dict[str, int]:
-        """Number of leading pages that each replica holds or soon will; none for 0."""
+    def overlap(self, hashes: Sequence[bytes], *, reported: bool = False) -> dict[str, int]:
+        """Number of leading pages that each replica holds or soon will; none for 0. With `reported`
+        only those that it has said to hold."""
         lengths: Sequence[int] = range(1, len(hashes) + 1)
         if self._n_sampled < N_SHARDS:
             lengths = [n for n in lengths if hashes[n - 1][0] < self._n_sampled]
         pages = {
             slot: length
-            for length, slots in self._longest_prefixes(hashes, lengths)
+            for length, slots in self._longest_prefixes(hashes, lengths, reported)
             for slot in _single_slots(slots)
         }
         return {name: pages[slot] for name, slot in self._slots.items() if slot in pages}
@@ -167,12 +168,12 @@ class PrefixIndex:
         return slots
 
     def _longest_prefixes(
-        self, hashes: Sequence[bytes], lengths: Sequence[int]
+        self, hashes: Sequence[bytes], lengths: Sequence[int], reported: bool
     ) -> Iterator[tuple[int, Slots]]:
         """The lengths that are the longest prefix of some replicas, with these replicas."""
         # (index in `lengths`, slots that have all up to it) at the low and the high end of a span
         spans = [(-1, self._live, len(lengths), 0)]
-        predicted = [generation.pages for generation in self._predicted]
+        predicted = [] if reported else [generation.pages for generation in self._predicted]
         while spans:
             low, before, high, after = spans.pop()
             if before == after:

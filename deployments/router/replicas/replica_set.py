@@ -8,12 +8,15 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from deployments.contract.replica_status import ReplicaReport
+from deployments.contract.routing import MIN_FETCHED_TOKENS
 from deployments.router.replicas.policy import Candidate, choose
 from deployments.router.replicas.prefix_index import PrefixIndex
 from deployments.router.settings import RoutingSettings
 from deployments.telemetry.metric_families import MetricFamily
+from kv.arrivals import PrefixHolder
 
 INFLIGHT_TIMEOUT_S = 4.0  # a request that no report names in this time will not come
 REPORT_TIMEOUT_S = 5.0  # without a report for so long other replicas are preferred
@@ -44,6 +47,14 @@ class Replica:
     inflight: int = 0  # requests that no report has named yet
     inflight_pages: int = 0
     recent_work: float = 0.0  # work that was sent here, in pages; it fades
+
+
+class ReplicaChoice(NamedTuple):
+    """The replica for a request, None when none is known; and another one from which it may pull
+    pages of the prompt."""
+
+    replica_id: str | None
+    holder: PrefixHolder | None = None
 
 
 class ReplicaSet:
@@ -159,8 +170,8 @@ class ReplicaSet:
 
     def choose(
         self, hashes: Sequence[bytes], request_id: str, session: str = "", version: str = ""
-    ) -> str | None:
-        """The replica for a prompt whose full pages have these hashes; None when none is known.
+    ) -> ReplicaChoice:
+        """The replica for a prompt whose full pages have these hashes.
 
         One of this version, if there is any. The request counts there from now on; one that is
         chosen for again counts only once.
@@ -169,14 +180,17 @@ class ReplicaSet:
         self._expire(self._last_use)
         self._end_inflight(request_id)
         overlap, last = self._index.overlap(hashes), self._sessions.get(session)
-        candidates = self._candidates(overlap, last, version)
+        fresh = self._fresh_replicas(self._last_use, version)
+        holders = self._holders(hashes, fresh)
+        candidates = self._candidates(overlap, last, fresh, holders)
         chosen = choose(candidates, len(hashes), self._settings, self._rng)
         if chosen is None:
-            return None
+            return ReplicaChoice(None)
         self._add_inflight(chosen, request_id, hashes)
         self._remember(session, chosen.replica_id)
         self._count(chosen, len(hashes))
-        return chosen.replica_id
+        holder = holders.get(chosen.replica_id) if chosen.pulled else None
+        return ReplicaChoice(chosen.replica_id, holder)
 
     def families(self) -> list[MetricFamily]:
         """Metrics, with the model's name as a label."""
@@ -211,10 +225,29 @@ class ReplicaSet:
             self._index.evict(report.replica_id, report.evicted)
         self._index.sweep()
 
+    def _holders(
+        self, hashes: Sequence[bytes], fresh: Mapping[str, Replica]
+    ) -> Mapping[str, PrefixHolder]:
+        """Returns for each replica that pulls the other one that has reported the most pages of a
+        prompt, as far as there is any."""
+        pulling = {k for k, replica in fresh.items() if replica.last_report.pull_cost}
+        if len(pulling) < 2:
+            return {}
+        found = self._index.overlap(hashes, reported=True)
+        held = sorted(
+            (PrefixHolder(name, n) for name, n in found.items() if name in pulling),
+            key=lambda holder: (-holder.n_pages, fresh[holder.replica_id].pending),
+        )
+        best = {name: next((h for h in held if h.replica_id != name), None) for name in pulling}
+        return {name: holder for name, holder in best.items() if holder is not None}
+
     def _candidates(
-        self, overlap: Mapping[str, int], last: str | None, version: str
+        self,
+        overlap: Mapping[str, int],
+        last: str | None,
+        fresh: Mapping[str, Replica],
+        holders: Mapping[str, PrefixHolder],
     ) -> list[Candidate]:
-        fresh = self._fresh_replicas(self._clock(), version)
         awake = [
             replica.recent_work for replica in fresh.values() if not replica.last_report.sleeping
         ]
@@ -232,6 +265,8 @@ class ReplicaSet:
                 0.0
                 if last_report.sleeping or replica.recent_work < mean
                 else (replica.recent_work - mean) / scale,
+                _pulled(holders.get(name), overlap.get(name, 0), last_report),
+                last_report.pull_cost,
             )
             for name, replica in fresh.items()
             for last_report in (replica.last_report,)
@@ -253,7 +288,7 @@ class ReplicaSet:
 
     def _add_inflight(self, chosen: Candidate, request_id: str, hashes: Sequence[bytes]) -> None:
         """Counts the request at its replica until a report names it."""
-        left = len(hashes) - chosen.overlap
+        left = len(hashes) - round(chosen.saved)
         now = self._clock()
         self._index.predict(chosen.replica_id, hashes[chosen.overlap :], now)
         self._inflight[request_id] = InflightRequest(
@@ -294,6 +329,13 @@ class ReplicaSet:
         self._n_choices += 1
         self._prompt_tokens += prompt_pages * page_size
         self._overlap_tokens += chosen.overlap * page_size
+
+
+def _pulled(holder: PrefixHolder | None, overlap: int, report: ReplicaReport) -> int:
+    """Pages behind `overlap` that a replica would pull: so many that it is worth it, or none."""
+    n = 0 if holder is None else holder.n_pages - overlap
+    is_worth_it = n * report.page_size >= MIN_FETCHED_TOKENS and report.pull_cost < 1
+    return n if is_worth_it else 0
 
 
 def is_stale(report: ReplicaReport, last: ReplicaReport) -> bool:

@@ -16,12 +16,14 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from deployments.contract.requests import GenerationRequest, SamplingParams
 from deployments.engine.core import EngineCore
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.fingerprint import WeightsIdentity
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import default_dtype, finish_weights
 from deployments.engine.threads import one_thread
 from tests.bench.engine import SHAPES
 
-IDENTITY = ("tests.bench.tiers",)  # weights are drawn from one seed: a restart has the same
+# Weights are drawn from one seed: a restart has the same.
+IDENTITY = WeightsIdentity(weights=("tests.bench.tiers",))
 MAX_TOKENS = 65_536  # that any prompt may have here
 
 Ids = tuple[int, ...]

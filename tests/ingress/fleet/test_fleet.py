@@ -15,6 +15,7 @@ from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision
 from deployments.ingress.fleet.serve_handles import unavailable
 from deployments.ingress.settings import IngressSettings
+from kv.arrivals import PrefixHolder
 from tests.ingress.fleet.actors import MODEL, UP, Actors, Fate, produces, status, token_at
 from tests.text.cards import card
 
@@ -102,6 +103,14 @@ def test_a_replica_that_was_lost_is_not_asked_for_again() -> None:
     actors.router.choices = [RoutingDecision("a", True)]
     answered(actors)
     assert [pin for pin, _ in actors.model.requests] == ["a", None]
+
+
+def test_who_holds_the_prefix_is_told_to_the_replica_that_was_chosen_alone() -> None:
+    actors, holder = Actors(produces(2, ActorDiedError()), produces()), PrefixHolder("b", 20)
+    actors.router.choices = [RoutingDecision("a", True, holder=holder)]
+    answered(actors)
+    told = [(pin, request.prefix_holder) for pin, request in actors.model.requests]
+    assert told == [("a", holder), (None, None)]
 
 
 def test_the_router_hears_of_every_attempt_by_its_own_name() -> None:

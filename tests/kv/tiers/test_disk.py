@@ -71,7 +71,7 @@ class Disk:
         return found
 
     def restore(self, hashes: list[bytes]) -> None:
-        _, n, keys = self.cache.lacking(hashes)
+        _, n, keys = self.cache.lacking(hashes, self.tier)
         fetch = self.tier.fetch(self.cache.begin_arrival(hashes[:n], keys))
         while not fetch.is_done:
             assert self.woken.acquire(timeout=PATIENCE_S)

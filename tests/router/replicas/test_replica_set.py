@@ -40,9 +40,12 @@ class Fleet:
         self.last[name] = replace(after, snapshot=False, stored=b"", evicted=b"", received=())
         return self.set.report(after)
 
+    def choose(self, hashes: Sequence[bytes], request_id: str, *rest: str) -> str | None:
+        return self.set.choose(hashes, request_id, *rest).replica_id
+
     def chosen_by_prefix(self, hashes: Sequence[bytes]) -> str | None:
         """Who is chosen for this prompt, by what they have stored alone."""
-        chosen = self.set.choose(hashes, "probe")
+        chosen = self.choose(hashes, "probe")
         self.now += INFLIGHT_TIMEOUT_S
         for name in self.last:
             self.tell(name)
@@ -55,7 +58,7 @@ def prompt(number: int, pages: int = 200) -> list[bytes]:
 
 def test_without_replicas_nobody_is_chosen() -> None:
     fleet = Fleet()
-    assert fleet.set.choose(prompt(1), "a") is None
+    assert fleet.choose(prompt(1), "a") is None
     assert not fleet.set.asleep
 
 
@@ -75,21 +78,21 @@ def test_what_is_reported_as_evicted_attracts_nobody() -> None:
 
 def test_a_burst_spreads_over_idle_replicas() -> None:
     fleet = Fleet("abcd")
-    chosen = [fleet.set.choose(prompt(n, 4), str(n)) for n in range(8)]
+    chosen = [fleet.choose(prompt(n, 4), str(n)) for n in range(8)]
     assert sorted(replica_id for replica_id in chosen if replica_id) == sorted("abcd" * 2)
 
 
 def test_a_burst_with_one_prefix_meets_on_one_replica_before_any_report() -> None:
     fleet = Fleet("abcd")
     prefix = prompt(1, 300)
-    chosen = {fleet.set.choose([*prefix, *prompt(n, 2)], str(n)) for n in range(5)}
+    chosen = {fleet.choose([*prefix, *prompt(n, 2)], str(n)) for n in range(5)}
     assert len(chosen) == 1
 
 
 def test_a_request_counts_where_it_was_sent_until_a_report_names_it() -> None:
     fleet = Fleet("a")
     assert not fleet.set.busy
-    fleet.set.choose(prompt(1), "one")
+    fleet.choose(prompt(1), "one")
     assert (fleet.set.waiting, fleet.set.busy, fleet.set.idle_s()) == (1, True, 0.0)
     fleet.tell("a", received=("one",), running=1)
     assert (fleet.set.running, fleet.set.waiting) == (1, 0)
@@ -101,7 +104,7 @@ def test_a_request_counts_where_it_was_sent_until_a_report_names_it() -> None:
 
 def test_a_request_that_never_comes_is_forgotten() -> None:
     fleet = Fleet("a")
-    fleet.set.choose(prompt(1), "one")
+    fleet.choose(prompt(1), "one")
     fleet.now += INFLIGHT_TIMEOUT_S
     assert not fleet.set.busy
 
@@ -109,7 +112,7 @@ def test_a_request_that_never_comes_is_forgotten() -> None:
 def test_a_request_chosen_for_again_counts_once() -> None:
     fleet = Fleet("ab")
     for _ in range(5):
-        fleet.set.choose(prompt(1), "one")
+        fleet.choose(prompt(1), "one")
     assert fleet.set.waiting == 1
 
 
@@ -135,7 +138,7 @@ def test_a_replica_that_starts_over_has_nothing() -> None:
 def test_an_unknown_replica_is_chosen_from_at_once_and_asked_for_a_snapshot() -> None:
     fleet = Fleet()
     assert fleet.set.report(report("a", sequence=7))
-    assert fleet.set.choose(prompt(1), "one") == "a"
+    assert fleet.choose(prompt(1), "one") == "a"
     assert not fleet.set.report(report("a", sequence=8, snapshot=True))
 
 
@@ -150,16 +153,16 @@ def test_a_report_that_was_overtaken_changes_nothing() -> None:
 def test_a_replica_that_is_gone_is_forgotten() -> None:
     fleet = Fleet("ab")
     fleet.tell("a", running=5)
-    fleet.set.choose(prompt(1), "one")
+    fleet.choose(prompt(1), "one")
     fleet.set.keep_only({"a"})
     assert fleet.set.replicas == ["a"]
     assert fleet.set.waiting == 0
-    assert fleet.set.choose(prompt(1), "one") == "a"
+    assert fleet.choose(prompt(1), "one") == "a"
 
 
 def test_what_was_sent_to_a_replica_is_forgotten_with_it_even_if_it_reports_again() -> None:
     fleet = Fleet("a")
-    fleet.set.choose(prompt(1), "one")
+    fleet.choose(prompt(1), "one")
     fleet.set.keep_only(set())
     fleet.tell("a", snapshot=True)
     fleet.tell("a", received=("one",), running=1)
@@ -171,9 +174,9 @@ def test_a_silent_replica_is_chosen_only_when_all_are_silent() -> None:
     fleet.tell("a", stored=b"".join(prompt(1)))
     fleet.now += REPORT_TIMEOUT_S
     fleet.tell("b")
-    assert fleet.set.choose(prompt(1), "one") == "b"
+    assert fleet.choose(prompt(1), "one") == "b"
     fleet.now += 2 * REPORT_TIMEOUT_S
-    assert fleet.set.choose(prompt(1), "two") in {"a", "b"}
+    assert fleet.choose(prompt(1), "two") in {"a", "b"}
 
 
 def test_who_has_another_card_is_chosen_only_when_none_has_the_one_asked_for() -> None:
@@ -181,13 +184,13 @@ def test_who_has_another_card_is_chosen_only_when_none_has_the_one_asked_for() -
     fleet.tell("a", version="2", stored=b"".join(prompt(1)))
     for name in "bc":
         fleet.tell(name, version="1")
-    of_none, of_one, of_two = (fleet.set.choose(prompt(1), v, "", v) for v in "321")
+    of_none, of_one, of_two = (fleet.choose(prompt(1), v, "", v) for v in "321")
     assert (of_none, of_one) == ("a", "a")
     assert of_two in {"b", "c"}
     fleet.now += REPORT_TIMEOUT_S
     fleet.tell("b")
     fleet.tell("c")
-    assert fleet.set.choose(prompt(1), "one", "", "2") == "a"
+    assert fleet.choose(prompt(1), "one", "", "2") == "a"
 
 
 def test_a_model_has_the_card_of_most_of_its_replicas() -> None:
@@ -203,7 +206,7 @@ def test_a_model_has_the_card_of_most_of_its_replicas() -> None:
 def test_a_conversation_stays_where_it_was() -> None:
     fleet = Fleet("abcd")
     for number in range(12):
-        turns = [fleet.set.choose((), f"{number} {turn}", f"chat {number}") for turn in "12"]
+        turns = [fleet.choose((), f"{number} {turn}", f"chat {number}") for turn in "12"]
         assert turns[0] == turns[1]
 
 
@@ -211,7 +214,7 @@ def test_those_that_sleep_are_left_to_sleep_and_all_of_them_are_asleep() -> None
     fleet = Fleet("ab")
     fleet.tell("a", sleeping=True)
     assert not fleet.set.asleep
-    assert {fleet.set.choose(prompt(n, 1), str(n)) for n in range(5)} == {"b"}
+    assert {fleet.choose(prompt(n, 1), str(n)) for n in range(5)} == {"b"}
     fleet.tell("b", sleeping=True)
     assert fleet.set.asleep
 
@@ -219,7 +222,7 @@ def test_those_that_sleep_are_left_to_sleep_and_all_of_them_are_asleep() -> None
 def test_what_a_replica_reports_as_pending_sends_others_elsewhere() -> None:
     fleet = Fleet("ab")
     fleet.tell("a", stored=b"".join(prompt(1, 100)), pending_tokens=200 * PAGE_SIZE)
-    assert fleet.set.choose(prompt(1, 100), "one") == "b"
+    assert fleet.choose(prompt(1, 100), "one") == "b"
 
 
 def test_a_quiet_fleet_shares_the_work_in_the_long_run() -> None:
@@ -237,7 +240,7 @@ def test_a_quiet_fleet_shares_the_work_in_the_long_run() -> None:
 def test_its_metrics_carry_the_model_and_the_replica() -> None:
     fleet = Fleet("ab")
     fleet.tell("a", stored=b"".join(prompt(1, 10)))
-    fleet.set.choose(prompt(1, 10), "one")
+    fleet.choose(prompt(1, 10), "one")
     text = render([({"replica": "router"}, fleet.set.families())]).decode()
     assert 'manta_router_index_pages{model="m",replica="router"} 10.0' in text
     assert 'manta_router_choices_total{model="m",replica="router"} 1.0' in text
@@ -288,3 +291,39 @@ def test_the_work_of_a_choice_does_not_grow_with_the_index() -> None:
         fleet.tell("b", stored=b"".join(prompt(1)))
         costs.append(calls(partial(fleet.set.choose, prompt(1), "one")))
     assert costs[0] == costs[1]
+
+
+def holding(pages: int, running: int = 40) -> tuple[Fleet, list[bytes]]:
+    """Replicas of which `a` holds so many pages of a prompt, and runs so many sequences."""
+    fleet, hashes = Fleet("ab"), prompt(1)
+    fleet.tell("a", stored=b"".join(hashes[:pages]), running=running, pull_cost=0.1)
+    fleet.tell("b", pull_cost=0.1)
+    return fleet, hashes
+
+
+def test_a_busy_holder_of_a_prefix_is_pulled_from() -> None:
+    fleet, hashes = holding(150)
+    assert fleet.set.choose(hashes, "one") == ("b", ("a", 150))
+    fleet, hashes = holding(150, running=0)
+    assert fleet.set.choose(hashes, "one") == ("a", None)
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_nothing_is_pulled_where_one_of_the_two_does_not(name: str) -> None:
+    fleet, hashes = holding(150)
+    fleet.tell(name, pull_cost=0.0)
+    assert fleet.set.choose(hashes, "one") == ("a", None)
+
+
+@pytest.mark.parametrize(("pages", "cost"), [(15, 0.1), (150, 1.5)])
+def test_what_is_computed_as_fast_is_not_pulled(pages: int, cost: float) -> None:
+    fleet, hashes = holding(pages)
+    fleet.tell("b", pull_cost=cost)
+    assert fleet.set.choose(hashes, "one").holder is None
+
+
+def test_nothing_is_pulled_that_was_not_reported_yet() -> None:
+    fleet, hashes = holding(0)
+    assert fleet.set.choose(hashes, "one").replica_id == "b"
+    fleet.tell("b", running=300, received=("one",))  # it computes them now
+    assert fleet.set.choose(hashes, "two") == ("a", None)
