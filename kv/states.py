@@ -3,8 +3,8 @@
 A step reads the slot whose state stands behind the task's last computed token, and writes another
 one. A step that failed is so undone by being computed again: what it has written stands behind
 tokens that are not computed. Of drafts it is not known how many are right, so a state is written
-behind each. A state is never written twice, so a checkpoint is a slot that a task leaves behind, and
-costs no copy.
+behind each. A state is never written twice, so a checkpoint is a slot that a task leaves behind,
+and costs no copy.
 """
 
 from collections import OrderedDict
