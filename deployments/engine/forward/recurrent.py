@@ -19,10 +19,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
+from deployments.engine.forward.fused.delta_net import DeltaNet, delta_net
+from deployments.engine.forward.fused.token_slots import StaticTokenSlots
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.mixer_products import MixerProducts, Part
 from deployments.engine.forward.overriding import override
 from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, NoStates, StatePool
+from deployments.engine.kernels.cpu.states.delta_ops import TokenSlots
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.states import NO_STATE
@@ -109,22 +112,28 @@ class RecurrentLayers:
         self._parts: list[_Rows] = []
         self._static_slots = torch.empty(2, 0, dtype=torch.int64)
         self.can_batch = True
+        self._static_tokens: StaticTokenSlots | None = None  # where some mixer has a kernel
+        self._tokens: TokenSlots | None = None  # of the step in progress, where kernels compute it
         kinds: dict[type[nn.Module], Callable[[Mixer], Mixer]] = {}
         for module in find_mixers(model):
             mix = _mixer(module)
             if type(module) not in kinds:
                 kinds[type(module)] = _way_to_continue(mix, model)
                 self.can_batch &= _can_batch(mix, model)
-            self._wrap(module, kinds[type(module)](mix), _products(module, model))
+            if (net := delta_net(module)) is not None:
+                self._static_tokens = self._static_tokens or StaticTokenSlots()
+            self._wrap(module, kinds[type(module)](mix), _products(module, model), net)
 
     @contextmanager
     def running(self, step: StepInputs) -> Iterator[None]:
         """While the block computes a step, each row has the states of its slots."""
         self._parts = self._parts_of(step)
+        if self._static_tokens is not None:
+            self._tokens = self._static_tokens.load(step)
         try:
             yield
         finally:
-            self._parts = []
+            self._parts, self._tokens = [], None
 
     def make_static(self, max_rows: int) -> None:
         """Takes the memory that steps of up to `max_rows` decodes read their slots from."""
@@ -181,7 +190,9 @@ class RecurrentLayers:
                 parts.append(_Rows(tokens, on_device[1:], n_before))
         return parts
 
-    def _wrap(self, module: nn.Module, mix: Mixer, products: MixerProducts) -> None:
+    def _wrap(
+        self, module: nn.Module, mix: Mixer, products: MixerProducts, net: DeltaNet | None
+    ) -> None:
         owner = weakref.ref(self)
 
         def by_rows(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
@@ -189,6 +200,8 @@ class RecurrentLayers:
             layers = owner()
             if layers is None or not layers._parts:  # tokens whose state nobody needs
                 return mix(hidden_states, CacheOfRows(NoStates(), 0))
+            if net is not None and layers._tokens is not None:
+                return net(hidden_states[0], layers._tokens, layers._pool)[None]
             return layers._mix(mix, hidden_states, products)
 
         override(module, "forward", by_rows)
