@@ -159,6 +159,8 @@ class StateSlots(HitRule):
         return read[-1].slot if read else NO_STATE, last.slot, *(state.slot for state in inner)
 
     def settle(self, task_id: str, n_tokens: int) -> None:
+        """Frees all states of the task but the one behind so many tokens, and its boundary's.
+        KeyError for an unknown task."""
         task = self._tasks[task_id]
         kept = [state for state in task.states if state.n_tokens == n_tokens]
         for state in task.states:

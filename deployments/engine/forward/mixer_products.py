@@ -50,8 +50,8 @@ class MixerProducts:
             self._given = {}
 
     def part(self, part: Part, mix: Callable[[], Tensor]) -> Tensor:
-        """What the mixer makes of a part, at once or of its first tokens before its others, up to
-        its last product. [rows * tokens, width]"""
+        """Returns what the mixer makes of a part, at once or of its first tokens before its others,
+        up to its last product. [rows * tokens, width]"""
         self._part, self._taken, self._left = part, dict.fromkeys(self._first, 0), []
         try:
             mixed = mix()

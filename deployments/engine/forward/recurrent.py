@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
-from deployments.engine.forward.fused.delta_net import DeltaNet, delta_net
-from deployments.engine.forward.fused.token_slots import StaticTokenSlots
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.mixer_products import MixerProducts, Part
 from deployments.engine.forward.overriding import override
 from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, NoStates, StatePool
+from deployments.engine.forward.states.delta_net import DeltaNet, delta_net
+from deployments.engine.forward.states.token_slots import StaticTokenSlots
 from deployments.engine.kernels.cpu.states.delta_ops import TokenSlots
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray

@@ -7,9 +7,9 @@ from transformers import PretrainedConfig, Qwen3_5TextConfig, Qwen3NextConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
-from deployments.engine.forward.fused.delta_net import DeltaNet, delta_net
 from deployments.engine.forward.module import Module
 from deployments.engine.forward.state_pool import CacheOfRows, NoStates, StatePool
+from deployments.engine.forward.states.delta_net import DeltaNet, delta_net
 from deployments.engine.kernels.cpu.features import has_matmul_kernels
 from deployments.engine.kernels.cpu.states.delta_ops import TokenSlots
 
@@ -60,7 +60,7 @@ def error(found: Tensor, expected: Tensor) -> float:
 @torch.inference_mode()
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_computes_what_transformers_does(kind: str) -> None:
-    """From the first token on, and behind states of prompts that transformers has computed."""
+    """It does so from the first token on, and behind states that transformers has computed."""
     module, net = made(kind)
     pool, x = StatePool(N_SLOTS), hidden(N_BEFORE + N_NEW)
     whole, begun = CacheOfRows(NoStates(), 0), CacheOfRows(NoStates(), 0)

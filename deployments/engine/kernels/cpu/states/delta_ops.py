@@ -23,8 +23,8 @@ class TokenSlots:
 
 @dataclass(frozen=True, slots=True)
 class DeltaInputs:
-    """What the products of a layer make of each token, bfloat16 [tokens, k_heads, width of each].
-    All but `z`, `b` and `a` have one stride of tokens, and so have the last two."""
+    """The products of a layer for each token, bfloat16 [tokens, k_heads, width of each]. All but
+    `z`, `b` and `a` have one stride of tokens, and so have the last two."""
 
     q: Tensor
     k: Tensor

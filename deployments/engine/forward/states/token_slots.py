@@ -1,9 +1,9 @@
-"""Where the tokens of a step find their states, as kernels read it, at an address that stays."""
+"""Tells kernels where the tokens of a step find their states, at an address that stays."""
 
 import torch
 
-from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.kernels.cpu.dispatch import MAX_RECORDED_TOKENS
 from deployments.engine.kernels.cpu.states.delta_ops import TokenSlots
 from deployments.engine.limits import MAX_DRAFTED_STEP_CPU
 from kv.states import NO_STATE
