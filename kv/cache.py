@@ -39,6 +39,7 @@ class CacheShape:
     has_states: some layers keep a state in the place of keys. A prefix can be shared where its
         state was kept as a checkpoint.
     max_checkpoints: such states, each of `state_bytes`.
+    max_drafted: drafted tokens of a step, each with a state of its own.
     is_fp8: keys and values are stored in one byte each (e4m3), whatever the model computes with.
     """
 
@@ -51,14 +52,15 @@ class CacheShape:
     is_fp8: bool = False
     has_states: bool = False
     max_checkpoints: int = 0
+    max_drafted: int = 0
     state_bytes: int = 0
 
     @property
     def n_state_slots(self) -> int:
-        """Slots of states, of all tasks and checkpoints; 0: layers keep none."""
+        """Slots of states, of all tasks, drafts and checkpoints; 0: layers keep none."""
         if not self.has_states:
             return 0
-        return SLOTS_PER_TASK * self.max_tasks + self.max_checkpoints
+        return SLOTS_PER_TASK * self.max_tasks + self.max_checkpoints + self.max_drafted
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -128,7 +130,7 @@ class KVCache:
         self._hits = HitRule()
         if shape.has_states:
             slots = shape.max_tasks, shape.max_checkpoints
-            self._hits = self.states = StateSlots(*slots, self.pool.journal)
+            self._hits = self.states = StateSlots(*slots, self.pool.journal, shape.max_drafted)
         elif self._windows:
             self._hits = HitPoints(
                 self.pool.journal,
@@ -289,6 +291,11 @@ class KVCache:
             self._stale |= {
                 self.table.page(task_id, index, group): (group, n_kept) for group in groups
             }
+
+    def settle(self, task_id: str, n_tokens: int) -> None:
+        """The same of a task for which no step is in progress, and of its states."""
+        self.retract(task_id, n_tokens)
+        self._hits.settle(task_id, n_tokens)
 
     def record(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
         """Makes the task's full pages from `first_page` on findable under `hashes`, where sequences

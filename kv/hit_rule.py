@@ -23,6 +23,9 @@ class HitRule:
         """The task has computed `n_tokens`, which fill pages with these hashes from `first_page`
         on."""
 
+    def settle(self, task_id: str, n_tokens: int) -> None:
+        """The task has computed `n_tokens`, and no step for it is in progress."""
+
     def remove(self, task_id: str) -> None:
         """The task gives back its pages."""
 

@@ -2,8 +2,9 @@
 
 A step reads the slot whose state stands behind the task's last computed token, and writes another
 one. A step that failed is so undone by being computed again: what it has written stands behind
-tokens that are not computed. A state is never written twice, so a checkpoint is a slot that a task
-leaves behind, and costs no copy.
+tokens that are not computed. Of drafts it is not known how many are right, so a state is written
+behind each. A state is never written twice, so a checkpoint is a slot that a task leaves behind,
+and costs no copy.
 """
 
 from collections import OrderedDict
@@ -46,22 +47,28 @@ class Checkpoint(NamedTuple):
 class _TaskStates:
     """The states that a task holds references to."""
 
-    states: list[State] = field(default_factory=list)  # up to three; the newest is last
+    # Up to three, and one for each drafted token; the newest is last.
+    states: list[State] = field(default_factory=list)
     boundary: Boundary | None = None
     hashes: list[bytes] = field(default_factory=list)  # of its full pages
 
 
 class StateSlots(HitRule):
-    """Slots of up to `max_tasks` tasks and of up to `max_checkpoints` checkpoints, by the hash of
-    the last page that they stand behind. The least recently used one goes first.
+    """Slots of up to `max_tasks` tasks with up to `max_drafted` drafted tokens in all, and of up to
+    `max_checkpoints` checkpoints, by the hash of the last page that they stand behind. The least
+    recently used one goes first.
 
     Its journal publishes which prefixes can be found: all pages before a checkpoint.
     """
 
     def __init__(
-        self, max_tasks: int, max_checkpoints: int = 0, journal: Journal | None = None
+        self,
+        max_tasks: int,
+        max_checkpoints: int = 0,
+        journal: Journal | None = None,
+        max_drafted: int = 0,
     ) -> None:
-        n_slots = SLOTS_PER_TASK * max_tasks + max_checkpoints
+        n_slots = SLOTS_PER_TASK * max_tasks + max_checkpoints + max_drafted
         self.max_checkpoints = max_checkpoints
         self.n_saved = self.n_restored = 0  # checkpoints, since the start
         self.n_slots = n_slots
@@ -115,19 +122,30 @@ class StateSlots(HitRule):
         total_len: IntArray,
         new_len: IntArray,
         committed: IntArray | None = None,
+        n_drafted: Sequence[int] = (),
     ) -> IntArray:
         """Slots for a step that computes the last `new_len` of `total_len` tokens [tasks] of each
-        task. [tasks, 2]: one to read, which is NO_STATE for a task's first tokens, one to write.
+        task. [tasks, 2 + the most drafted]: one to read, which is NO_STATE for a task's first
+        tokens; one to write behind all of them; where some are drafted, one behind each token
+        before the last, and else NO_STATE.
 
         committed [tasks]: tokens behind which a state may be needed again, if the step in progress
-        fails; by default all before the step. Asserts that there is a state to read.
+        fails; by default all before the step. n_drafted [tasks]: how many of the tokens are, none
+        by default. Asserts that there is a state to read.
         """
         before = total_len - new_len
         needed = before if committed is None else committed
-        rows = zip(task_ids, needed.tolist(), before.tolist(), total_len.tolist(), strict=True)
-        return np.array([self._take(*row) for row in rows], dtype=np.int64).reshape(-1, 2)
+        drafted = n_drafted or [0] * len(task_ids)
+        lengths = needed.tolist(), before.tolist(), total_len.tolist()
+        rows = [self._take(*row) for row in zip(task_ids, *lengths, drafted, strict=True)]
+        width = 2 + max(drafted, default=0)
+        if width > 2:
+            rows = [(*row, *[NO_STATE] * (width - len(row))) for row in rows]
+        return np.array(rows, dtype=np.int64).reshape(-1, width)
 
-    def _take(self, task_id: str, committed: int, before: int, total: int) -> tuple[int, int]:
+    def _take(
+        self, task_id: str, committed: int, before: int, total: int, n_drafted: int
+    ) -> tuple[int, ...]:
         task = self._tasks[task_id]
         kept = [state for state in task.states if committed <= state.n_tokens <= before]
         read = [state for state in kept if state.n_tokens == before]
@@ -135,9 +153,20 @@ class StateSlots(HitRule):
         for state in task.states:
             if state not in kept:
                 self._release(state.slot)
-        written = State(self._allocate(), total)
-        task.states = [*kept, written]
-        return read[-1].slot if read else NO_STATE, written.slot
+        first = total - n_drafted
+        *inner, last = [State(self._allocate(), n) for n in range(first, total + 1)]
+        task.states = [*kept, *inner, last]
+        return read[-1].slot if read else NO_STATE, last.slot, *(state.slot for state in inner)
+
+    def settle(self, task_id: str, n_tokens: int) -> None:
+        """Frees all states of the task but the one behind so many tokens, and its boundary's.
+        KeyError for an unknown task."""
+        task = self._tasks[task_id]
+        kept = [state for state in task.states if state.n_tokens == n_tokens]
+        for state in task.states:
+            if state not in kept:
+                self._release(state.slot)
+        task.states = kept
 
     def record(self, task_id: str, n_tokens: int, first_page: int, hashes: Sequence[bytes]) -> None:
         """The task's state there is kept until the next boundary, if it has one there."""

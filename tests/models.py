@@ -218,4 +218,6 @@ def forgetful(architecture: str = "llama") -> PreTrainedModel:
     for name, weight in model.named_parameters():
         if "o_proj" in name:
             weight.data.mul_(0.01)
+        if "out_proj" in name:  # states still have a say
+            weight.data.mul_(0.02)
     return model

@@ -10,7 +10,7 @@ from deployments.engine.draft_runner import DraftRunner, GuessRunner, HeadRunner
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import Forward, make_forward
-from deployments.engine.limits import MAX_DRAFTED_STEP_CPU, MAX_DRAFTED_STEP_GPU, EngineLimits
+from deployments.engine.limits import EngineLimits, max_drafted_step
 from deployments.engine.loading.draft_check import CheckedDraft, DraftModel
 from deployments.engine.loading.draft_heads.draft_head import DraftHead
 from deployments.engine.loading.loaded_model import LoadedModel
@@ -50,7 +50,7 @@ def build_drafts(
 ) -> DraftParts:
     """Raises UnsupportedModelError for a draft head of a model whose layers can't be tapped."""
     if draft is None:
-        return DraftParts(_ngram_drafter(limits, loaded))
+        return DraftParts(_ngram_drafter(limits, loaded, cache))
     if isinstance(draft, DraftModel):
         return DraftParts(_model_drafter(loaded, draft, cache, limits))
     if execution.by_rows is not None:
@@ -68,10 +68,10 @@ def launches_ahead(limits: EngineLimits, device: torch.device) -> bool:
     return device.type == "cuda"  # elsewhere the host computes the step itself
 
 
-def _ngram_drafter(limits: EngineLimits, loaded: LoadedModel) -> Drafter:
+def _ngram_drafter(limits: EngineLimits, loaded: LoadedModel, cache: KVCache) -> Drafter:
     if loaded.is_encoder or not limits.draft_tokens:
         return NO_DRAFTER
-    return NgramDrafter(limits.draft_tokens, _max_drafted_step(loaded.device))
+    return NgramDrafter(limits.draft_tokens, _max_drafted_step(cache))
 
 
 def _model_drafter(
@@ -119,10 +119,12 @@ def _guessing_drafter(
         max_per_task=limits.draft_tokens,
         min_per_task=limits.draft_min,
         min_prob=limits.draft_p_min,
-        max_step_tokens=_max_drafted_step(loaded.device),
+        max_step_tokens=_max_drafted_step(cache),
         max_read_tokens=max(limits.max_batch_tokens, READ_PART * limits.max_running),
     )
 
 
-def _max_drafted_step(device: torch.device) -> int:
-    return MAX_DRAFTED_STEP_GPU if device.type == "cuda" else MAX_DRAFTED_STEP_CPU
+def _max_drafted_step(cache: KVCache) -> int:
+    """Tokens of a step with drafts: no more of these than have states."""
+    most = max_drafted_step(cache.storage.device.type)
+    return min(most, 1 + cache.shape.max_drafted) if cache.shape.has_states else most

@@ -23,7 +23,7 @@ from deployments.engine.forward.forward import make_forward
 from deployments.engine.forward.fused.fusing import fuse
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.recurrent import state_bytes
-from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
+from deployments.engine.limits import CPU_KV_GIB, EngineLimits, max_drafted, max_sampled_tokens
 from deployments.engine.loading.configs.context import longest_context
 from deployments.engine.loading.draft_check import CheckedDraft, DraftModel
 from deployments.engine.loading.draft_heads.draft_head import DraftHead
@@ -189,16 +189,17 @@ def with_room_for_states(shape: CacheShape, budget: int) -> tuple[CacheShape, in
     rest: there are no more of either. Returns what is left for pages, too."""
     state_bytes = max(1, shape.state_bytes)
     n = max(0, min(shape.max_checkpoints, budget // 2 // state_bytes))
-    budget -= n * state_bytes
-    shape = _with_states_within(replace(shape, max_checkpoints=n), budget // 2)
-    return shape, budget - SLOTS_PER_TASK * shape.max_tasks * state_bytes
+    shape = _with_states_within(replace(shape, max_checkpoints=n), (budget - n * state_bytes) // 2)
+    return shape, budget - shape.n_state_slots * state_bytes
 
 
 def _with_states_within(shape: CacheShape, budget: int) -> CacheShape:
     """Returns the shape with no more running tasks than have their states in `budget` bytes, and
-    one at least."""
-    task_bytes = max(1, SLOTS_PER_TASK * shape.state_bytes)
-    return replace(shape, max_tasks=max(1, min(shape.max_tasks, budget // task_bytes)))
+    one at least. Those of drafted tokens have a quarter of it."""
+    state_bytes = max(1, shape.state_bytes)
+    n_drafted = min(shape.max_drafted, budget // 4 // state_bytes)
+    n_tasks = (budget // state_bytes - n_drafted) // SLOTS_PER_TASK
+    return replace(shape, max_tasks=min(shape.max_tasks, max(1, n_tasks)), max_drafted=n_drafted)
 
 
 def _with_room_for_sounds(
@@ -336,12 +337,6 @@ def largest_step(limits: EngineLimits, shape: CacheShape) -> StepInputs:
     )
 
 
-def max_sampled_tokens(limits: EngineLimits) -> int:
-    """The most tokens that one step may sample: one for each row and one for each drafted token."""
-    drafted = min(limits.max_running * (1 + limits.draft_tokens), MAX_DRAFTED_STEP_GPU)
-    return max(limits.max_running, drafted)
-
-
 def _page_shape(
     model: PreTrainedModel, execution: Execution, limits: EngineLimits, draft: Layout
 ) -> CacheShape:
@@ -360,6 +355,7 @@ def _page_shape(
         has_states=execution.has_states,
         state_bytes=n_bytes,
         max_checkpoints=_max_checkpoints(limits, n_bytes),
+        max_drafted=max_drafted(limits, model.device.type),
     )
 
 

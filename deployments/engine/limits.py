@@ -85,3 +85,19 @@ class EngineLimits:
 ON_CPU = EngineLimits()
 # It computes many rows in the time of few, and has room for them.
 ON_GPU = EngineLimits(max_running=256, max_batch_tokens=4096)
+
+
+def max_drafted_step(device: str) -> int:
+    """Tokens of a step with drafts, on a "cpu" or another device."""
+    return MAX_DRAFTED_STEP_CPU if device == "cpu" else MAX_DRAFTED_STEP_GPU
+
+
+def max_drafted(limits: EngineLimits, device: str) -> int:
+    """The most tokens of one step that are drafted."""
+    return min(max_drafted_step(device) - 1, limits.max_running * limits.draft_tokens)
+
+
+def max_sampled_tokens(limits: EngineLimits) -> int:
+    """The most tokens that one step may sample: one for each row and one for each drafted token."""
+    drafted = min(limits.max_running * (1 + limits.draft_tokens), MAX_DRAFTED_STEP_GPU)
+    return max(limits.max_running, drafted)

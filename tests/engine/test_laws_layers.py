@@ -70,7 +70,8 @@ def growing(architecture: str) -> Workload:
 
 def repeating(architecture: str) -> Workload:
     samplings = [
-        SamplingParams(temperature=heat, seed=n) for n, heat in ((5, 0), (6, 0.3), (7, 0.5))
+        SamplingParams(temperature=heat, seed=n, logprobs=1)
+        for n, heat in ((5, 0), (6, 0.3), (7, 0.5))
     ]
     return replace(
         workload(architecture),
@@ -106,8 +107,16 @@ def test_preempted_is_undisturbed(architecture: str) -> None:
 @every_kind
 def test_drafted_is_plain(architecture: str) -> None:
     """Drafts that are wrong were written to pages that are soon freed out of a window, and a state
-    can't be cut back: what was right before them is computed again."""
+    can't be cut back: there is one behind each token."""
     laws.drafted_is_plain(repeating(architecture))
+
+
+@needs_states
+@of_kinds("qwen3_next", "mamba2")
+def test_a_wrong_draft_costs_no_step(architecture: str) -> None:
+    """Prompts are computed in one step where no checkpoint is kept."""
+    without_boundaries = repeating(architecture).on(ctx_checkpoints=0)
+    laws.each_accepted_token_saves_a_step(without_boundaries)
 
 
 @also_by_rows

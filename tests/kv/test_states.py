@@ -1,4 +1,4 @@
-"""Two slots a task: whatever fails, a step reads the state behind the tokens before it."""
+"""Whatever fails or is drafted, a step reads the state behind the tokens before it."""
 
 import numpy as np
 from hypothesis import given
@@ -7,33 +7,45 @@ from hypothesis import strategies as st
 from kv.journal import Journal
 from kv.states import NO_STATE, StateSlots
 
-N_TASKS = 3
-# (task, new tokens, whether the step succeeds); no tokens: the task is preempted
-steps = st.lists(st.tuples(st.integers(0, N_TASKS - 1), st.integers(0, 4), st.booleans()))
+N_TASKS, MAX_DRAFTED = 3, 3
+# (task, new tokens, drafted ones of these, how many of those are right; None: the step fails); no
+# tokens: the task is preempted
+counts = st.integers(0, MAX_DRAFTED)
+steps = st.lists(
+    st.tuples(st.integers(0, N_TASKS - 1), st.integers(0, 4), counts, st.none() | counts)
+)
 
 
 @given(steps)
-def test_a_step_reads_what_the_last_good_one_wrote(steps: list[tuple[int, int, bool]]) -> None:
-    slots, written = StateSlots(N_TASKS), dict[int, tuple[int, int]]()
+def test_a_step_reads_what_the_last_good_one_wrote(
+    steps: list[tuple[int, int, int, int | None]],
+) -> None:
+    slots, written = StateSlots(N_TASKS, max_drafted=MAX_DRAFTED), dict[int, tuple[int, int]]()
     computed = [0] * N_TASKS
     for task in range(N_TASKS):
         slots.insert(str(task))
-    for task, n, succeeds in steps:
+    for task, n, drafted, n_right in steps:
         if n == 0:
             slots.remove(str(task))
             slots.insert(str(task))
             computed[task] = 0
             slots.check(map(str, range(N_TASKS)))
             continue
+        n_drafted = min(drafted, n - 1)
         total = computed[task] + n
-        [[read, write]] = slots.take([str(task)], np.array([total]), np.array([n])).tolist()
-        assert read != write
+        lengths = np.array([total]), np.array([n])
+        [[read, last, *inner]] = slots.take([str(task)], *lengths, n_drafted=[n_drafted]).tolist()
+        assert len({read, last, *inner}) == 2 + len(inner) == 2 + n_drafted
         if computed[task]:
             assert written[read] == (task, computed[task])
         else:
             assert read == NO_STATE
-        written[write] = task, total if succeeds else -1  # else whatever the step left there
-        computed[task] = total if succeeds else computed[task]
+        for behind, slot in enumerate([*inner, last], total - n_drafted):
+            written[slot] = task, -1 if n_right is None else behind  # else whatever it left there
+        if n_right is not None:
+            computed[task] = total - max(0, n_drafted - n_right)
+        slots.settle(str(task), computed[task])
+        slots.check(map(str, range(N_TASKS)))
 
 
 def test_tasks_have_slots_of_their_own() -> None:

@@ -22,6 +22,7 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, Key, NoStates
+from kv.arrays import IntArray
 from kv.states import NO_STATE
 from kv.storage import Storage
 from kv.view import KvcacheView, bind
@@ -330,9 +331,11 @@ class RowByRow:
         """-> [needed, vocab]"""
         n_new = len(tokens.ids)
         n_before = int(step.total_len[row]) - n_new
-        if self._how.is_by_token and n_before and n_new > 1:
+        is_drafted = (step.state_slots[row : row + 1, 2:] != NO_STATE).any()
+        if n_new > 1 and (is_drafted or (self._how.is_by_token and n_before)):
             return self._token_by_token(step, row, tokens, needed)
-        read, written = step.state_slots[row].tolist() if self._how.has_states else (NO_STATE,) * 2
+        slots = step.state_slots[row, :2].tolist() if self._how.has_states else (NO_STATE,) * 2
+        read, written = slots
         states = CacheOfRows(
             NoStates() if read == NO_STATE else GivenStates(self._slots[read]), n_before
         )
@@ -345,17 +348,25 @@ class RowByRow:
     def _token_by_token(
         self, step: StepInputs, row: int, tokens: RowTokens, needed: Sequence[int]
     ) -> Tensor:
-        parts, slots = [], step.state_slots[row : row + 1]
-        n_new = len(tokens.ids)
+        parts, n_new = list[Tensor](), len(tokens.ids)
         for token in range(n_new):
             one = replace(
                 step,
                 total_len=step.total_len[row : row + 1] - n_new + 1 + token,
                 new_len=np.ones(1, dtype=np.int64),
                 page_table=step.page_table[:, row : row + 1],
-                state_slots=slots,
+                state_slots=_slots_of_token(step.state_slots[row : row + 1], token, n_new),
             )
             new = tokens.part(token, token + 1)
             parts.append(self._row(one, 0, new, [0] * (token in needed)))
-            slots = slots[:, [1, 1]]  # from here on, what the token before has written
         return torch.cat(parts)
+
+
+def _slots_of_token(slots: IntArray, token: int, n_new: int) -> IntArray:
+    """The slots of one token, which reads what the one before it has written: behind all tokens,
+    unless there are slots for each. [0 or 1, 2 + drafted] -> [0 or 1, 2]"""
+    read, written, inner = slots[:, :1], slots[:, 1:2], slots[:, 2 : n_new + 1]
+    behind = np.hstack([read, inner, written])
+    if not inner.size or (inner == NO_STATE).any():
+        behind = np.hstack([read, *[written] * n_new])
+    return behind[:, token : token + 2]

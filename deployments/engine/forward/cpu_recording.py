@@ -20,14 +20,19 @@ from deployments.engine.attention.cpu_rows import DecodeRows
 from deployments.engine.attention.grouped import GroupedAttention
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.fused.norm import Norm
-from deployments.engine.kernels.cpu.dispatch import TEAM, THREAD, Call, CallSequence
+from deployments.engine.kernels.cpu.dispatch import (
+    MAX_RECORDED_TOKENS,
+    TEAM,
+    THREAD,
+    Call,
+    CallSequence,
+)
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
 from deployments.engine.kernels.rotary import Rotaries
 
 # x [tokens, hidden], rotary embeddings, step -> [tokens, hidden]
 Layer = Callable[[Tensor, Rotaries, FusedStepAttention], Tensor]
 
-MAX_RECORDED_TOKENS = 32  # in longer steps the products take so long that calls hardly count
 MAX_BUFFER_ROWS = MAX_RECORDED_TOKENS + FULL_TILE
 MIN_TABLE_PAGES = 64  # of a row in the static page table, which grows with longer contexts
 

@@ -42,7 +42,8 @@ class StepInputs:
     taps: IntArray = field(default_factory=lambda: HEAD_ALONE)
     # [rows], of encoders: where in the row its second text begins; 0: nowhere.
     second_at: IntArray = field(default_factory=lambda: NO_TOKENS)
-    # [rows, 2], of models whose layers keep a state: its slots to read and to write.
+    # [rows, 2 + drafted], of models whose layers keep a state: its slots to read and to write. Of a
+    # row with drafts slots for the states behind its tokens before the last follow, else NO_STATE.
     state_slots: IntArray = field(default_factory=lambda: NO_SLOTS)
     # [rows], where a draft head finds the states that it carries over from step to step.
     head_slots: IntArray = field(default_factory=lambda: NO_TOKENS)

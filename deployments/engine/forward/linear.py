@@ -18,7 +18,10 @@ from deployments.engine.kernels.activations import GateActivation
 from deployments.engine.kernels.cpu import matmul_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16, is_cpu_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import ADD, GELU, MUL, NONE, PACKS, SWISH
-from deployments.engine.kernels.cpu.matmul_ops import max_rows_beside_onednn
+from deployments.engine.kernels.cpu.matmul_ops import (
+    SMALL_MATRIX_NUMBERS,
+    max_rows_beside_onednn,
+)
 from deployments.engine.kernels.cpu.pack_format import PackFormat
 from deployments.engine.kernels.cpu.packed_weight import PackedPointer, pack
 
@@ -92,11 +95,12 @@ class PackedLinear(KernelLinear):
     """
 
     def __init__(self, linear: nn.Linear, uses_onednn: bool) -> None:
-        plain = linear.weight.detach()
+        plain, packed = linear.weight.detach(), None
         if uses_onednn:
             weight, packed = pack_for_onednn(plain)
             max_kernel_rows = max_rows_beside_onednn(plain.numel())
-        else:
+        # A small matrix in another layout would keep a whole layer from being recorded.
+        if packed is None and (not uses_onednn or plain.numel() <= SMALL_MATRIX_NUMBERS):
             matrix = pack(plain)
             weight, packed, max_kernel_rows = matrix.weights, matrix.pointer, ALL_ROWS
         bias = None if linear.bias is None else linear.bias.detach()

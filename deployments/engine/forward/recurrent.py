@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,8 +20,12 @@ from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.mixer_products import MixerProducts, Part
 from deployments.engine.forward.overriding import override
 from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, NoStates, StatePool
+from deployments.engine.forward.states.delta_net import DeltaNet, delta_net
+from deployments.engine.forward.states.token_slots import StaticTokenSlots
+from deployments.engine.kernels.cpu.states.delta_ops import TokenSlots
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.states import NO_STATE
@@ -74,21 +79,23 @@ def state_bytes(model: PreTrainedModel) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of a step that a layer computes at once, each with equally many tokens."""
+    """Rows of a step that a layer computes at once, each with equally many tokens.
 
-    tokens: slice | Tensor  # of the batch; of single tokens their indices [rows]
-    shape: tuple[int, int]  # rows, tokens of each
+    part: of single tokens their indices in the batch [rows], else a slice of it.
+    """
+
+    part: Part
     slots: Tensor  # [2, rows], to read and to write
     n_before: int
 
     def compute(self, mix: Mixer, hidden: Tensor, pool: StatePool) -> Tensor:
-        """[1, tokens, hidden] -> [rows * tokens, hidden]"""
-        own = hidden[0, self.tokens].view(*self.shape, hidden.shape[-1])
+        """[1, tokens, hidden] -> [rows, tokens, hidden]"""
+        own = hidden[0, self.part.tokens].view(*self.part.shape, hidden.shape[-1])
         read = pool.rows(self.slots[0]) if self.n_before else NoStates()
         states = CacheOfRows(read, self.n_before)
         mixed = mix(own, states)
         pool.write(self.slots[1], states.written)
-        return mixed.flatten(0, 1)
+        return mixed
 
 
 class RecurrentLayers:
@@ -105,22 +112,28 @@ class RecurrentLayers:
         self._parts: list[_Rows] = []
         self._static_slots = torch.empty(2, 0, dtype=torch.int64)
         self.can_batch = True
+        self._static_tokens: StaticTokenSlots | None = None  # where some mixer has a kernel
+        self._tokens: TokenSlots | None = None  # of the step in progress, where kernels compute it
         kinds: dict[type[nn.Module], Callable[[Mixer], Mixer]] = {}
         for module in find_mixers(model):
             mix = _mixer(module)
             if type(module) not in kinds:
                 kinds[type(module)] = _way_to_continue(mix, model)
                 self.can_batch &= _can_batch(mix, model)
-            self._wrap(module, kinds[type(module)](mix))
+            if (net := delta_net(module)) is not None:
+                self._static_tokens = self._static_tokens or StaticTokenSlots()
+            self._wrap(module, kinds[type(module)](mix), _products(module, model), net)
 
     @contextmanager
     def running(self, step: StepInputs) -> Iterator[None]:
         """While the block computes a step, each row has the states of its slots."""
         self._parts = self._parts_of(step)
+        if self._static_tokens is not None:
+            self._tokens = self._static_tokens.load(step)
         try:
             yield
         finally:
-            self._parts = []
+            self._parts, self._tokens = [], None
 
     def make_static(self, max_rows: int) -> None:
         """Takes the memory that steps of up to `max_rows` decodes read their slots from."""
@@ -138,31 +151,48 @@ class RecurrentLayers:
     @contextmanager
     def running_static(self, n: int) -> Iterator[None]:
         """Like `running`, for `n` decodes with the slots that `load` copies."""
-        self._parts = [_Rows(slice(None), (n, 1), self._static_slots[:, :n], 1)]
+        self._parts = [_Rows(Part(slice(None), (n, 1)), self._static_slots[:, :n], 1)]
         try:
             yield
         finally:
             self._parts = []
 
     def _parts_of(self, step: StepInputs) -> list[_Rows]:
-        before = step.total_len - step.new_len
-        is_single = (step.new_len == 1) & (before > 0) & self.can_batch
-        starts, slots = step.new_len.cumsum() - step.new_len, step.state_slots.T
-        rows = is_single.nonzero()[0]
-        on_device = to_device(np.ascontiguousarray(slots).clip(min=0), self._device)
-        if len(rows) == len(before):
-            return [_Rows(slice(None), (len(rows), 1), on_device, 1)]
-        parts = []
-        if len(rows):
-            of_rows = to_device(np.stack([starts[rows], *slots[:, rows]]), self._device)
-            parts.append(_Rows(of_rows[0], (len(rows), 1), of_rows[1:], 1))
-        for row in (~is_single).nonzero()[0].tolist():
+        before, slots = step.total_len - step.new_len, step.state_slots.T
+        is_drafted = (slots[2:] != NO_STATE).any(0)
+        by_token = is_drafted | ((step.new_len == 1) & (before > 0) & self.can_batch)
+        if by_token.all() and self.can_batch and not is_drafted.any():
+            on_device = to_device(np.ascontiguousarray(slots[:2]), self._device)
+            return [_Rows(Part(slice(None), (len(before), 1)), on_device, 1)]
+        parts = self._parts_by_token(step, by_token.nonzero()[0])
+        starts = step.new_len.cumsum() - step.new_len
+        on_device = to_device(np.ascontiguousarray(slots[:2]).clip(min=0), self._device)
+        for row in (~by_token).nonzero()[0].tolist():
             begin, n = int(starts[row]), int(step.new_len[row])
             own = on_device[:, row : row + 1]
-            parts.append(_Rows(slice(begin, begin + n), (1, n), own, int(before[row])))
+            parts.append(_Rows(Part(slice(begin, begin + n), (1, n)), own, int(before[row])))
         return parts
 
-    def _wrap(self, module: nn.Module, mix: Mixer) -> None:
+    def _parts_by_token(self, step: StepInputs, rows: IntArray) -> list[_Rows]:
+        """The first tokens of some rows, then the second ones, and so on: each reads the state
+        behind the one before it."""
+        starts, parts = step.new_len.cumsum() - step.new_len, list[_Rows]()
+        before, n_new = step.total_len - step.new_len, step.new_len[rows]
+        for nth in range(max(n_new, default=0)):
+            left = rows[n_new > nth]
+            read, written = _slots_of_token(step.state_slots[left], step.new_len[left], nth)
+            columns = np.stack([starts[left] + nth, read, written, before[left] + nth])
+            together = (read != NO_STATE) & self.can_batch
+            own = [columns[:, row : row + 1] for row in (~together).nonzero()[0]]
+            for part in (columns[:, together], *own) if together.any() else own:
+                on_device = to_device(part[:3].clip(min=0), self._device)
+                tokens, n_before = Part(on_device[0], (part.shape[1], 1)), int(part[3].max())
+                parts.append(_Rows(tokens, on_device[1:], n_before))
+        return parts
+
+    def _wrap(
+        self, module: nn.Module, mix: Mixer, products: MixerProducts, net: DeltaNet | None
+    ) -> None:
         owner = weakref.ref(self)
 
         def by_rows(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
@@ -170,19 +200,33 @@ class RecurrentLayers:
             layers = owner()
             if layers is None or not layers._parts:  # tokens whose state nobody needs
                 return mix(hidden_states, CacheOfRows(NoStates(), 0))
-            return layers._mix(mix, hidden_states)
+            if net is not None and layers._tokens is not None:
+                return net(hidden_states[0], layers._tokens, layers._pool)[None]
+            return layers._mix(mix, hidden_states, products)
 
         override(module, "forward", by_rows)
 
-    def _mix(self, mix: Mixer, hidden: Tensor) -> Tensor:
+    def _mix(self, mix: Mixer, hidden: Tensor, products: MixerProducts) -> Tensor:
         """[1, tokens, hidden] -> [1, tokens, hidden]"""
-        mixed = [part.compute(mix, hidden, self._pool) for part in self._parts]
-        if len(mixed) == 1:
-            return mixed[0][None]
-        out = torch.empty_like(hidden)
-        for part, own in zip(self._parts, mixed, strict=True):
-            out[0, part.tokens] = own
-        return out
+        if len(self._parts) == 1:
+            return self._parts[0].compute(mix, hidden, self._pool).flatten(0, 1)[None]
+        with products.of_all(hidden):
+            mixed = [
+                products.part(rows.part, partial(rows.compute, mix, hidden, self._pool))
+                for rows in self._parts
+            ]
+        out = mixed[0].new_empty(1, hidden.shape[1], mixed[0].shape[-1])
+        for rows, own in zip(self._parts, mixed, strict=True):
+            out[0, rows.part.tokens] = own
+        return products.result(out)
+
+
+def _slots_of_token(slots: IntArray, n_new: IntArray, nth: int) -> tuple[IntArray, IntArray]:
+    """The slots [rows] that a token reads and writes, of rows with `n_new` tokens and
+    StepInputs.state_slots."""
+    read = slots[:, 1 + nth if nth else 0]
+    inner = slots[:, min(2 + nth, slots.shape[1] - 1)]
+    return read, np.where(n_new == nth + 1, slots[:, 1], inner)
 
 
 def _mixer(module: nn.Module) -> Mixer:
@@ -196,6 +240,14 @@ def _mixer(module: nn.Module) -> Mixer:
         return mixed
 
     return mix
+
+
+def _products(module: nn.Module, model: PreTrainedModel) -> MixerProducts:
+    def mix(x: Tensor) -> Tensor:
+        return _mixer(module)(x, CacheOfRows(NoStates(), 0))
+
+    with _running_states_of(model):
+        return MixerProducts(module, mix, _tried(model))
 
 
 def _running_states_of(model: PreTrainedModel) -> AbstractContextManager[None]:

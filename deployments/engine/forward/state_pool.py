@@ -1,6 +1,6 @@
 """The memory of recurrent states, and the form in which transformers' layers read and write it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from math import prod
 from typing import Protocol
@@ -50,23 +50,32 @@ class StatePool:
     def write(self, slots: Tensor, states: Mapping[Key, Tensor]) -> None:
         """`states` [rows, ...] of each kind go to `slots` [rows] int64."""
         for key, new in states.items():
-            if key not in self._states:
-                self._states[key] = _empty_slots(self.padding_slot + 1, new)
-            kept = self._states[key]
+            kept = self.memory(key, new.shape[1:], new.dtype, new.device)
             kept.index_copy_(0, slots, new.to(kept.dtype))
+
+    def memory(
+        self,
+        key: Key,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device = torch.device("cpu"),  # noqa: B008
+    ) -> Tensor:
+        """All states of a kind, which are such ones."""
+        if key not in self._states:
+            self._states[key] = _empty_slots((self.padding_slot + 1, *shape), dtype, device)
+        return self._states[key]
 
     def rows(self, slots: Tensor) -> "PoolRows":
         """The states in some slots [rows] int64."""
         return PoolRows(self._states, slots)
 
 
-def _empty_slots(n_slots: int, states: Tensor) -> Tensor:
-    """[n_slots, ...], as `states` [rows, ...] are. torch would touch all of it on a CPU."""
-    shape = n_slots, *states.shape[1:]
-    if states.device.type != "cpu":
-        return torch.zeros(shape, dtype=states.dtype, device=states.device)
-    untouched = np.zeros(prod(shape) * states.itemsize, dtype=np.uint8)
-    return torch.from_numpy(untouched).view(states.dtype).view(shape)
+def _empty_slots(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """torch would touch all of it on a CPU."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    untouched = np.zeros(prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(untouched).view(dtype).view(shape)
 
 
 class PoolRows:

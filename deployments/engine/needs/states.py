@@ -57,7 +57,8 @@ class StateNeed(RowNeed):
         """Adds the slots that rows read and write."""
         ids = [task.id for task in batch.tasks]
         committed = np.array([task.n_computed for task in batch.tasks], dtype=np.int64)
-        slots = self._states.take(ids, step.total_len, step.new_len, committed)
+        n_drafted = [task.n_drafted for task in batch.tasks]
+        slots = self._states.take(ids, step.total_len, step.new_len, committed, n_drafted)
         return replace(step, state_slots=slots)
 
     def commit(self, task: Task) -> None:

@@ -36,7 +36,7 @@ class Committer:
         self._cache = cache
         # A call for each row of each step is not free.
         self._has_windows = any(group.window is not None for group in cache.groups)
-        self._has_states = cache.shape.has_states  # behind all tokens of a row alone
+        self._has_states = cache.shape.has_states
         self._running = running
         self._needs = needs
         self._row_needs = [need for need in needs if isinstance(need, RowNeed)]
@@ -55,9 +55,9 @@ class Committer:
             if samples and task.refuses(samples[0].token_id):
                 self.take_back(task)
             elif result.is_finite(row):
-                n = batch.new_len[row] - task.n_drafted - (row in result.late_rows)
-                if self._has_states and n < batch.new_len[row]:
-                    n = 0
+                n = batch.new_len[row] - task.n_drafted
+                if row in result.late_rows:  # no state is behind the tokens before the last one
+                    n = 0 if self._has_states else n - 1
                 self._advance(task, n, logprobs)
                 self.report_progress(task)
                 task.drafts.n_untold += task.n_drafted
@@ -112,7 +112,7 @@ class Committer:
 
     def take_back(self, task: Task) -> None:
         """Undoes the step in progress for the task. It is computed again."""
-        self._cache.retract(task.id, task.n_computed)
+        self._cache.settle(task.id, task.n_computed)
         task.rewind()
 
     def report_progress(self, task: Task) -> None:
@@ -138,8 +138,7 @@ class Committer:
         self._stats.drafts += 1
         self._stats.drafted_tokens += task.n_drafted
         task.drafts.learn(task.n_drafted, len(samples), task.n_tokens)
-        n_drafted, task.n_drafted = task.n_drafted, 0
-        n_before = task.n_tokens
+        task.n_drafted = 0
         for position, sample in enumerate(samples):
             # What no token is left for, or what a constraint reads for long, is for the next step.
             if task.has_ended or task in self._deferred or sample.token_id is None:
@@ -148,14 +147,10 @@ class Committer:
                 break
             self._stats.accept(position)
             task.drafts.n_untold_right += 1
-            if not self._has_states:
-                self._advance(task, 1, ())
+            self._advance(task, 1, ())
             self._append(task, sample)
-        if task.has_ended:
-            return
-        if self._has_states and task.n_tokens == n_before + n_drafted:
-            self._advance(task, 1 + n_drafted, ())  # else what was right is computed again
-        self._cache.retract(task.id, task.n_computed)
+        if not task.has_ended:
+            self._cache.settle(task.id, task.n_computed)
 
     def _append(self, task: Task, sample: Sample | None) -> None:
         """Appends what was sampled behind the last known token, if anything was, and posts it; or

@@ -25,7 +25,7 @@ from deployments.engine.forward import cpu_recording as recording
 from deployments.engine.forward.adapters.layer import AdaptedLayer
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.adapters.target import LoraLayerWeights
-from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS, RecordedLayers
+from deployments.engine.forward.cpu_recording import RecordedLayers
 from deployments.engine.forward.decoder import FusedDecoder
 from deployments.engine.forward.fused.families import FAMILIES
 from deployments.engine.forward.fused.fusing import fuse_projections, rotary_kinds
@@ -34,7 +34,7 @@ from deployments.engine.forward.linear import KernelLinear, PackedLinear
 from deployments.engine.forward.products.making import make_products
 from deployments.engine.forward.quantized_linear import PackedQuantized
 from deployments.engine.forward.taps import LAST_NORM, Taps
-from deployments.engine.kernels.cpu.dispatch import THREAD
+from deployments.engine.kernels.cpu.dispatch import MAX_RECORDED_TOKENS, THREAD
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.kernels.cpu.packed_weight import pack_rows
 from deployments.engine.kernels.rotary import Rotaries, rotary_embedding

@@ -120,7 +120,7 @@ def test_the_mtp_head_of_each_family_drafts(family: str) -> None:
 
 
 def test_an_mtp_head_that_knows_nothing_changes_nothing() -> None:
-    """Beside states: each step is computed again up to its first wrong token."""
+    """Beside states, of which that behind the first token of each step is the right one."""
     requests = [request(f"{n}", random_ids(n), FREE, max_tokens=20) for n in (9, 14)]
     workload = drafted_by_mtp("qwen3_5", knows=False, requests=requests, n_drafted=2)
     laws.drafted_is_plain(workload)

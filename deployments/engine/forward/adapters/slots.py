@@ -16,13 +16,13 @@ from deployments.engine.forward.adapters.gpu_target import GpuTarget, padded_ran
 from deployments.engine.forward.adapters.packed_target import PackedTarget, can_be_packed
 from deployments.engine.forward.adapters.rows import AdapterRows, StaticRows
 from deployments.engine.forward.adapters.target import LoraLayerWeights, Target
-from deployments.engine.forward.cpu_recording import MAX_RECORDED_TOKENS
 from deployments.engine.forward.fused.families import FAMILIES
 from deployments.engine.forward.fused.fusing import gated_mlps, heads_of, is_fused, parts_of
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.module import Module
 from deployments.engine.forward.recurrent import find_mixers
 from deployments.engine.kernels.cpu.adapter_ops import empty_segments
+from deployments.engine.kernels.cpu.dispatch import MAX_RECORDED_TOKENS
 
 Matrices = Mapping[str, LoraLayerWeights]  # of one adapter, by the modules' names
 

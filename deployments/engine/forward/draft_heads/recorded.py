@@ -17,7 +17,6 @@ from deployments.engine.attention.cpu import CpuAttention
 from deployments.engine.attention.cpu_rows import DecodeRows
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.cpu_recording import (
-    MAX_RECORDED_TOKENS,
     MIN_TABLE_PAGES,
     NotRecordableError,
     Recorder,
@@ -27,7 +26,12 @@ from deployments.engine.forward.draft_heads.eagle import EagleHead
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.linear import KernelLinear
 from deployments.engine.kernels.cpu import layer_ops
-from deployments.engine.kernels.cpu.dispatch import TEAM, Call, CallSequence
+from deployments.engine.kernels.cpu.dispatch import (
+    MAX_RECORDED_TOKENS,
+    TEAM,
+    Call,
+    CallSequence,
+)
 from deployments.engine.kernels.cpu.features import is_cpu_bf16
 from deployments.engine.kernels.rotary import RotaryEmbedding
 from kv.arrays import IntArray

@@ -9,6 +9,9 @@ from deployments.engine.forward.fused.fusing import heads_of
 from deployments.engine.forward.fused.norm import Norm, WideNorm
 from deployments.engine.forward.fused.residuals import Residual
 from deployments.engine.forward.module import Module
+from deployments.engine.kernels.cpu import layer_ops
+from deployments.engine.kernels.cpu.dispatch import empty
+from deployments.engine.kernels.cpu.features import is_cpu_bf16
 from deployments.engine.kernels.rotary import Rotaries
 
 
@@ -58,14 +61,20 @@ class SelfAttention:
         rotary = rotaries[self._rotary]
         out = step.attend_qkv(self._index, qkv, rotary, self._head_norms, self._params)
         if gates is not None:
-            out = out * gates.sigmoid()
+            out = layer_ops.gated_heads(out, gates) if is_cpu_bf16(out) else out * gates.sigmoid()
         return self.residual.product(self.o, out.flatten(1), hidden)
 
     def _without_gates(self, qkv: Tensor) -> tuple[Tensor, Tensor]:
         """Returns queries, keys and values, and the gates of what queries find."""
         heads, _ = self._heads
-        both = qkv[:, : 2 * heads].reshape(len(qkv), heads, 2, self._head_dim)
-        return torch.cat([both[:, :, 0], qkv[:, 2 * heads :]], 1), both[:, :, 1]
+        both = qkv[:, : 2 * heads].view(len(qkv), heads, 2, self._head_dim)
+        queries, others = both[:, :, 0], qkv[:, 2 * heads :]
+        if not is_cpu_bf16(qkv):
+            return torch.cat([queries, others], 1), both[:, :, 1]
+        joined = empty((len(qkv), heads + others.shape[1], self._head_dim), qkv.dtype)
+        layer_ops.copy_heads(queries, joined[:, :heads])
+        layer_ops.copy_heads(others, joined[:, heads:])
+        return joined, both[:, :, 1]
 
 
 class Mixer:

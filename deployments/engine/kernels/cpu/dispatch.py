@@ -26,6 +26,7 @@ from deployments.engine.kernels.cpu.simd import Code, at_i64, call, pointer_to
 # Sums may be taken in lanes; NaN and infinity stay what they are.
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
 MAX_SERIAL_WORK = 1 << 15  # multiplications: for so few it does not pay to wake the workers
+MAX_RECORDED_TOKENS = 32  # in longer steps the products take so long that calls hardly count
 BLOCK_WORDS = 32  # of a block of arguments, the number of tasks taken included
 
 

@@ -184,6 +184,53 @@ def gate_kernel() -> Kernel:
     return Kernel(body, GateArguments)
 
 
+class HeadsArguments(NamedTuple):
+    """Strides are in numbers."""
+
+    x: int  # bfloat16 [tokens, heads, dim]
+    x_token_stride: int
+    x_head_stride: int
+    gates: int  # the same, whose sigmoids are factors; or 0
+    gates_token_stride: int
+    gates_head_stride: int
+    out: int  # the same
+    out_token_stride: int
+    out_head_stride: int
+    tokens: int
+    heads: int
+    dim: int
+
+
+_heads_arguments = reader_of(HeadsArguments)
+
+
+@cache
+def heads_kernel() -> Kernel:
+    """Copies heads, or multiplies them with their gates."""
+
+    def body(block: Code) -> None:
+        args = _heads_arguments(block)
+        dim = args.dim
+        while True:
+            token = next_task(block)
+            if token >= args.tokens:
+                break
+            for head in range(args.heads):
+                at = args.x + 2 * (token * args.x_token_stride + head * args.x_head_stride)
+                to = args.out + 2 * (token * args.out_token_stride + head * args.out_head_stride)
+                if args.gates == 0:
+                    copy_bytes(at, to, 2 * dim)
+                    continue
+                gate = token * args.gates_token_stride + head * args.gates_head_stride
+                x, out = carray(at_u16(at), (dim,)), carray(at_u16(to), (dim,))
+                gates = carray(at_u16(args.gates + 2 * gate), (dim,))
+                for i in range(dim):
+                    factor = to_float32(to_bfloat16(sigmoid(to_float32(gates[i]))))
+                    out[i] = to_bfloat16(to_float32(x[i]) * factor)
+
+    return Kernel(body, HeadsArguments)
+
+
 class RotaryArguments(NamedTuple):
     x: int  # bfloat16 [tokens, heads, dim], its heads one behind the other
     token_stride: int  # in numbers

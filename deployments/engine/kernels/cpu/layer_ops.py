@@ -10,6 +10,7 @@ from deployments.engine.kernels.cpu.dispatch import address_of, contiguous_rows,
 from deployments.engine.kernels.cpu.draft_kernels import guess_kernel, join_kernel
 from deployments.engine.kernels.cpu.layer_kernels import (
     gate_kernel,
+    heads_kernel,
     norm_kernel,
     rotary_kernel,
     store_kernel,
@@ -112,6 +113,37 @@ def gated(gate_up: Tensor, activation: GateActivation) -> Tensor:
         activation=ACTIVATIONS[activation],
     )
     return out
+
+
+def copy_heads(x: Tensor, out: Tensor) -> None:
+    """Copies x [tokens, heads, dim]; the numbers of a head lie side by side, in both."""
+    _write_heads(x, None, out)
+
+
+def gated_heads(x: Tensor, gates: Tensor) -> Tensor:
+    """`x * sigmoid(gates)`, both [tokens, heads, dim] with the numbers of a head side by side."""
+    out = empty(x.shape, x.dtype)
+    _write_heads(x, gates, out)
+    return out
+
+
+def _write_heads(x: Tensor, gates: Tensor | None, out: Tensor) -> None:
+    tokens, heads, dim = x.shape
+    heads_kernel().call(
+        x.numel(),
+        x=x.data_ptr(),
+        x_token_stride=x.stride(0),
+        x_head_stride=x.stride(1),
+        gates=address_of(gates),
+        gates_token_stride=0 if gates is None else gates.stride(0),
+        gates_head_stride=0 if gates is None else gates.stride(1),
+        out=out.data_ptr(),
+        out_token_stride=out.stride(0),
+        out_head_stride=out.stride(1),
+        tokens=tokens,
+        heads=heads,
+        dim=dim,
+    )
 
 
 def apply_rotary_(
