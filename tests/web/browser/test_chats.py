@@ -11,7 +11,8 @@ from tests.web.browser.driving.screen import Screen
 
 
 def test_a_chat_is_found_by_words_of_an_answer(screen: Screen) -> None:
-    for question, answer in (("First question", "A heron"), ("Second question", "An otter")):
+    seal = "A seal.\n\n" + "Waves.\n\n" * 40
+    for question, answer in (("First question", "A heron"), ("Second question", seal)):
         screen.button("New chat").click()
         screen.next_answer(answer)
         screen.ask_and_wait(question)
@@ -20,6 +21,10 @@ def test_a_chat_is_found_by_words_of_an_answer(screen: Screen) -> None:
     expect(screen.chats).to_have_count(1)
     screen.chat("First question").click()
     expect(screen.answers).to_contain_text("A heron")
+    search.fill("seal")
+    expect(screen.chats).to_contain_text("A seal. Waves.")
+    screen.chat("Second question").click()
+    expect(screen.answers.get_by_text("A seal.")).to_be_in_viewport()
     search.fill("nothing has this")
     expect(screen.chats).to_have_count(0)
     search.fill("")

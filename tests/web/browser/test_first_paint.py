@@ -159,3 +159,25 @@ def test_what_nobody_wrote_is_not_of_who_signs_in(page: Page, problems: Problems
     screen.button("Sign in").click()
     expect(screen.role("status", "Sync")).to_contain_text("Synced")
     expect(screen.box).to_have_value("")
+
+
+IS_KEPT = """navigator.serviceWorker.ready.then(async () => {
+    const first = document.querySelector('link[rel=stylesheet]').href;
+    while (!(await caches.match(first))) await new Promise((done) => setTimeout(done, 50));
+    return (await caches.keys()).length;
+})"""
+
+
+def test_the_page_opens_where_no_server_can_be_reached(device: Device, problems: Problems) -> None:
+    """It is kept with the first visit; so are the chats."""
+    problems.expect("Failed to load resource|Failed to fetch|ERR_INTERNET_DISCONNECTED")
+    screen = device(service_workers="allow")
+    screen.next_answer("Oslo.")
+    screen.ask_and_wait("What is the capital of Norway?")
+    assert screen.page.evaluate(IS_KEPT) == 1
+    screen.page.context.set_offline(True)
+    screen.page.reload()
+    expect(screen.answers).to_contain_text("Oslo.")
+    screen.box.fill("And of France?")
+    expect(screen.role("banner").or_(screen.role("main")).first).to_be_visible()
+    screen.page.context.set_offline(False)

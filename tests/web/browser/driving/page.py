@@ -94,7 +94,7 @@ def watched_page(
         base_url=f"{url}/ui/",
         viewport={"width": width, "height": height},
         reduced_motion="reduce",
-        **options,  # type: ignore[arg-type]
+        **{"service_workers": "block", **options},  # what one answers, no test would see
     )
     context.set_default_timeout(WAIT_MS)
     problems.watch(context)

@@ -1,6 +1,6 @@
 import { SvelteMap, SvelteSet } from 'svelte/reactivity';
 import { newId } from '#lib/pure/ids';
-import { Finder, wordsOf } from '#lib/pure/search';
+import { Finder, snippetOf, wordsOf, type Snippet } from '#lib/pure/search';
 import { change, withDirt } from '#lib/pure/sync_merge';
 import { describeSync, type SyncStatus } from '#lib/pure/sync_words';
 import { byAge, leafAfterDelete, newestLeafBelow, pathTo, withAllBelow } from '#lib/pure/tree';
@@ -26,6 +26,14 @@ interface LeftDraft {
 	draft: Draft;
 }
 
+/** A chat that a search found. */
+export interface FoundChat {
+	chat: StoredChat;
+	/** The message that has a word of the query, and that place in it. */
+	message?: string;
+	snippet?: Snippet | null;
+}
+
 export interface NewChat {
 	fields: Partial<Chat>;
 	messages: readonly Message[];
@@ -35,6 +43,13 @@ const UNKNOWN = {
 	...{ isKept: true, isForgotten: false, isReachable: true, isRead: false, isShared: false },
 	...{ refusal: null, pending: 0 }
 };
+
+function found(chat: StoredChat, finder: Finder): FoundChat {
+	const hit = finder.hits.get(chat.id);
+	return hit
+		? { chat, message: hit.message, snippet: snippetOf(hit.text, finder.words) }
+		: { chat };
+}
 
 /**
  * The chats: what the screen shows is here, and each change is in the database before it is shown,
@@ -248,6 +263,13 @@ class ConversationsStore {
 		if (message) await this.update(message.chat, { leaf: newestLeafBelow(this.messages, id) });
 	}
 
+	/** Shows a branch of the open chat that has the message; false: it has none. */
+	async show(id: string): Promise<boolean> {
+		if (!this.messages.has(id)) return false;
+		if (!this.path.some((message) => message.id === id)) await this.selectSibling(id);
+		return true;
+	}
+
 	/** With all below it; its chat need not be the open one. */
 	async removeMessage(id: string): Promise<void> {
 		const kept = await this.#write((database) => database.message(id));
@@ -319,25 +341,27 @@ class ConversationsStore {
 	}
 
 	/**
-	 * Chats with all words of the query in their title or messages, in the order of the list. `tell`
-	 * gets what is found so far; the search stops once `signal` is aborted.
+	 * Chats with all words of the query in their title or messages, in the order of the list, each with
+	 * the message that has one. `tell` gets what is found so far; the search stops once `signal` is
+	 * aborted.
 	 */
 	async search(
 		query: string,
-		tell?: (chats: StoredChat[]) => void,
+		tell?: (found: FoundChat[]) => void,
 		signal?: AbortSignal
-	): Promise<StoredChat[]> {
-		if (wordsOf(query).length === 0) return this.#chats;
+	): Promise<FoundChat[]> {
+		if (wordsOf(query).length === 0) return this.#chats.map((chat) => ({ chat }));
 		const finder = new Finder(query);
-		const result = () => this.#chats.filter((chat) => finder.found.has(chat.id));
+		const result = () =>
+			this.#chats.filter((chat) => finder.found.has(chat.id)).map((chat) => found(chat, finder));
 		for (const chat of this.#chats) finder.add(chat.id, chat.title);
-		for (const { chat, text } of this.#kept.values()) finder.add(chat, text);
+		for (const { chat, text, id } of this.#kept.values()) finder.add(chat, text, id);
 		tell?.(result());
 		let told = finder.found.size;
 		await this.#write((database) =>
 			database.eachMessage((some) => {
 				for (const message of some)
-					if (message.deleted_at === undefined) finder.add(message.chat, message.text);
+					if (message.deleted_at === undefined) finder.add(message.chat, message.text, message.id);
 				if (finder.found.size > told) {
 					told = finder.found.size;
 					if (!signal?.aborted) tell?.(result());

@@ -183,7 +183,7 @@ it('searches titles and messages', async () => {
 	await conversation();
 	const other = await store.create({ title: 'Fjords' });
 	await store.addMessage(message(other.id, null, { text: 'Which is the deepest?' }));
-	const titles = async (query: string) => (await store.search(query)).map((chat) => chat.title);
+	const titles = async (query: string) => (await store.search(query)).map(({ chat }) => chat.title);
 	expect(await titles('page MAP')).toEqual(['Tables']);
 	expect(await titles('fjörd deepest')).toEqual(['Fjords']);
 	expect(await titles('nothing')).toEqual([]);

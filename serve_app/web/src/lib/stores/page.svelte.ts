@@ -4,6 +4,9 @@ interface Composer {
 
 /** What is open on the page, for the keys that open it. */
 class PageStore {
+	/** A message that is to be shown once its chat is open. */
+	jump = $state.raw<{ chat: string; message: string } | null>(null);
+
 	pickerOpen = $state(false);
 	keysOpen = $state(false);
 	#composer: Composer | null = null;
