@@ -159,7 +159,7 @@ class ModelSource:
     def _identity(self, draft: Drafting | None) -> Sequence[str]:
         """Returns what tells the weights from others, where something outlives them."""
         settings = self._settings
-        if settings.limits.cache_disk is None:
+        if not settings.limits.outlives_engines:
             return ()
         drafts = () if draft is None else (*draft.parts(),)
         return identify(self._fingerprint, settings.path, drafts)

@@ -12,6 +12,7 @@ def check_combination(
     ValueError for limits that contradict themselves."""
     is_encoder, transcribes = loaded.is_encoder, loaded.speech is not None
     has_adapters, on_disk = limits.max_loras > 0, limits.cache_disk is not None
+    saves_slots = limits.slot_save_path is not None
     refused = {
         "ranks can't share what drafts": has_draft and has_ranks,
         "an encoder says no tokens that could be drafted": has_draft and is_encoder,
@@ -24,6 +25,9 @@ def check_combination(
         and has_ranks,
         "cache-disk: an encoder has no prefixes": on_disk and is_encoder,
         "cache-disk: a model that transcribes has none": on_disk and transcribes,
+        "slot-save-path: ranks that share a model save no slots yet": saves_slots and has_ranks,
+        "slot-save-path: an encoder has no slots": saves_slots and is_encoder,
+        "slot-save-path: a model that transcribes has none": saves_slots and transcribes,
         "max_loras: an encoder takes no adapters of requests": has_adapters and is_encoder,
     }
     for message, is_asked_for in refused.items():
