@@ -35,6 +35,10 @@ class SlotFileError(ValueError):
     """Why a slot file can't be written or read. The message goes on behind its name."""
 
 
+class NoRoomError(SlotFileError):
+    """The owner's files have all the bytes that they may."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedSequence:
     """A sequence whose pages may be cached.

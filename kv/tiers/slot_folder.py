@@ -19,6 +19,7 @@ from kv.tiers.folder import MAX_TEMPORARY_AGE_S, TEMPORARY
 from kv.tiers.slot_file import (
     CHANGED,
     CUT,
+    NoRoomError,
     SlotFileError,
     SlotHeader,
     decode_slot_header,
@@ -59,14 +60,15 @@ class SlotFolder:
     @contextmanager
     def writing(self, owner: str, name: str, n_bytes: int) -> Iterator[Write]:
         """A new file of an owner, which has its name once the block has ended, in the place of one
-        that has it. Raises SlotFileError where the owner has no room for `n_bytes`, OSError."""
+        that has it. Raises NoRoomError where the owner has no room for `n_bytes`, SlotFileError
+        for what is no name, OSError."""
         tag = owner_tag(owner).hex()
         path = self._path(owner, name)
         self._files.make_folder(path.parent)
         others = (entry for entry in self._files.entries(path.parent) if entry.name != name)
         used = sum(entry.stat(follow_symlinks=False).st_size for entry in others)
         if used + n_bytes > self._max_bytes:
-            raise SlotFileError(
+            raise NoRoomError(
                 f"it takes {n_bytes:,} bytes, and your other files {used:,} of {self._max_bytes:,} "
                 "(`slot-save-mib`)"
             )

@@ -15,7 +15,13 @@ from deployments.engine.needs.slots.slot_cache import COPIED_WHEN_IDLE, SavedPag
 from kv.arrivals import PageKey
 from kv.tiers.bundle import aligned, owner_tag
 from kv.tiers.disk import is_finite
-from kv.tiers.slot_file import SlotFileError, SlotHeader, header_bytes, make_slot_header
+from kv.tiers.slot_file import (
+    NoRoomError,
+    SlotFileError,
+    SlotHeader,
+    header_bytes,
+    make_slot_header,
+)
 from kv.tiers.slot_folder import SlotFolder, SlotReader
 
 T = TypeVar("T")
@@ -64,8 +70,9 @@ class SlotActions:
         try:
             self._write(action, saved, n_bytes)
         except SlotFileError as error:
-            kind, message = ErrorKind.STORAGE_FULL, f"Unable to save slot: {error}"
-            raise Refused.of_kind(kind, message, "filename") from error
+            is_full = isinstance(error, NoRoomError)
+            kind = ErrorKind.STORAGE_FULL if is_full else ErrorKind.INVALID_REQUEST
+            raise Refused.of_kind(kind, f"Unable to save slot: {error}", "filename") from error
         except OSError as error:
             message = f"Unable to save slot: {error.strerror}"
             raise Refused.of_kind(ErrorKind.INTERNAL, message) from error
@@ -80,13 +87,15 @@ class SlotActions:
         lines: list[PageLine] = []
         with self._folder.writing(action.owner, action.filename, n_bytes) as write:
             while n_copied < len(keys):
-                copy = partial(self._cache.copy, keys, n_copied, buffer)
-                end = self._ask(lambda is_idle, copy=copy: copy(is_idle=is_idle))
+                end = self._copy(keys, n_copied, buffer)
                 n_filled = self._check(keys[n_copied:end], buffer, lines)
                 write(buffer[:n_filled].data, at)
                 at, n_copied = at + n_filled, end
             tag = owner_tag(action.owner)
             write(make_slot_header(self._folder.namespace, tag, sequence, lines).encode(), 0)
+
+    def _copy(self, keys: Sequence[PageKey], begin: int, buffer: NDArray[np.uint8]) -> int:
+        return self._ask(lambda is_idle: self._cache.copy(keys, begin, buffer, is_idle=is_idle))
 
     def _check(
         self, keys: Sequence[PageKey], buffer: NDArray[np.uint8], lines: list[PageLine]
