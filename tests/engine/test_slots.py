@@ -12,12 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from deployments.contract.errors import ErrorKind, Refused
 from deployments.contract.slots import MAX_SLOTS, SlotAction, SlotVerb
 from deployments.engine import build_tiers
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
+from deployments.engine.needs.slots import slot_actions, slot_cache
 from deployments.engine.needs.slots.slot_table import SEQUENCE_TOKENS, SlotTable
 from deployments.model.settings import ModelSettings, check_settings
 from kv.content import PLAIN, page_hashes
@@ -68,14 +70,14 @@ def test_a_saved_slot_is_computed_with_a_picture(tmp_path: Path) -> None:
     laws.a_saved_slot_is_computed(seen, tmp_path)
 
 
-def saving(path: Path, **changes: float | None) -> EngineLimits:
+def saving(path: Path, **changes: float | str | None) -> EngineLimits:
     return replace(LIMITS, slot_save_path=str(path), **changes)  # type: ignore[arg-type]
 
 
 @contextmanager
-def saved(path: Path) -> Iterator[Engine]:
+def saved(path: Path, **changes: float | str | None) -> Iterator[Engine]:
     """An engine that has served FIRST and saved its slot."""
-    with engine(limits=saving(path)) as running:
+    with engine(limits=saving(path, **changes)) as running:
         running.run(FIRST)
         assert act(running, "save", 1, "a.bin").n_tokens == N_SAVED
         yield running
@@ -83,6 +85,10 @@ def saved(path: Path) -> Iterator[Engine]:
 
 def file_in(path: Path, owner: str = "") -> Path:
     return path / owner_tag(owner).hex() / "a.bin"
+
+
+def files_in(path: Path) -> list[Path]:
+    return [file for file in path.rglob("*") if file.is_file()]
 
 
 def refused_by(running: Engine, *action: object, kind: ErrorKind | None = None) -> str:
@@ -106,8 +112,14 @@ def refusal(what: Callable[[Engine], object], path: Path, **changes: object) -> 
     return str(found.value)
 
 
-def test_a_slot_is_saved_goes_on_elsewhere_and_is_erased(tmp_path: Path) -> None:
-    with saved(tmp_path) as running:
+@pytest.mark.parametrize("disk", [None, "disk"])
+def test_a_slot_is_saved_goes_on_elsewhere_and_is_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str | None
+) -> None:
+    """Pages that are erased before a tier has written them are lost to it."""
+    monkeypatch.setattr(slot_actions, "ERASED_BETWEEN_STEPS", 5)
+    path = None if disk is None else str(tmp_path / disk)
+    with saved(tmp_path, cache_disk=path) as running:
         size = file_in(tmp_path).stat().st_size
         other = replace(FIRST, prompt_ids=(*PROMPT[:40], *random_ids(60, seed=2)))
         assert running.run(other)[0].cached_tokens == 40
@@ -129,24 +141,6 @@ def test_a_slot_is_saved_goes_on_elsewhere_and_is_erased(tmp_path: Path) -> None
     assert file_in(tmp_path).parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_is_erased_while_others_run_stays_theirs(tmp_path: Path) -> None:
-    with saved(tmp_path) as running:
-
-        async def run() -> None:
-            running.gate.close()
-            going_on = asyncio.create_task(running.follow(replace(FIRST, id_slot=-1)))
-            await asyncio.to_thread(running.gate.await_step)
-            action = SlotAction(verb=SlotVerb.ERASE, owner="", id_slot=1)
-            erased = asyncio.create_task(running.core.act_on_slot(action))
-            await asyncio.sleep(0)
-            running.gate.open()
-            assert (await erased).n_tokens == 105
-            assert (await going_on).outcome.error is None
-
-        asyncio.run(run())
-        assert running.run(FIRST)[0].cached_tokens == 96
-
-
 def test_what_there_is_not_can_not_be_saved(tmp_path: Path) -> None:
     with engine(limits=saving(tmp_path)) as running:
         running.run(replace(FIRST, prompt_ids=(1, 2), max_tokens=1))
@@ -157,7 +151,10 @@ def test_what_there_is_not_can_not_be_saved(tmp_path: Path) -> None:
         assert "no name of a file" in refused_by(running, "save", 1, "../a.bin")
         running.run(*(request(f"r{i}", random_ids(300, seed=i)) for i in range(2, 10)))
         assert "no longer in memory" in refused_by(running, "save", 1)
-    assert not [*tmp_path.rglob("*.*")]
+        running.run(FIRST)
+        running.core.cache.storage.k[0].fill_(torch.nan)
+        assert "not finite" in refused_by(running, "save", 1)
+    assert not files_in(tmp_path)
 
 
 def test_one_owner_neither_reads_nor_overwrites_what_another_one_saved(tmp_path: Path) -> None:
@@ -254,13 +251,13 @@ def test_a_save_that_fails_says_so_and_leaves_the_file_before_it(tmp_path: Path)
                 write(b"0123456789", 0)
         except OSError:
             assert files.n_left < 0
-            assert not [file for file in path.rglob("*") if file.is_file()]
+            assert not files_in(path)
         else:
             break
     assert failing >= 3
 
 
-class HangingFiles(TierFiles):
+class SlotFilesThatHang(TierFiles):
     """Reads and writes stand until they are let go."""
 
     def __init__(self) -> None:
@@ -278,15 +275,26 @@ class HangingFiles(TierFiles):
         super().write_at(descriptor, piece, offset)
 
 
+@contextmanager
+def hanging(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Engine, SlotFilesThatHang]]:
+    files = SlotFilesThatHang()
+    monkeypatch.setattr(build_tiers, "SlotFolder", partial(SlotFolder, files=files))
+    with engine(limits=saving(path)) as running:
+        try:
+            yield running, files
+        finally:
+            files.may_go_on.set()
+
+
 @pytest.mark.parametrize("verb", ["save", "restore"])
 def test_no_stream_waits_for_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     with saved(tmp_path):
         pass
-    files = HangingFiles()
-    monkeypatch.setattr(build_tiers, "SlotFolder", partial(SlotFolder, files=files))
-    with engine(limits=saving(tmp_path)) as running:
+    with hanging(tmp_path, monkeypatch) as (running, files):
 
         async def run() -> None:
             await running.follow(FIRST)
@@ -299,10 +307,28 @@ def test_no_stream_waits_for_a_file(
             files.may_go_on.set()
             assert (await acting).n_tokens == N_SAVED
 
-        try:
-            asyncio.run(run())
-        finally:
+        asyncio.run(run())
+
+
+def test_pages_that_are_taken_while_they_are_saved_are_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_cache, "COPIED_WHEN_IDLE", ALIGNMENT)
+    with hanging(tmp_path, monkeypatch) as (running, files):
+
+        async def run() -> None:
+            await running.follow(FIRST)
+            action = SlotAction(verb=SlotVerb.SAVE, owner="", id_slot=1, filename="a.bin")
+            acting = asyncio.create_task(running.core.act_on_slot(action))
+            await asyncio.to_thread(files.has_come.wait)
+            for seed in range(2, 10):
+                await running.follow(request("other", random_ids(300, seed=seed)))
             files.may_go_on.set()
+            with pytest.raises(Refused, match="others took the memory"):
+                await acting
+
+        asyncio.run(run())
+    assert not files_in(tmp_path)
 
 
 def test_an_action_waits_for_the_request_that_uses_its_slot(tmp_path: Path) -> None:

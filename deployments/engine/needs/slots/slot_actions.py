@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 
 from deployments.contract.errors import ErrorKind, Refused, refused
 from deployments.contract.slots import SlotAction, SlotReport, SlotVerb
-from deployments.engine.needs.slots.slot_cache import COPIED_WHEN_IDLE, SavedPages, SlotCache
+from deployments.engine.needs.slots.slot_cache import (
+    COPIED_WHEN_IDLE,
+    ERASED_BETWEEN_STEPS,
+    SavedPages,
+    SlotCache,
+)
 from kv.arrivals import PageKey
 from kv.tiers.bundle import aligned, owner_tag
 from kv.tiers.disk import is_finite
@@ -60,7 +65,13 @@ class SlotActions:
         return SlotReport(n_tokens, n_bytes, (perf_counter() - began) * 1e3)
 
     def _erase(self, action: SlotAction) -> tuple[int, int]:
-        return self._ask(lambda is_idle: self._cache.erase(action)), 0
+        n_tokens, hashes = self._ask(lambda is_idle: self._cache.forget(action))
+        for end in range(len(hashes), 0, -ERASED_BETWEEN_STEPS):
+            self._discard(hashes[max(0, end - ERASED_BETWEEN_STEPS) : end])
+        return n_tokens, 0
+
+    def _discard(self, hashes: Sequence[bytes]) -> None:
+        self._ask(lambda is_idle: self._cache.discard(hashes))
 
     def _save(self, action: SlotAction) -> tuple[int, int]:
         """Returns the tokens and the bytes of the file."""

@@ -15,6 +15,7 @@ from kv.tiers.bundle import aligned
 from kv.tiers.slot_file import CachedSequence
 
 COPIED_BETWEEN_STEPS, COPIED_WHEN_IDLE = 1 << 20, 8 << 20  # bytes
+ERASED_BETWEEN_STEPS = 512  # pages
 
 
 class SavedPages(NamedTuple):
@@ -61,7 +62,8 @@ class SlotCache:
         ALIGNMENT. Returns the number of the next page. Raises Refused where one is gone."""
         most = COPIED_WHEN_IDLE if is_idle else COPIED_BETWEEN_STEPS
         at, end = 0, begin
-        for key in keys[begin:]:
+        for index in range(begin, len(keys)):
+            key = keys[index]
             length = self.lengths[key.group]
             if at and at + aligned(length) > min(most, len(buffer)):
                 break
@@ -70,19 +72,21 @@ class SlotCache:
                 message = "Unable to save slot: others took the memory of its pages; try again"
                 raise Refused.of_kind(ErrorKind.UNAVAILABLE, message)
             buffer[at : at + length] = self._pages[page, :length]
-            at, end = at + aligned(length), end + 1
+            at, end = at + aligned(length), index + 1
         return end
 
-    def erase(self, action: SlotAction) -> int:
-        """Forgets a sequence, and its pages that no other slot has. Returns how many tokens it
-        had."""
+    def forget(self, action: SlotAction) -> tuple[int, Sequence[bytes]]:
+        """Forgets a sequence. Returns how many tokens it had, and its pages that no other slot
+        has."""
         slot = self._table.pop(action.owner, action.id_slot)
         if slot is None:
-            return 0
-        others = self._table.hashes()
-        own = [page_hash for page_hash in slot.sequence.hashes if page_hash not in others]
-        self._cache.sequences.discard(own)
-        return slot.n_tokens
+            return 0, ()
+        hashes = slot.sequence.hashes
+        return slot.n_tokens, hashes[self._table.n_shared(hashes) :]
+
+    def discard(self, hashes: Sequence[bytes]) -> None:
+        """Makes pages unfindable that no task has."""
+        self._cache.sequences.discard(hashes)
 
     def begin_arrival(self, hashes: Sequence[bytes]) -> Arrival:
         """Pages for what is not cached of a sequence, as many as there is room for."""

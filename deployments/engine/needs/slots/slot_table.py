@@ -5,7 +5,7 @@ Who leaves much forgets its own: the owner with the most loses what it has not u
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deployments.contract.slots import MAX_SLOTS, SlotStatus
@@ -72,16 +72,18 @@ class SlotTable:
                 del self._by_owner[owner], self._weights[owner]
         return found
 
-    def hashes(self) -> set[bytes]:
-        """Hashes of the pages of all sequences."""
-        return {
-            page_hash
-            for own in self._by_owner.values()
-            for kept in own.values()
-            for page_hash in kept.sequence.hashes
-        }
+    def n_shared(self, hashes: Sequence[bytes]) -> int:
+        """How many leading ones of these pages some sequence has, too."""
+        sequences = (kept.sequence for own in self._by_owner.values() for kept in own.values())
+        return max((_n_common(hashes, sequence.hashes) for sequence in sequences), default=0)
 
     def statuses(self, owner: str) -> Mapping[int, SlotStatus]:
         """What the slots of an owner hold."""
         own = self._by_owner.get(owner, {}).copy()
         return {id_slot: SlotStatus(kept.n_tokens, kept.used_at) for id_slot, kept in own.items()}
+
+
+def _n_common(first: Sequence[bytes], second: Sequence[bytes]) -> int:
+    pairs = enumerate(zip(first, second, strict=False))
+    differing = (index for index, (one, other) in pairs if one != other)
+    return next(differing, min(len(first), len(second)))
