@@ -7,21 +7,21 @@ from kv.hit_rule import HitRule
 from kv.pool import PagePool
 from kv.prefixes import PrefixFinder
 
-ARRIVED = ""  # stands for a task, and is the id of none
+NO_TASK = ""  # stands for one, and is the id of none
 
 
 class CachedSequences:
-    """The cache's thread calls all methods. `is_gone` is called with what was dropped."""
+    """The cache's thread calls all methods. `lost` is called with what was dropped."""
 
     def __init__(
         self,
         pool: PagePool,
         finder: PrefixFinder,
         hits: HitRule,
-        is_gone: Callable[[PageKey], object],
+        lost: Callable[[PageKey], object],
     ) -> None:
         self._pool, self._finder, self._hits = pool, finder, hits
-        self._is_gone = is_gone
+        self._lost = lost
 
     def longest(self, hashes: Sequence[bytes]) -> int:
         """How many leading ones of these pages can be hit."""
@@ -44,16 +44,29 @@ class CachedSequences:
         Returns how many leading ones that are."""
         self.touch(hashes)
         n = self.longest(hashes)
-        self._hits.insert(ARRIVED, hashes[:n])
-        self._hits.remove(ARRIVED)
+        self._hits.insert(NO_TASK, hashes[:n])
+        self._hits.remove(NO_TASK)
         return n
 
     def discard(self, hashes: Sequence[bytes]) -> None:
-        """Makes those of these pages unfindable that no task has. Slower tiers keep theirs."""
-        known, groups = self._pool.prefix_cache, range(self._finder.n_groups)
-        keys = (PageKey(page_hash, group) for page_hash in hashes for group in groups)
-        for key in keys:
-            page = known.lookup(*key)
-            if page is not None and not self._pool.allocator.references(page):
-                self._pool.forget([key.page_hash], key.group)
-                self._is_gone(key)
+        """Makes those of these pages unfindable that no task has, in any group. Slower tiers keep
+        theirs."""
+        groups = range(self._finder.n_groups)
+        gone = [page_hash for page_hash in hashes if not self._is_used(page_hash)]
+        for group in groups:
+            known = [key for key in gone if self._pool.prefix_cache.lookup(key, group) is not None]
+            self._pool.forget(known, group)
+            for page_hash in known:
+                self._lost(PageKey(page_hash, group))
+        # Ends of other sequences may be behind them.
+        self._hits.insert(NO_TASK)
+        self._hits.forget(NO_TASK, gone)
+        self._hits.remove(NO_TASK)
+
+    def _is_used(self, page_hash: bytes) -> bool:
+        found = (
+            self._pool.prefix_cache.lookup(page_hash, group)
+            for group in range(self._finder.n_groups)
+        )
+        references = self._pool.allocator.references
+        return any(page is not None and references(page) for page in found)
