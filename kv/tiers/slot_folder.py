@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from kv.tiers.slot_file import (
     read_header_bytes,
 )
 
+OWNER = re.compile(rf"[0-9a-f]{{{2 * OWNER_BYTES}}}")  # names of folders
 OWN_TEMPORARY = re.compile(rf"[0-9a-f]{{{2 * OWNER_BYTES}}}\.\d+\.\d+{re.escape(TEMPORARY)}")
 Write = Callable[[bytes | memoryview, int], None]  # what, and at which offset
 
@@ -138,3 +140,25 @@ class SlotReader:
             if n < record.length or crc32(page) != record.crc:
                 raise SlotFileError(CHANGED)
             yield record.key, page
+
+
+def erase_slots(path: Path, owner: str, files: TierFiles | None = None) -> int:
+    """Removes all slot files of an owner in a folder; returns how many that were. Raises
+    OSError."""
+    files, own = files or TierFiles(), path / owner_tag(owner).hex()
+    found = [*files.entries(own)] if own.is_dir() else []
+    for entry in found:
+        files.remove(Path(entry.path))
+    files.remove_empty(own)
+    return len(found)
+
+
+def slot_bytes_by_owner(path: Path, files: TierFiles | None = None) -> Counter[str]:
+    """Bytes of slot files in a folder, by the tags of their owners. Raises OSError."""
+    found: Counter[str] = Counter()
+    files = files or TierFiles()
+    for folder in files.entries(path):
+        if OWNER.fullmatch(folder.name) and folder.is_dir(follow_symlinks=False):
+            sizes = (entry.stat().st_size for entry in files.entries(Path(folder.path)))
+            found[folder.name] = sum(sizes)
+    return found

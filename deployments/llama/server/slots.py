@@ -95,7 +95,8 @@ def slot_routes(cluster: Cluster, settings: IngressSettings) -> list[Route]:
             name="act_on_slot",
             tag="Server",
             body=SlotBody,
-            query=["action", "model"],
+            query=["model"],
+            needed=["action"],
             refusals=[ErrorKind.STORAGE_FULL],
         ),
     ]
@@ -145,10 +146,13 @@ async def _act(
     session = session_of_slot(owner, id_slot)
     held = await _held(cluster, model, card, owner)
     having = [(slots[id_slot].used_at, replica) for replica, slots in held if id_slot in slots]
-    newest = max(having, default=(0.0, None))[1]
-    if verb is not SlotVerb.ERASE:
-        chosen = newest if verb is SlotVerb.SAVE else None
-        return await cluster.act_on_slot(card.name, action, chosen, session)
+    if verb is SlotVerb.RESTORE:
+        return await cluster.act_on_slot(card.name, action, None, session)
+    if verb is SlotVerb.SAVE:
+        if not having:  # so that no replica wakes to say so
+            why = f"no request with `id_slot` {id_slot} has ended since the model began or slept"
+            raise refused(f"Unable to save slot: {why}")
+        return await cluster.act_on_slot(card.name, action, max(having)[1], session)
     report = SlotReport(0)
     for _, replica in sorted(having):  # the newest one last
         report = await cluster.act_on_slot(card.name, action, replica, session)
@@ -159,6 +163,9 @@ async def _held(cluster: Cluster, model: ModelStatus, card: ModelCard, owner: st
     if not card.saves_slots:
         return []
     answers = await cluster.broadcast(model.application, MODEL_DEPLOYMENT, "slots", owner)
+    if not answers:
+        message = f"The model {model.name!r} has no replica that answers"
+        raise Refused.of_kind(ErrorKind.UNAVAILABLE, message, "model")
     return cast(Held, answers)
 
 

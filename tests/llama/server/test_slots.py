@@ -21,9 +21,13 @@ from tests.text.cards import card
 HELD = ("old", {1: SlotStatus(80, 5.0), 3: SlotStatus(7, 6.0)}), ("new", {1: SlotStatus(96, 7.0)})
 
 
-def saving(*slots: tuple[str, dict[int, SlotStatus]]) -> CountingCluster:
+Slots = tuple[str, dict[int, SlotStatus]]
+NONE: Slots = ("any", {})
+
+
+def saving(*slots: Slots) -> CountingCluster:
     cluster = CountingCluster(says("x"), replace(card(), saves_slots=True))
-    cluster.slots = slots
+    cluster.slots = slots or (NONE,)
     return cluster
 
 
@@ -32,7 +36,7 @@ def act(cluster: CountingCluster, path: str, **body: object) -> Any:
 
 
 def test_the_answers_are_those_of_llama_server() -> None:
-    saved = act(saving(), "/slots/1?action=save", filename="a.bin").json()
+    saved = act(saving(*HELD), "/slots/1?action=save", filename="a.bin").json()
     same = {"id_slot": 1, "filename": "a.bin"}
     assert saved == {**same, "n_saved": 96, "n_written": 4096, "timings": {"save_ms": 1.5}}
     restored = act(saving(), "/slots/1?action=restore", filename="a.bin", model="tiny").json()
@@ -110,6 +114,15 @@ def test_what_is_wrong_is_named(path: str, body: dict[str, object], message: str
     cluster = saving()
     assert message in refusal(act(cluster, f"/slots/{path}", **body), 400)["message"]
     assert not cluster.slot_actions
+
+
+def test_what_was_never_left_is_not_saved_and_wakes_nobody() -> None:
+    cluster = saving(*HELD)
+    error = refusal(act(cluster, "/slots/2?action=save", filename="a"), 400)
+    assert "no request with `id_slot` 2" in error["message"]
+    assert not cluster.slot_actions
+    cluster.slots = ()
+    refusal(act(cluster, "/slots/1?action=save", filename="a"), 503)
 
 
 def test_without_a_folder_there_is_nothing_to_act_on() -> None:
