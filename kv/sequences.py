@@ -36,7 +36,7 @@ class CachedSequences:
         return self._finder.lacking(hashes, self._pool.prefix_cache)
 
     def touch(self, hashes: Sequence[bytes]) -> None:
-        """What a hit of these pages needs was used now: it is evicted last."""
+        """Notes that all that a hit of these pages needs was used now: it is evicted last."""
         self._pool.free(self._pool.retain(self.needed(hashes)))
 
     def announce(self, hashes: Sequence[bytes]) -> int:

@@ -198,7 +198,7 @@ class EngineCore:
         return await asyncio.wrap_future(self._slots.submit(action))
 
     def slots_of(self, owner: str) -> Mapping[int, SlotStatus]:
-        """What the slots of an owner hold, by their numbers; from any thread."""
+        """Says what the slots of an owner hold, by their numbers; from any thread."""
         return {} if self._slots is None else self._slots.table.statuses(owner)
 
     def stats(self) -> EngineStats:

@@ -112,7 +112,7 @@ class Sleeper:
         return self._core is not None and self._core.end_thoughts(response_id)
 
     def slots_of(self, owner: str) -> Mapping[int, SlotStatus]:
-        """What the slots of an owner hold: nothing while it sleeps."""
+        """Says what the slots of an owner hold: nothing while it sleeps."""
         return {} if self._core is None else self._core.slots_of(owner)
 
     def stats(self) -> EngineStats:

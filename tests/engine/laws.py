@@ -74,8 +74,8 @@ def restored_is_computed(workload: Workload, folder: Path) -> None:
 
 
 def a_saved_slot_is_computed(workload: Workload, folder: Path) -> None:
-    """What is restored in another engine is all that the next request of the slot finds, and gives
-    what would be computed."""
+    """The next request of a slot that another engine has restored finds all that it was told, and
+    gets what would be computed."""
     saving = workload.on(slot_save_path=str(folder))
     n_saved = []
     with saving.engine() as running:

@@ -170,7 +170,7 @@ async def _held(cluster: Cluster, model: ModelStatus, card: ModelCard, owner: st
 
 
 def _newest(held: Held) -> Mapping[int, SlotStatus]:
-    """What each slot holds: on several replicas, what it was left with last."""
+    """Says what each slot holds: on several replicas, what it was left with last."""
     found: dict[int, SlotStatus] = {}
     for _, slots in held:
         for slot, status in slots.items():

@@ -1,4 +1,4 @@
-"""What an action on a slot does to the cache: each call is a bounded piece between two steps."""
+"""Does to the cache what actions on slots need: each call is a bounded piece between two steps."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

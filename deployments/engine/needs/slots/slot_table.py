@@ -78,12 +78,12 @@ class SlotTable:
         return max((_n_common(hashes, sequence.hashes) for sequence in sequences), default=0)
 
     def statuses(self, owner: str) -> Mapping[int, SlotStatus]:
-        """What the slots of an owner hold."""
+        """Says what the slots of an owner hold."""
         own = self._by_owner.get(owner, {}).copy()
         return {id_slot: SlotStatus(kept.n_tokens, kept.used_at) for id_slot, kept in own.items()}
 
 
 def _n_common(first: Sequence[bytes], second: Sequence[bytes]) -> int:
     pairs = enumerate(zip(first, second, strict=False))
-    differing = (index for index, (one, other) in pairs if one != other)
+    differing = (index for index, (left, right) in pairs if left != right)
     return next(differing, min(len(first), len(second)))
