@@ -20,6 +20,7 @@ from kv.journal import Journal
 from kv.layout import Group, Layout, group_layers
 from kv.pool import PagePool
 from kv.prefixes import Lacking, OverTier, PrefixFinder
+from kv.sequences import CachedSequences
 from kv.states import SLOTS_PER_TASK, StateSlots
 from kv.storage import Storage
 from kv.table import TaskTable
@@ -141,6 +142,7 @@ class KVCache:
         known = self.pool.prefix_cache
         self._cached = PrefixFinder(self.groups, shape.page_size, known)
         self.tier = Tier()
+        self.sequences = CachedSequences(self.pool, self._cached, self._hits, self._page_is_gone)
         max_pages = shape.pages_for(shape.max_tokens)
         self.table = TaskTable(shape.max_tasks, max_pages, len(self.groups))
         self.storage = shape.storage(dtype, device)

@@ -59,6 +59,11 @@ class PrefixFinder:
     def __init__(self, groups: Sequence[Group], page_size: int, known: KnownPages) -> None:
         self._groups, self._page_size, self._known = groups, page_size, known
 
+    @property
+    def n_groups(self) -> int:
+        """Groups of layers."""
+        return len(self._groups)
+
     def longest(self, hashes: Sequence[bytes], hits: HitRule) -> int:
         """How many of these pages can be hit."""
         n = len(hashes)
@@ -78,16 +83,20 @@ class PrefixFinder:
         """The first of `n` pages that the next token needs of a group."""
         return group.first_needed(n * self._page_size) // self._page_size
 
-    def lacking(self, hashes: Sequence[bytes], cached: KnownPages) -> list[PageKey]:
-        """Returns what a hit of all these pages needs and is not cached, first tokens first."""
+    def needed(self, hashes: Sequence[bytes]) -> list[PageKey]:
+        """Returns what a hit of all these pages needs, first tokens first."""
         n = len(hashes)
         firsts = [self.first_needed(group, n) for group in self._groups]
         return [
             PageKey(page_hash, number)
             for index, page_hash in enumerate(hashes)
             for number, first in enumerate(firsts)
-            if index >= first and cached.lookup(page_hash, number) is None
+            if index >= first
         ]
+
+    def lacking(self, hashes: Sequence[bytes], cached: KnownPages) -> list[PageKey]:
+        """Returns what a hit of all these pages needs and is not cached, first tokens first."""
+        return [key for key in self.needed(hashes) if cached.lookup(*key) is None]
 
     def _missing_at(self, hashes: Sequence[bytes], n: int, hits: HitRule) -> int | None:
         """None if `n` pages can be served. Else the most that may be, with what is missing now."""

@@ -243,7 +243,16 @@ def test_needs_know_neither_the_scheduler_nor_each_other() -> None:
     }
     kinds = {own[path] for path in own if re.search(r"\((Row)?Need\):", path.read_text())}
     kinds -= {"need"}
-    assert kinds == {"adapters", "draft_head", "grammar", "kv_tier", "media", "speech", "states"}
+    assert kinds == {
+        "adapters",
+        "draft_head",
+        "grammar",
+        "kv_tier",
+        "media",
+        "slots",
+        "speech",
+        "states",
+    }
     for path in own:
         above = {"scheduler", "runner", "core", "build"}
         forbidden = {f"deployments.engine.{name}" for name in above}

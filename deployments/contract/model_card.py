@@ -31,6 +31,7 @@ class ModelCard:
     # "refuse" or "describe" what it can't read; None describes what tools return alone.
     unseen_media: str | None = None
     keeps_states: bool = False  # whether it has layers that keep a state in the place of keys
+    saves_slots: bool = False  # whether llama-server's slots can be saved and restored
     answers: AnswerKinds = GENERATES
     media: MediaRules | None = None  # None for a model that reads text only
     speech: SpeechRules | None = None  # of a model that transcribes, and does nothing else

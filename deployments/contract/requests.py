@@ -119,6 +119,8 @@ class GenerationRequest:
     Of waiting requests those with the lowest `priority` run first; among equals, `client`s in turn,
     and of one client those with the lowest `own_priority`. What is kept of it on a disk counts as
     `owner`'s, "" for all where no keys are set; nothing is unless `is_kept`.
+    `id_slot` numbers the owner's slot that it leaves its sequence in, where slots are saved; -1:
+    none.
     `session` names a conversation, whose requests are best served where its last one was.
     `message_starts` are near the indices of tokens that messages begin with: prompts part there.
     With `tells_progress` events say how much of the prompt is computed.
@@ -145,6 +147,7 @@ class GenerationRequest:
     client: str = ""
     owner: str = ""
     is_kept: bool = True
+    id_slot: int = -1
     session: str = ""
     response_id: str = ""  # of the whole answer, as the client knows it
     tells_progress: bool = False

@@ -1,5 +1,5 @@
-"""Builds what an engine's cache has beside its memory: tiers in which prefixes outlive it, and
-pages of other replicas.
+"""Builds what an engine's cache has beside its memory: tiers in which prefixes outlive it, pages of
+other replicas, and saved slots.
 """
 
 import os
@@ -18,11 +18,13 @@ from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.needs.kv_tier import KvTierNeed
 from deployments.engine.needs.need import Need
 from deployments.engine.needs.remote_pages import PullPages, RemotePages
+from deployments.engine.needs.slots.slot_need import SlotNeed
 from kv.cache import KVCache
 from kv.tiers.disk import DiskTier
 from kv.tiers.folder import BundleFolder
 from kv.tiers.namespace import make_namespace, processor
 from kv.tiers.parcel import PageReader
+from kv.tiers.slot_folder import SlotFolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +77,36 @@ def _disk_needs(
         raise UnsupportedModelError("cache-disk: prefixes of a GPU are not kept on a disk yet")
     if cache.states is not None:
         raise UnsupportedModelError("cache-disk: a model whose layers keep states has none yet")
-    weights = *identity.weights, *identity.files
-    namespace = make_namespace(cache.storage, weights, _computed_by(loaded))
+    namespace = _namespace_of_files(loaded, cache, identity)
     path = Path(os.path.expanduser(limits.cache_disk))
     folder = BundleFolder(path, namespace, limits.cache_disk_mib * MIB)
     rate = limits.cache_disk_write_mib * MIB
     disk = cache.tier = DiskTier(cache.pool.prefix_cache, cache.storage, folder, rate)
     return (KvTierNeed(cache, disk),)
+
+
+def build_slots(
+    loaded: LoadedModel, cache: KVCache, limits: EngineLimits, identity: WeightsIdentity
+) -> SlotNeed | None:
+    """The slots that clients save, where the limits have a folder for them.
+
+    Raises UnsupportedModelError for a model whose slots can't be saved.
+    """
+    if limits.slot_save_path is None:
+        return None
+    if loaded.device.type != "cpu":
+        raise UnsupportedModelError("slot-save-path: slots of a GPU are not saved yet")
+    if cache.states is not None:
+        raise UnsupportedModelError("slot-save-path: layers that keep states are not saved yet")
+    namespace, page_size = _namespace_of_files(loaded, cache, identity), cache.shape.page_size
+    path = Path(os.path.expanduser(limits.slot_save_path))
+    folder = SlotFolder(path, namespace, page_size, limits.slot_save_mib * MIB)
+    return SlotNeed(cache, folder, takes_adapters=limits.max_loras > 0)
+
+
+def _namespace_of_files(loaded: LoadedModel, cache: KVCache, identity: WeightsIdentity) -> bytes:
+    weights = *identity.weights, *identity.files
+    return make_namespace(cache.storage, weights, _computed_by(loaded))
 
 
 def _computed_by(loaded: LoadedModel) -> Sequence[str]:

@@ -3,13 +3,21 @@
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import aclosing, contextmanager
 from queue import SimpleQueue
 
 from deployments.contract.errors import ErrorKind, Refused, RequestError
 from deployments.contract.events import FinishReason, TokenEvent
 from deployments.contract.requests import GenerationRequest
+from deployments.contract.slots import SlotAction, SlotReport, SlotStatus
 from deployments.engine.build import (
     adapter_slots,
     build_cache,
@@ -19,7 +27,7 @@ from deployments.engine.build import (
     usable_encoder,
 )
 from deployments.engine.build_drafts import build_drafts
-from deployments.engine.build_tiers import build_tiers
+from deployments.engine.build_tiers import build_slots, build_tiers
 from deployments.engine.forward.cross_attention import max_sound_bytes
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.combination_check import check_combination
@@ -78,7 +86,9 @@ class EngineCore:
             pull = None if ranks is not None else pull
             tiers = build_tiers(loaded, self.cache, limits, identity, pull)
             self.pages = tiers.pages
-            self._needs = [*needs, *drafts.needs, *tiers.needs]
+            self._slots = build_slots(loaded, self.cache, limits, identity)
+            slots = () if self._slots is None else (self._slots,)
+            self._needs = [*needs, *drafts.needs, *tiers.needs, *slots]
             self._admission = Admission(limits.max_waiting)
             self._scheduler = build_scheduler(
                 loaded,
@@ -178,6 +188,22 @@ class EngineCore:
         for task in thinking:
             self._scheduler.end_thinking(task)
         return bool(thinking)
+
+    @property
+    def saves_slots(self) -> bool:
+        """Whether slots can be saved, restored and erased."""
+        return self._slots is not None
+
+    async def act_on_slot(self, action: SlotAction) -> SlotReport:
+        """Saves, restores or erases a slot, when no running request uses it. Raises Refused."""
+        if self._slots is None:
+            message = "This server does not support slots action. Start it with `--slot-save-path`"
+            raise Refused.of_kind(ErrorKind.NOT_SUPPORTED, message)
+        return await asyncio.wrap_future(self._slots.submit(action))
+
+    def slots_of(self, owner: str) -> Mapping[int, SlotStatus]:
+        """Says what the slots of an owner hold, by their numbers; from any thread."""
+        return {} if self._slots is None else self._slots.table.statuses(owner)
 
     def stats(self) -> EngineStats:
         """Counters and gauges of this moment; from any thread."""

@@ -100,7 +100,7 @@ class InferenceEngine:
             limits = replace(limits, draft_tokens=MODEL_DRAFT_TOKENS) if has_draft else limits
         drafting = _drafting(path, loaded, draft, spec_type)
         identity = NO_IDENTITY
-        if limits.cache_disk is not None:
+        if limits.outlives_engines:
             weights = fingerprint(loaded.model, beside=loaded.parts_beside())
             files = path if isinstance(path, str) else None
             identity = identify(weights, files, () if drafting is None else drafting.parts())

@@ -29,6 +29,8 @@ class EngineLimits:
     cache_disk_write_mib: MiB a second that are written there on average.
     pull_prefixes: pages that another replica has are pulled where that is faster than to compute
         them, and others get those that are here; else on a CPU, in one rank.
+    slot_save_path: a folder for the slots that clients save; None: they can't.
+    slot_save_mib: of all that one owner has there, in MiB.
     context_length: longest sequence, prompt and output; else what the model was made for.
     max_batch_tokens: tokens computed in one step, at least max_running.
     target_itl_ms: milliseconds between tokens that a stream should not have to wait longer for
@@ -66,6 +68,8 @@ class EngineLimits:
     cache_disk_mib: int = 10240
     cache_disk_write_mib: int = 256
     pull_prefixes: bool | None = None
+    slot_save_path: str | None = None
+    slot_save_mib: int = 10240
     context_length: int | None = None
     max_running: int = 64
     max_batch_tokens: int = 512
@@ -80,6 +84,11 @@ class EngineLimits:
     max_lora_rank: int = 16
     lora_cache_mib: int = 1024
     media_cache_mib: int = 256
+
+    @property
+    def outlives_engines(self) -> bool:
+        """Whether files keep pages of the KV cache."""
+        return self.cache_disk is not None or self.slot_save_path is not None
 
 
 ON_CPU = EngineLimits()

@@ -86,6 +86,7 @@ def make_card(
         parses_special=parses_special,
         unseen_media=unseen_media,
         keeps_states=core.cache.states is not None,
+        saves_slots=core.saves_slots,
         answers=core.outputs.kinds,
         media=core.media,
         speech=speech,

@@ -57,7 +57,7 @@ def routes(
         service.route(INFILL),
         service.unary_route(DETOKENIZE),
         *props_routes(cluster, service.tokenizers),
-        *slot_routes(cluster),
+        *slot_routes(cluster, settings),
         *management_routes(cluster, settings),
         *model_routes(cluster, settings),
         *stream_routes(streams, settings),

@@ -8,17 +8,18 @@ import os
 import pickle
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from ray import serve
 from ray.serve.config import RequestRouterConfig
 
-from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.errors import ErrorKind, Refused, RequestError
 from deployments.contract.events import FinishReason, TokenEvent
 from deployments.contract.model_status import LoadProgress
 from deployments.contract.requests import GenerationRequest
+from deployments.contract.slots import SlotAction, SlotReport, SlotStatus
 from deployments.model.autoscaling import ReplicaDemand
 from deployments.model.channel_server import ChannelServers
 from deployments.model.load_progress import ProgressReporter, ReportProgress
@@ -158,6 +159,21 @@ class Model:
     async def end_thoughts(self, response_id: str) -> bool:
         """Ends the thinking of a response; whether it runs here and could be told."""
         return self._sleeper.end_thoughts(response_id)
+
+    async def act_on_slot(
+        self, pin: str | None, request_id: str, action: SlotAction
+    ) -> SlotReport | RequestError:
+        """Saves, restores or erases a slot here. Wakes an engine that sleeps."""
+        self._reporter.received(request_id)
+        try:
+            async with self._sleeper.engine() as core:
+                return await core.act_on_slot(action)
+        except Refused as refused:
+            return refused.error
+
+    async def slots(self, owner: str) -> tuple[str, Mapping[int, SlotStatus]]:
+        """Its id, and what the slots of an owner hold here."""
+        return self._replica_id, self._sleeper.slots_of(owner)
 
     async def card(self) -> AsyncGenerator[bytes, None]:
         """The model card, pickled and compressed, in pieces."""

@@ -163,7 +163,7 @@ class ModelSource:
         return core
 
     def _identity(self, draft: Drafting | None) -> WeightsIdentity:
-        outlives = self._settings.limits.cache_disk is not None
+        outlives = self._settings.limits.outlives_engines
         drafts = () if draft is None else (*draft.parts(),)
         return identify(self._fingerprint, self._settings.path if outlives else None, drafts)
 

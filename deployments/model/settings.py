@@ -169,11 +169,15 @@ def check_settings(settings: ModelSettings) -> None:
     if settings.limits.max_loras and not alone:
         raise ValueError("max_loras: ranks that share a model take no adapters of requests")
     _check_drafts(settings)
-    if settings.limits.cache_disk is not None:
-        if on_gpu or not alone:
-            raise ValueError("cache-disk: so far it is for a model on a CPU, in one rank")
-        if not settings.limits.cache_disk.startswith(("/", "~")):
-            raise ValueError("cache-disk: say a path that begins with / or ~")
+    folders = {
+        "cache-disk": settings.limits.cache_disk,
+        "slot-save-path": settings.limits.slot_save_path,
+    }
+    for name, folder in folders.items():
+        if folder is not None and (on_gpu or not alone):
+            raise ValueError(f"{name}: so far it is for a model on a CPU, in one rank")
+        if folder is not None and not folder.startswith(("/", "~")):
+            raise ValueError(f"{name}: say a path that begins with / or ~")
     if settings.limits.pull_prefixes and (on_gpu or not alone):
         raise ValueError("pull-prefixes: so far it is for a model on a CPU, in one rank")
     _check_room(settings.limits)

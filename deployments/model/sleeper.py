@@ -7,12 +7,13 @@ here blocks.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
 from deployments.contract.errors import ErrorKind, Refused
+from deployments.contract.slots import SlotStatus
 from deployments.engine.core import EngineCore
 from deployments.engine.stats import EngineStats
 from deployments.model.metrics import with_past
@@ -114,6 +115,10 @@ class Sleeper:
 
     def end_thoughts(self, response_id: str) -> bool:
         return self._core is not None and self._core.end_thoughts(response_id)
+
+    def slots_of(self, owner: str) -> Mapping[int, SlotStatus]:
+        """Says what the slots of an owner hold: nothing while it sleeps."""
+        return {} if self._core is None else self._core.slots_of(owner)
 
     def stats(self) -> EngineStats:
         """Counters of all engines there have been, gauges of the one there is; without one those

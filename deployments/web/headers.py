@@ -9,7 +9,8 @@ POLICY = (
     # Inline styles are for diagrams and for the positions of menus.
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "connect-src {connect}; img-src 'self' data: blob:; media-src blob:; font-src 'self'; "
-    "worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 HEADERS = {
     "x-content-type-options": "nosniff",

@@ -1,4 +1,4 @@
-"""Erases the prefixes of an owner, or lists owners.
+"""Erases the prefixes or the saved slots of an owner, or lists owners.
 
     python -m kv.tiers FOLDER [OWNER]
 
@@ -10,14 +10,17 @@ from collections import Counter
 from pathlib import Path
 
 from kv.tiers.folder import bytes_by_owner, erase_owner
+from kv.tiers.slot_folder import erase_slots, slot_bytes_by_owner
 
 
 def main(arguments: list[str]) -> str:
     """Returns what was done. Raises SystemExit for wrong arguments, OSError as the system does."""
+    path = Path(arguments[0] if arguments else "")
     if len(arguments) == 2:
-        return f"{erase_owner(Path(arguments[0]), arguments[1])} files removed"
+        n = erase_owner(path, arguments[1]) + erase_slots(path, arguments[1])
+        return f"{n} files removed"
     if len(arguments) == 1:
-        found: Counter[str] = bytes_by_owner(Path(arguments[0]))
+        found: Counter[str] = bytes_by_owner(path) + slot_bytes_by_owner(path)
         return "\n".join(f"{tag} {n_bytes}" for tag, n_bytes in found.most_common())
     raise SystemExit("python -m kv.tiers FOLDER [OWNER]")
 

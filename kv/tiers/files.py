@@ -41,15 +41,32 @@ class TierFiles:
 
     def write(self, path: Path, pieces: Sequence[bytes | memoryview]) -> None:
         """Writes a new file of mode 0600. What is left of one that fails is the caller's."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o600)
-        try:
+        with self.writing(path) as descriptor:
             for piece in pieces:
                 rest = memoryview(piece)
                 while rest:
                     rest = rest[os.write(descriptor, rest) :]
+
+    @contextmanager
+    def writing(self, path: Path) -> Iterator[int]:
+        """A new file of mode 0600 that is open to be written."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            yield descriptor
         finally:
             os.close(descriptor)
+
+    def write_at(self, descriptor: int, piece: bytes | memoryview, offset: int) -> None:
+        """Writes at an offset of a file."""
+        rest = memoryview(piece)
+        while rest:
+            n = os.pwrite(descriptor, rest, offset)
+            rest, offset = rest[n:], offset + n
+
+    def size(self, descriptor: int) -> int:
+        """Bytes of a file."""
+        return os.fstat(descriptor).st_size
 
     def rename(self, path: Path, to: Path) -> None:
         """Gives a file another name, in the place of one that has it."""

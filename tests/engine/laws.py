@@ -3,14 +3,17 @@
 Each law disturbs a workload in one way, and asserts that the same comes of it.
 """
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from deployments.contract.events import CacheSource
-from tests.engine.drive import Faults
+from deployments.contract.slots import SlotAction, SlotReport, SlotVerb
+from tests.engine.drive import Engine, Faults
 from tests.engine.peers import Peer, pulling
-from tests.engine.workload import Workload, check_same, continued, salted
+from tests.engine.workload import Workload, check_same, continued, gone_on, salted
 
 Law = Callable[[Workload], None]
 
@@ -89,6 +92,36 @@ def pulled_is_computed(workload: Workload) -> None:
     assert stats.kv_remote_hit_tokens == n_found
     by_source = [dict(outcome.cached_by_source) for outcome in outcomes]
     assert sum(sources[CacheSource.REMOTE] for sources in by_source) == n_found
+
+
+def a_saved_slot_is_computed(workload: Workload, folder: Path) -> None:
+    """The next request of a slot that another engine has restored finds all that it was told, and
+    gets what would be computed."""
+    saving = workload.on(slot_save_path=str(folder))
+    n_saved = []
+    with saving.engine() as running:
+        for number, req in enumerate(saving.requests):
+            running.run(replace(req, id_slot=number))
+            n_saved.append(act(running, "save", number).n_tokens)
+    pairs = zip(workload.requests, workload.undisturbed, strict=True)
+    going_on = replace(
+        workload.on(), requests=[gone_on(req, outcome) for req, outcome in pairs], reference=None
+    )
+    restoring = going_on.on(slot_save_path=str(folder))
+    with restoring.engine() as running:
+        for number, n in enumerate(n_saved):
+            assert act(running, "restore", number + 7, f"{number}.bin").n_tokens == n > 0
+        outcomes = restoring.check_on(running)
+    assert [outcome.cached_tokens for outcome in outcomes] == n_saved
+
+
+def act(
+    running: Engine, verb: str, id_slot: int, filename: str = "", owner: str = ""
+) -> SlotReport:
+    """Acts on a slot, by default with a file of its number."""
+    named = "" if verb == "erase" else filename or f"{id_slot}.bin"
+    action = SlotAction(verb=SlotVerb(verb), owner=owner, id_slot=id_slot, filename=named)
+    return asyncio.run(running.core.act_on_slot(action))
 
 
 def preempted_is_undisturbed(workload: Workload) -> None:

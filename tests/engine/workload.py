@@ -64,7 +64,7 @@ class Workload:
         ) as running:
             yield running
 
-    def on(self, **changes: float | None) -> "Workload":
+    def on(self, **changes: float | str | None) -> "Workload":
         """The same requests, of which the same must come, on engines of other limits."""
         limits = replace(self.limits, **changes)  # type: ignore[arg-type]
         return replace(self, limits=limits, reference=lambda: self.undisturbed)
@@ -127,6 +127,11 @@ def continued(one: GenerationRequest, whole: Outcome, n: int) -> GenerationReque
     if n and sampling.mirostat is not None:
         sampling = replace(sampling, mirostat=replace(sampling.mirostat, mu=whole.states[n - 1]))
     return replace(one, sampling=sampling, produced_ids=whole.token_ids[:n])
+
+
+def gone_on(one: GenerationRequest, whole: Outcome) -> GenerationRequest:
+    """The next request of a conversation: what was answered, and a few tokens."""
+    return replace(one, prompt_ids=(*one.prompt_ids, *whole.token_ids, 5, 6))
 
 
 def check_same(

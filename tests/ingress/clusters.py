@@ -1,5 +1,6 @@
 """An engine that plays scripts, and replicas that count: the routes of the root ask for numbers."""
 
+from deployments.contract.slots import SlotStatus
 from deployments.engine.limits import EngineLimits
 from deployments.model.settings import MODEL_DEPLOYMENT, ModelSettings
 from deployments.telemetry.metric_families import MetricFamily
@@ -23,6 +24,7 @@ class CountingCluster(ScriptedEngine):
     stats: tuple[dict[str, float], ...] = (STATS, {**STATS, "active_requests": 0.0})
     families: tuple[MetricFamily, ...] = ()
     limits = EngineLimits(max_running=2)
+    slots: tuple[tuple[str, dict[int, SlotStatus]], ...] = ()  # of whoever asks, by replica
 
     async def broadcast(
         self, application: str, deployment: str, method: str, *args: object
@@ -35,6 +37,7 @@ class CountingCluster(ScriptedEngine):
             "stats": [(str(index), stats) for index, stats in enumerate(self.stats)],
             "settings": [settings for _ in self.stats],
             "samples": list(samples),
+            "slots": list(self.slots),
             "end_thoughts": [False for _ in self.stats],
         }
         return answers[method]

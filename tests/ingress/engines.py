@@ -13,6 +13,7 @@ from deployments.contract.outputs import Vectors, join_vectors
 from deployments.contract.replica_status import FleetStatus, ReplicaState, ReplicaStatus
 from deployments.contract.requests import GenerationRequest
 from deployments.contract.served_adapters import NO_ADAPTERS, AskedAdapters
+from deployments.contract.slots import SlotAction, SlotReport
 from deployments.contract.weights_form import WeightsForm
 from deployments.ingress.fleet.cluster import find_served
 from deployments.model.settings import application_name
@@ -43,6 +44,7 @@ class ScriptedEngine:
         self.cards_asked = 0
         self.adapters = NO_ADAPTERS  # of each model
         self.adapter_commands: list[tuple[object, ...]] = []
+        self.slot_actions: list[tuple[str, SlotAction, str | None, str]] = []
         self.starts: asyncio.Queue[str] = asyncio.Queue()
 
     async def card(self, model: str | None) -> ModelCard:
@@ -110,6 +112,12 @@ class ScriptedEngine:
 
     async def scale_adapters(self, model: str, scales: Sequence[tuple[int, float]]) -> None:
         self.adapter_commands.append(("scale", model, list(scales)))
+
+    async def act_on_slot(
+        self, model: str, action: SlotAction, replica_id: str | None, session: str
+    ) -> SlotReport:
+        self.slot_actions.append((model, action, replica_id, session))
+        return SlotReport(96, 4096, 1.5)
 
     async def is_serving(self) -> bool:
         return True

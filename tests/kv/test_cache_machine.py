@@ -252,6 +252,22 @@ class KVCacheMachine(RuleBasedStateMachine):
         if self.cache.states is not None:
             assert not self.cache.states.longest(self._recorded(task))
 
+    @rule(data=st.data(), is_used=st.booleans())
+    @precondition(lambda self: self.chains)
+    def drop_or_use_what_tasks_have_left(self, data: st.DataObject, is_used: bool) -> None:
+        chain = data.draw(st.sampled_from(self.chains))
+        if is_used:
+            if self.cache.states is None:
+                assert self.cache.sequences.announce(chain) == self._n_hit(chain)
+            return
+        self.cache.sequences.discard(chain)
+        self.has_forgotten = True
+        pool = self.cache.pool
+        for page_hash in chain:
+            found = (pool.prefix_cache.lookup(page_hash, number) for number, _ in self.groups)
+            pages = [page for page in found if page is not None]
+            assert not pages or any(pool.allocator.references(page) for page in pages)
+
     @rule(data=st.data())
     @precondition(lambda self: self.chains)
     def begin_an_arrival(self, data: st.DataObject) -> None:

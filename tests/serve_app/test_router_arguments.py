@@ -63,7 +63,11 @@ ALONE: dict[str, Any] = {
 }
 SHARED: dict[str, Any] = {"tensor_parallel": 2}
 HEADED: dict[str, Any] = {"spec_type": "mtp"}
-ON_A_CPU: dict[str, Any] = {"cache_disk": "/kept", "pull_prefixes": True}
+ON_A_CPU: dict[str, Any] = {
+    "cache_disk": "/kept",
+    "pull_prefixes": True,
+    "slot_save_path": "/slots",
+}
 LIMITS: dict[str, Any] = {
     "page_size": 8,
     "n_pages": 100,
@@ -75,6 +79,7 @@ LIMITS: dict[str, Any] = {
     "checkpoint_min_step": 256,
     "cache_disk_mib": 77,
     "cache_disk_write_mib": 5,
+    "slot_save_mib": 9,
     "context_length": 512,
     "max_running": 3,
     "max_batch_tokens": 64,

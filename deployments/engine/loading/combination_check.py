@@ -13,6 +13,7 @@ def check_combination(
     is_encoder, transcribes = loaded.is_encoder, loaded.speech is not None
     has_adapters, on_disk = limits.max_loras > 0, limits.cache_disk is not None
     pulls = limits.pull_prefixes is True
+    saves_slots = limits.slot_save_path is not None
     refused = {
         "ranks can't share what drafts": has_draft and has_ranks,
         "an encoder says no tokens that could be drafted": has_draft and is_encoder,
@@ -28,6 +29,9 @@ def check_combination(
         "pull-prefixes: ranks that share a model send none yet": pulls and has_ranks,
         "pull-prefixes: an encoder has no prefixes": pulls and is_encoder,
         "pull-prefixes: a model that transcribes has none": pulls and transcribes,
+        "slot-save-path: ranks that share a model save no slots yet": saves_slots and has_ranks,
+        "slot-save-path: an encoder has no slots": saves_slots and is_encoder,
+        "slot-save-path: a model that transcribes has none": saves_slots and transcribes,
         "max_loras: an encoder takes no adapters of requests": has_adapters and is_encoder,
     }
     for message, is_asked_for in refused.items():

@@ -11,6 +11,7 @@ from deployments.contract.model_card import ModelCard
 from deployments.contract.model_status import ModelState, ModelStatus
 from deployments.contract.replica_status import FleetStatus
 from deployments.contract.served_adapters import SEPARATOR, ServedAdapter, named_adapter
+from deployments.contract.slots import SlotAction, SlotReport
 from deployments.ingress.generation.engine_client import Engine
 
 UP_STATES = frozenset({ModelState.READY, ModelState.SLEEPING})
@@ -60,6 +61,12 @@ class Cluster(Engine, Protocol):
 
     async def scale_adapters(self, model: str, scales: Sequence[tuple[int, float]]) -> None:
         """Sets the default scales of a model's adapters, by their ids; all others are 0."""
+        ...
+
+    async def act_on_slot(
+        self, model: str, action: SlotAction, replica_id: str | None, session: str
+    ) -> SlotReport:
+        """Acts on a slot of a replica; None: the one that requests of this session would get."""
         ...
 
     async def is_serving(self) -> bool:

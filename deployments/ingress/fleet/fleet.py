@@ -18,6 +18,7 @@ from deployments.contract.model_status import ModelStatus
 from deployments.contract.replica_status import FleetStatus
 from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision
+from deployments.contract.slots import SlotAction, SlotReport
 from deployments.ingress.fleet.attempt import (
     Attempts,
     ModelGoneError,
@@ -32,6 +33,7 @@ from deployments.ingress.fleet.prompt_hashes import PromptHashes
 from deployments.ingress.fleet.retries import Retries
 from deployments.ingress.fleet.router_client import RouterClient
 from deployments.ingress.fleet.serve_handles import CONTROL_TIMEOUT_S, ServeHandles
+from deployments.ingress.fleet.slot_calls import SlotCalls
 from deployments.ingress.fleet.suspects import Suspects
 from deployments.ingress.metrics import Metrics
 from deployments.ingress.settings import DEFAULTS, IngressSettings
@@ -56,6 +58,7 @@ class Fleet:
         self._waits = ModelWaits(self._router, self._metrics)
         self._cards = CardCache(self._handles, self._router, self._waits, self._patience_s)
         self._attempts = Attempts(self._handles, self._router)
+        self._slots = SlotCalls(self._handles, self._router)
         self._hashes = PromptHashes()
         self._suspects = Suspects()
         self._running: dict[PartialOutput, str] = {}  # with the names of their models
@@ -98,6 +101,11 @@ class Fleet:
 
     async def scale_adapters(self, model: str, scales: Sequence[tuple[int, float]]) -> None:
         await self._router.command("scale_adapters", model, scales)
+
+    async def act_on_slot(
+        self, model: str, action: SlotAction, replica_id: str | None, session: str
+    ) -> SlotReport:
+        return await self._slots.act(await self.card(model), action, replica_id, session)
 
     async def is_serving(self) -> bool:
         """Whether some model answers. Asks the replicas: a router may be missing for a while."""

@@ -24,8 +24,11 @@ class Caller:
     session: str
     owner: str
 
-    def session_with(self, content: Content) -> str:
-        """A conversation that goes on with other adapters shares no page with its beginning."""
+    def session_with(self, content: Content, id_slot: int = -1) -> str:
+        """A conversation that goes on with other adapters shares no page with its beginning. What
+        names a slot and no conversation goes on where the slot is."""
+        if not self.session and id_slot >= 0:
+            return session_of_slot(self.owner, id_slot)
         if not self.session or not content.adapters:
             return self.session
         return digest_of("adapted", self.session, content.root().hex())
@@ -49,6 +52,11 @@ def caller_of(http: Request, body: object, connection: str, owner: str) -> Calle
     session = _first(*headers, fields.get("prompt_cache_key"), conversation)
     digest = digest_of("session", client, session) if session else ""
     return Caller(client, digest, owner)
+
+
+def session_of_slot(owner: str, id_slot: int) -> str:
+    """The session of requests that name a slot."""
+    return digest_of("slot", owner, str(id_slot))
 
 
 def _user_id(fields: Mapping[str, object]) -> object:

@@ -180,7 +180,7 @@ class ProtocolHandler(Generic[RequestT]):
             request,
             client=caller.client,
             owner=caller.owner,
-            session=caller.session_with(request.content),
+            session=caller.session_with(request.content, request.id_slot),
             content=replace(request.content, salt=self._salt(request.content.salt)),
             priority=request.priority if orders_all else 0,
             own_priority=0 if orders_all else request.priority,

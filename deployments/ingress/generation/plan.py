@@ -9,6 +9,7 @@ from deployments.contract.grammar_triggers import GrammarTriggers
 from deployments.contract.model_card import ModelCard
 from deployments.contract.requests import GenerationRequest, MediumFile, SamplingParams
 from deployments.contract.served_adapters import contents
+from deployments.contract.slots import MAX_SLOTS
 from deployments.ingress.generation.chosen_adapters import LoraScales, chosen_adapters
 from deployments.ingress.generation.response_builder import Generation
 from deployments.text.chat.prompt import Prompt
@@ -45,6 +46,7 @@ class PlanOptions:
     skip_special_tokens: bool = True
     cache_salt: str = ""
     is_cached: bool = True  # else it uses no cached prefix, and nobody finds its own
+    id_slot: int = -1  # which the first choice of the last prompt leaves its sequence in
     lora: LoraScales | None = None  # None leaves the adapters to the name of the model
     prompt_logprobs: int | None = None
     priority: int = 0
@@ -73,6 +75,7 @@ class Plan:
         """The choices of a prompt are next to each other. Choice i samples with seed + i."""
         options = self.options
         check_ids(options.stop_token_ids, self.card, "stop_token_ids")
+        check_slot(options.id_slot, self.card)
         self._check_grammars()
         salt = options.cache_salt if options.is_cached else secrets.token_hex(16)
         content = Content(salt, contents(chosen_adapters(self.card, options.lora)))
@@ -117,6 +120,7 @@ class Plan:
             message_starts=prompt.message_starts,
             priority=options.priority,
             is_kept=options.is_cached,
+            id_slot=self._slot(index),
             tells_progress=options.tells_progress,
         )
         return Generation(
@@ -125,6 +129,11 @@ class Plan:
             counts_prompt=choice == 0,
             warnings=prompt.warnings,
         )
+
+    def _slot(self, index: int) -> int:
+        """The slot of a generation, by its number among all. -1: none."""
+        is_last = index == (len(self.prompts) - 1) * self.options.choices
+        return self.options.id_slot if is_last and self.card.saves_slots else -1
 
     def _triggers(self, prompt: Prompt) -> GrammarTriggers | None:
         """They are looked for in the text that the parser reads."""
@@ -190,3 +199,9 @@ def check_ids(ids: Sequence[int], card: ModelCard, param: str) -> None:
     if ids and max(ids) >= card.vocab_size:
         message = f"`{param}` has {max(ids)}, but the vocabulary has {card.vocab_size} tokens"
         raise refused(message, param)
+
+
+def check_slot(id_slot: int, card: ModelCard) -> None:
+    """Raises Refused for a slot that there can't be. Without slots any number does nothing."""
+    if card.saves_slots and id_slot >= MAX_SLOTS:
+        raise refused(f"`id_slot` must be less than {MAX_SLOTS}", "id_slot")

@@ -195,6 +195,7 @@ class CompletionFields(Hints, LoraFields):
             stops=self.stops,
             ignore_eos=self.ignore_eos,
             is_cached=self.cache_prompt,
+            id_slot=self.id_slot,
             lora=self.lora_scales,
             tells_progress=self.return_progress and self.stream,
         )

@@ -25,8 +25,8 @@ from deployments.openai.fields.response_format import StructureFields
 
 
 class LlamaCppFields(Hints, LoraFields, StructureFields):
-    """Null stands for the model's default. `id_slot` and `n_keep` have no effect: slots are alike,
-    and no token is ever discarded.
+    """Null stands for the model's default. `id_slot` names what can be saved, where a model saves
+    slots. `n_keep` has no effect: no token is ever discarded.
     """
 
     n_predict: AtLeastMinus1 | None = None
@@ -82,6 +82,7 @@ class LlamaCppFields(Hints, LoraFields, StructureFields):
             stop_token_ids=tuple(self.stop_token_ids or ()),
             skip_special_tokens=self.skip_special_tokens is not False,
             is_cached=self.cache_prompt is not False,
+            id_slot=-1 if self.id_slot is None else self.id_slot,
             lora=self.lora_scales,
         )
 

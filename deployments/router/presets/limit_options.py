@@ -128,6 +128,20 @@ class LimitOptions(StrictOptions):
             "(prefixes.md#prefixes-of-other-replicas)"
         ),
     )
+    slot_save_path: Annotated[str | None, Ini(("slot-save-path",)), Unset("none")] = Field(
+        default=LIMITS.slot_save_path,
+        min_length=1,
+        pattern="^[/~]",
+        description=(
+            "A folder in which clients save slots and restore them, on a CPU. Without one they "
+            "can't. [What that is](prefixes.md#slots)"
+        ),
+    )
+    slot_save_mib: Annotated[int, Ini(("slot-save-mib",))] = Field(
+        default=LIMITS.slot_save_mib,
+        ge=1,
+        description="Most that one owner, which is an API key, has there, in MiB",
+    )
     kv_dtype: Literal["auto", "fp8"] = Field(
         default=LIMITS.kv_dtype,
         description=(

