@@ -130,9 +130,9 @@ def matmul_into(
         fourth=fourth,
         bias=address_of(bias),
         other=address_of(other),
-        other_stride=0 if other is None else _row_stride(other),
+        other_stride=0 if other is None else row_stride(other),
         out=out.data_ptr(),
-        out_stride=_row_stride(out),
+        out_stride=row_stride(out),
         rows=rows,
         in_features=width,
         filled_inputs=regions.n_inputs,
@@ -175,5 +175,6 @@ def way_of(rows: int) -> Streaming:
     return streaming.chosen() if rows <= FULL_TILE else STAYING
 
 
-def _row_stride(x: Tensor) -> int:
+def row_stride(x: Tensor) -> int:
+    """How many numbers after a row the next one is."""
     return x.stride(-2) if x.dim() > 1 else 0
