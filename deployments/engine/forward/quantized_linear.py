@@ -61,9 +61,9 @@ class PackedProduct(KernelLinear):
 class PackedQuantized(PackedProduct):
     """A linear layer with quantized weights, packed for our CPU kernels.
 
-    Where the processor multiplies bytes, inputs of many rows are rounded to 8 bits if codes are whole
-    numbers. Else, or where it multiplies tiles of bfloat16, oneDNN is faster with many rows: weights
-    are dequantized for each product, into memory that is packed as oneDNN reads it.
+    Where the processor multiplies bytes, inputs of many rows are rounded to 8 bits if codes are
+    whole numbers. Else, or where it multiplies tiles of bfloat16, oneDNN is faster with many rows.
+    Weights are then dequantized for each product, into memory that is packed as oneDNN reads it.
     """
 
     weight: Tensor  # packed

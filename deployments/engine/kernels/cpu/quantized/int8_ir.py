@@ -67,12 +67,12 @@ class Int8TileArguments(NamedTuple):
 
 class _Unpacking(GroupLoop):
     def run(self, block: dict[str, Code]) -> None:
-        emit = self._emit
+        emit, group = self._emit, self._quantized.group
         _, n_units = self._counts(block["width"])
         with emit.loop(block["n_scales"]) as loop:
             self._unpack(loop.index)
             self._copy_factors(block, loop.index)
-            codes, start = self._group_codes(loop.index), emit.times(loop.index, self._quantized.group)
+            codes, start = self._group_codes(loop.index), emit.times(loop.index, group)
             with self._reader.steps(codes, n_units, self._fetch, loop.index) as (step, first):
                 assert isinstance(step, Step)
                 at = emit.times(emit.address(start, first), PACK)
@@ -132,7 +132,7 @@ class _Int8Tile:
         return sums
 
     def _add_group(self, own: list[Code], group: Code) -> None:
-        emit, builder, tile = self._emit, self._emit.builder, self._tile
+        emit, builder = self._emit, self._emit.builder
         products = self._products(group)
         by_group = emit.times(group, 4 * PACK)
         scale = self._factor("scales", by_group)
@@ -147,7 +147,7 @@ class _Int8Tile:
 
     def _products(self, group: Code) -> list[Code]:
         """Registers with the sums of a group's products as int32."""
-        emit, builder, tile = self._emit, self._emit.builder, self._tile
+        emit, builder = self._emit, self._emit.builder
         sums = emit.int_registers(len(self._places))
         for row in range(INT8_ROWS):
             start = emit.load_broadcast_int(self._of_row("starts", "n_groups", row, group))

@@ -27,6 +27,7 @@ from deployments.engine.kernels.cpu.simd import (
     at_i32,
     at_u16,
     call,
+    fetch,
     next_task,
     to_float32,
 )
@@ -194,6 +195,14 @@ def _take_rows(tile: Code, args: Code, row: Code) -> None:
     tile.x_scales = args.x_scales + 4 * row * args.n_spans
 
 
+@njit(inline="always")
+def _fetch_others(args: Code, row: Code, end: Code, first: Code) -> None:
+    """Fetches what a tile's results are added to or multiplied with: each row is pages away."""
+    if args.other != 0:
+        for i in range(row, end):
+            fetch(args.other + 2 * (i * args.other_stride + first))
+
+
 @cache
 def int8_matmul_kernel() -> Kernel:
     """Rounded rows times a matrix of quantized weights, as `quantized_matmul_kernel` does it.
@@ -225,6 +234,7 @@ def int8_matmul_kernel() -> Kernel:
             count, end = min(PACK, n - first), min(n_rows, begin + args.rows_per_task)
             for row in range(begin, end, INT8_ROWS):
                 _take_rows(tile, args, row)
+                _fetch_others(args, row, min(end, row + INT8_ROWS), first)
                 call(args.tile, tile_words.ctypes.data)
                 for i in range(min(INT8_ROWS, end - row)):
                     other = args.other + 2 * ((row + i) * args.other_stride + first)

@@ -19,7 +19,7 @@ from deployments.engine.kernels.cpu.quantized.int8_kernels import (
 )
 from deployments.engine.kernels.cpu.simd import PACK
 
-SPAN = 256  # inputs that share a scale
+SPAN = 64  # inputs that share a scale, or a group of more
 TASKS_PER_THREAD = 4  # at least, where there are rows enough
 MIN_ROWS_PER_TASK, MAX_ROWS_PER_TASK = 8 * INT8_ROWS, 84 * INT8_ROWS
 
@@ -147,4 +147,3 @@ def rows_per_task(rows: int, n_out: int) -> int:
     wanted = -(-TASKS_PER_THREAD * torch.get_num_threads() // blocks)
     share = min(max(-(-rows // wanted), MIN_ROWS_PER_TASK), MAX_ROWS_PER_TASK)
     return share + -share % INT8_ROWS
-
