@@ -16,7 +16,7 @@ from deployments.engine.forward.linear import (
     onednn_product,
     pack_for_onednn,
 )
-from deployments.engine.kernels.cpu import matmul_ops
+from deployments.engine.kernels.cpu import int8_ops, matmul_ops
 from deployments.engine.kernels.cpu.dispatch import empty
 from deployments.engine.kernels.cpu.features import (
     has_bf16_tiles,
@@ -31,7 +31,6 @@ from deployments.engine.kernels.cpu.packed_weight import (
     PackedWeight,
     pack_rows,
 )
-from deployments.engine.kernels.cpu.quantized import int8_ops
 from deployments.engine.quantized.input_share import ordered
 from deployments.engine.quantized.stored_weight import StoredWeight
 from deployments.engine.threads import usable_threads

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from deployments.engine.kernels.cpu import streaming
-from deployments.engine.kernels.cpu.dispatch import address_of, empty
+from deployments.engine.kernels.cpu.dispatch import address_of, empty, row_stride
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
 from deployments.engine.kernels.cpu.matmul_kernels import NONE, matmul_kernel, shares_of, unit_of
 from deployments.engine.kernels.cpu.pack_format import QuantizedFormat
@@ -173,8 +173,3 @@ def _reading(rows: int, n_out: int, unit: int) -> dict[str, int]:
 def way_of(rows: int) -> Streaming:
     """How the weights of so many rows are fetched."""
     return streaming.chosen() if rows <= FULL_TILE else STAYING
-
-
-def row_stride(x: Tensor) -> int:
-    """How many numbers after a row the next one is."""
-    return x.stride(-2) if x.dim() > 1 else 0

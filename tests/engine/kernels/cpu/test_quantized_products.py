@@ -13,12 +13,11 @@ from deployments.engine.forward.quantized_linear import (
     can_dequantize,
     packed_linear,
 )
-from deployments.engine.kernels.cpu import matmul_ops
+from deployments.engine.kernels.cpu import int8_ops, matmul_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, SWISH
 from deployments.engine.kernels.cpu.matmul_ops import MIN_ROWS_PER_TASK
 from deployments.engine.kernels.cpu.packed_weight import PackedMatrix, PackedWeight, pack_rows
-from deployments.engine.kernels.cpu.quantized import int8_ops
 from deployments.engine.kernels.cpu.simd import HAS_BYTE_PRODUCTS, PACK
 from deployments.engine.quantized.layout import (
     E4M3,

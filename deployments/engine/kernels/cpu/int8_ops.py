@@ -5,9 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from deployments.engine.kernels.cpu.dispatch import address_of, empty
+from deployments.engine.kernels.cpu.dispatch import address_of, empty, row_stride
 from deployments.engine.kernels.cpu.matmul_kernels import NONE
-from deployments.engine.kernels.cpu.matmul_ops import row_stride
 from deployments.engine.kernels.cpu.pack_format import QuantizedFormat
 from deployments.engine.kernels.cpu.packed_weight import PackedPointer
 from deployments.engine.kernels.cpu.quantized.int8_ir import INT8_ROWS
@@ -142,7 +141,7 @@ def matmul_into(
 
 
 def rows_per_task(rows: int, n_out: int) -> int:
-    """As many as there may be for all threads to have some tasks. Each task unpacks a block."""
+    """Returns as many as leave some tasks for each thread. Each task unpacks a block."""
     blocks = -(-n_out // PACK)
     wanted = -(-TASKS_PER_THREAD * torch.get_num_threads() // blocks)
     share = min(max(-(-rows // wanted), MIN_ROWS_PER_TASK), MAX_ROWS_PER_TASK)
