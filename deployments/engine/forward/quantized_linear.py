@@ -4,7 +4,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from deployments.engine.forward.linear import (
     onednn_product,
     pack_for_onednn,
 )
-from deployments.engine.kernels.cpu import matmul_ops
+from deployments.engine.kernels.cpu import int8_ops, matmul_ops
 from deployments.engine.kernels.cpu.dispatch import empty
 from deployments.engine.kernels.cpu.features import (
     has_bf16_tiles,
@@ -39,9 +39,7 @@ from deployments.engine.threads import usable_threads
 MIN_DEQUANTIZED_ROWS = 16
 # The same where our kernels multiply bfloat16, too, by the same instructions.
 MIN_DEQUANTIZED_ROWS_BESIDE_PAIRS = 48
-# The same where they multiply bytes, by the inputs that share a scale: those of more are never
-# dequantized.
-MIN_DEQUANTIZED_ROWS_BESIDE_INTEGERS = {16: 32, 32: 128}
+MIN_ROUNDED_ROWS = 33  # whose inputs are rounded to 8 bits; steps of fewer rows are recorded
 # Outputs that are dequantized at once take about this memory, which a cache holds. They are a
 # multiple of those of oneDNN's largest block.
 DEQUANTIZED_BYTES = 1 << 20
@@ -62,8 +60,9 @@ class PackedProduct(KernelLinear):
 class PackedQuantized(PackedProduct):
     """A linear layer with quantized weights, packed for our CPU kernels.
 
-    Where the processor multiplies bfloat16, oneDNN is faster with many rows. The weights are then
-    dequantized for each product, into memory that is packed as oneDNN reads it.
+    Where the processor multiplies bytes, inputs of many rows are rounded to 8 bits if codes are
+    whole numbers. Else, or where it multiplies tiles of bfloat16, oneDNN is faster with many rows.
+    Weights are then dequantized for each product, into memory that is packed as oneDNN reads it.
     """
 
     weight: Tensor  # packed
@@ -73,21 +72,23 @@ class PackedQuantized(PackedProduct):
         self,
         packed: PackedWeight,
         bias: Tensor | None,
-        max_kernel_rows: int | None = None,
+        many_rows: "ManyRows | None" = None,
         input_order: Tensor | None = None,
         n_inputs: int | None = None,
     ) -> None:
-        """Our kernel multiplies up to `max_kernel_rows` rows; None: as many as it is faster for.
+        """Products of many rows are computed as `many_rows` says; None: as is fastest.
 
         n_inputs: where some columns are of no input; None: each column is of one.
         """
-        if max_kernel_rows is None:
-            max_kernel_rows = _max_kernel_rows(packed)
+        many_rows = _fastest_for(packed) if many_rows is None else many_rows
         sizes = packed.n_in, packed.n_out
-        super().__init__(sizes, bias, packed.pointer, max_kernel_rows)
+        super().__init__(sizes, bias, packed.pointer, many_rows.first - 1)
         self.in_features = packed.n_in if n_inputs is None else n_inputs
         assert packed.pack_format.quantized is not None
         matmul_ops.compile_for(packed.pack_format.quantized)
+        self._are_rounded = many_rows.are_rounded
+        if self._are_rounded:
+            int8_ops.compile_for(packed.pack_format.quantized)
         self._matrix = packed  # owns the memory that our kernel reads by its address
         self.register_buffer("weight", packed.weights)
         self.register_buffer("input_order", input_order)
@@ -118,6 +119,9 @@ class PackedQuantized(PackedProduct):
         if x.numel() <= self._max_kernel_numel:
             pointer, code = self._matrix.pointer, EPILOGUES[epilogue]
             matmul_ops.matmul_into(out, x, pointer, self.bias, code, other)
+        elif self._are_rounded:
+            pointer, code = self._matrix.pointer, EPILOGUES[epilogue]
+            int8_ops.matmul_into(out, x, pointer, self.bias, code, other)
         elif other is None:
             for outputs, product in self._products(x, epilogue):
                 out[..., outputs] = product
@@ -127,10 +131,18 @@ class PackedQuantized(PackedProduct):
                 out.copy_(other)
 
     def _multiply(self, x: Tensor, epilogue: str) -> Tensor:
+        if self._are_rounded:
+            return self._multiply_rounded(x, epilogue)
         parts = [product for _, product in self._products(x, epilogue)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
+    def _multiply_rounded(self, x: Tensor, epilogue: str, other: Tensor | None = None) -> Tensor:
+        pointer, code = self._matrix.pointer, EPILOGUES[epilogue]
+        return int8_ops.matmul(x, pointer, self.out_features, self.bias, code, other)
+
     def _multiply_binary(self, x: Tensor, other: Tensor, epilogue: str) -> Tensor:
+        if self._are_rounded:
+            return self._multiply_rounded(x, epilogue, other)
         for outputs, product in self._products(x, "none"):
             part = other[..., outputs]
             if epilogue == "mul":
@@ -226,18 +238,27 @@ def packed_linear(weight: StoredWeight, bias: Tensor | None) -> PackedProduct | 
     return parts[0] if len(parts) == 1 else JoinedPacked(parts)
 
 
-def _max_kernel_rows(packed: PackedWeight) -> int:
+class ManyRows(NamedTuple):
+    """How products of many rows are computed, from the `first` number of rows on: of inputs that
+    are rounded to 8 bits, or of dequantized weights by oneDNN."""
+
+    first: int
+    are_rounded: bool
+
+
+def _fastest_for(packed: PackedWeight) -> ManyRows:
     quantized = packed.pack_format.quantized
+    assert quantized is not None, "weights of bfloat16 have no codes"
     is_dequantized = has_native_bf16() and can_dequantize(packed.n_in, packed.n_out)
-    if not is_dequantized or packed.is_filled or quantized is None:
-        return ALL_ROWS
-    if has_bf16_tiles():
-        return MIN_DEQUANTIZED_ROWS - 1
+    is_dequantized = is_dequantized and not packed.is_filled
+    if is_dequantized and has_bf16_tiles():
+        return ManyRows(MIN_DEQUANTIZED_ROWS, are_rounded=False)
     if quantized.integers is not None:
-        rows = MIN_DEQUANTIZED_ROWS_BESIDE_INTEGERS.get(quantized.input_group)
-        return ALL_ROWS if rows is None else rows - 1
+        return ManyRows(MIN_ROUNDED_ROWS, are_rounded=True)
+    if not is_dequantized:
+        return ManyRows(ALL_ROWS, are_rounded=False)
     rows = MIN_DEQUANTIZED_ROWS_BESIDE_PAIRS if quantized.has_pairs else MIN_DEQUANTIZED_ROWS
-    return rows - 1
+    return ManyRows(rows, are_rounded=False)
 
 
 def can_dequantize(n_in: int, n_out: int) -> bool:

@@ -32,7 +32,7 @@ from deployments.engine.forward.fused.fusing import fuse_projections, rotary_kin
 from deployments.engine.forward.fused.layer import FusedLayer
 from deployments.engine.forward.linear import KernelLinear, PackedLinear
 from deployments.engine.forward.products.making import make_products
-from deployments.engine.forward.quantized_linear import PackedQuantized
+from deployments.engine.forward.quantized_linear import ManyRows, PackedQuantized
 from deployments.engine.forward.taps import LAST_NORM, Taps
 from deployments.engine.kernels.cpu.dispatch import MAX_RECORDED_TOKENS, THREAD
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
@@ -146,7 +146,7 @@ def packed(linear: nn.Linear, kind: str) -> KernelLinear:
     stored = StoredWeight.of(MadeMatrix(rows), numbers.shape, torch.bfloat16)
     made = pack_rows(stored, rows.layout, *numbers.shape)
     assert made is not None
-    return PackedQuantized(made, None, max_kernel_rows=MAX_RECORDED_TOKENS - 1)
+    return PackedQuantized(made, None, ManyRows(MAX_RECORDED_TOKENS, are_rounded=False))
 
 
 class Decodes:

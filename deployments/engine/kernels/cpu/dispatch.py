@@ -184,6 +184,11 @@ def address_of(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()
 
 
+def row_stride(x: Tensor) -> int:
+    """How many numbers after a row the next one is."""
+    return x.stride(-2) if x.dim() > 1 else 0
+
+
 def contiguous_rows(x: Tensor) -> Tensor:
     """Returns x with the numbers of its last dimension side by side."""
     return x if x.stride(-1) == 1 else x.contiguous()

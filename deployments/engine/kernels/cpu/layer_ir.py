@@ -16,12 +16,6 @@ from deployments.engine.kernels.cpu.simd import LANES, SHORT, STRICT, Code, Emit
 
 
 class _LayerEmitter(Emitter):
-    def broadcast(self, value: Code) -> Code:
-        """A float32 in all lanes."""
-        nothing = ir.Constant(self.vector, ir.Undefined)
-        first = self.builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
-        return self.builder.shuffle_vector(first, first, ir.Constant(self.ints, None))
-
     def nearest(self, x: Code) -> Code:
         """Bits whose upper half is the nearest bfloat16, even ones between two; NaN stays NaN."""
         build = self.builder

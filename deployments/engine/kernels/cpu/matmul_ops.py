@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from deployments.engine.kernels.cpu import streaming
-from deployments.engine.kernels.cpu.dispatch import address_of, empty
+from deployments.engine.kernels.cpu.dispatch import address_of, empty, row_stride
 from deployments.engine.kernels.cpu.matmul_ir import FULL_TILE
 from deployments.engine.kernels.cpu.matmul_kernels import NONE, matmul_kernel, shares_of, unit_of
 from deployments.engine.kernels.cpu.pack_format import QuantizedFormat
@@ -130,9 +130,9 @@ def matmul_into(
         fourth=fourth,
         bias=address_of(bias),
         other=address_of(other),
-        other_stride=0 if other is None else _row_stride(other),
+        other_stride=0 if other is None else row_stride(other),
         out=out.data_ptr(),
-        out_stride=_row_stride(out),
+        out_stride=row_stride(out),
         rows=rows,
         in_features=width,
         filled_inputs=regions.n_inputs,
@@ -173,7 +173,3 @@ def _reading(rows: int, n_out: int, unit: int) -> dict[str, int]:
 def way_of(rows: int) -> Streaming:
     """How the weights of so many rows are fetched."""
     return streaming.chosen() if rows <= FULL_TILE else STAYING
-
-
-def _row_stride(x: Tensor) -> int:
-    return x.stride(-2) if x.dim() > 1 else 0

@@ -207,12 +207,15 @@ class Emitter:
         odd = build.and_(build.lshr(bits, self.all_ints(16)), self.all_ints(1))
         return build.add(build.add(bits, self.all_ints(0x7FFF)), odd)
 
-    def load_broadcast(self, address: Code) -> Code:
-        """One float32 in all lanes."""
-        first = ir.Constant(ir.IntType(32), 0)
+    def broadcast(self, value: Code) -> Code:
+        """A float32 in all lanes."""
         nothing = ir.Constant(self.vector, ir.Undefined)
-        one = self.builder.insert_element(nothing, self.load(address, NUMBER), first)
-        return self.builder.shuffle_vector(one, one, ir.Constant(self.ints, None))
+        first = self.builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
+        return self.builder.shuffle_vector(first, first, ir.Constant(self.ints, None))
+
+    def load_broadcast(self, address: Code) -> Code:
+        """The float32 at an address in all lanes."""
+        return self.broadcast(self.load(address, NUMBER))
 
     def fma(self, total: Code, a: Code, b: Code) -> Code:
         return self.builder.fadd(self.builder.fmul(a, b, flags=FUSED), total, flags=FUSED)

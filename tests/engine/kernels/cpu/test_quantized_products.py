@@ -8,16 +8,17 @@ from torch import Tensor
 from deployments.engine.forward.products.experts import SeparateExperts, quantized_experts
 from deployments.engine.forward.quantized_linear import (
     JoinedPacked,
+    ManyRows,
     PackedQuantized,
     can_dequantize,
     packed_linear,
 )
-from deployments.engine.kernels.cpu import matmul_ops
+from deployments.engine.kernels.cpu import int8_ops, matmul_ops
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.kernels.cpu.matmul_kernels import ADD, MUL, NONE, SWISH
 from deployments.engine.kernels.cpu.matmul_ops import MIN_ROWS_PER_TASK
 from deployments.engine.kernels.cpu.packed_weight import PackedMatrix, PackedWeight, pack_rows
-from deployments.engine.kernels.cpu.simd import PACK
+from deployments.engine.kernels.cpu.simd import HAS_BYTE_PRODUCTS, PACK
 from deployments.engine.quantized.layout import (
     E4M3,
     INT8,
@@ -34,8 +35,10 @@ from tests.engine.quantized.made import MadeMatrix, rows_of
 
 pytestmark = pytest.mark.skipif(not has_matmul_kernels(), reason="no kernels of ours multiply here")
 ULP = 2**-7  # of bfloat16, relative
+ROUNDED = 2e-2  # what inputs of 8 bits change, relative to the largest output
 # Where oneDNN does not multiply bfloat16 the engine never dequantizes, and has no such matrices.
 needs_bfloat16 = pytest.mark.skipif(not has_native_bf16(), reason="does not multiply bfloat16")
+needs_bytes = pytest.mark.skipif(not HAS_BYTE_PRODUCTS, reason="does not multiply bytes")
 F16, F32, BF16 = (FactorType(dtype, 32) for dtype in (torch.float16, torch.float32, torch.bfloat16))
 ROW = FactorType(torch.float32, 0)
 OF_256 = FactorType(torch.float16, 256)
@@ -61,6 +64,7 @@ LAYOUTS = {  # each of another way to decode codes, or of other factors
     "fp8": Layout(E4M3, (ROW,)),
     "fp8 of blocks": Layout(E4M3, (FactorType(torch.float32, 128),)),
 }
+OF_BYTES = [name for name in LAYOUTS if name not in ("float4", "fp8", "fp8 of blocks")]
 SHAPE = (75, 512)
 
 
@@ -96,6 +100,63 @@ def test_rows_times_a_matrix(name: str) -> None:
         assert torch.equal(matmul_ops.matmul(x[:n], matrix.pointer, SHAPE[0], None), together[:n])
 
 
+def rounded(x: Tensor, span: int) -> Tensor:
+    """Each span of a row has 127 steps up to its largest number."""
+    spans = x.float().view(len(x), -1, span)
+    largest = spans.abs().amax(-1, keepdim=True)
+    return (spans * (torch.tensor(127) / largest)).round().mul(largest / 127).view_as(x)
+
+
+@needs_bytes
+@pytest.mark.parametrize("name", OF_BYTES)
+def test_many_rows_are_rounded_to_8_bits(name: str) -> None:
+    """A row's bits are the same whatever stands beside it, and in each task."""
+    rows = rows_of(LAYOUTS[name], SHAPE)
+    matrix, x = packed(rows), some(2 * int8_ops.MIN_ROWS_PER_TASK + 3, SHAPE[1])
+    assert matrix.pack_format.quantized is not None
+    span = max(int8_ops.SPAN, matrix.pack_format.quantized.input_group)
+    together = int8_ops.matmul(x, matrix.pointer, SHAPE[0], None)
+    near(together, rounded(x, span) @ rows.dequantize().T)
+    for n in (1, 5, 60):
+        alone = int8_ops.matmul(x[-n:], matrix.pointer, SHAPE[0], None)
+        assert torch.equal(alone, together[-n:])
+
+
+@needs_bytes
+@pytest.mark.parametrize(
+    ("layout", "width"),
+    [
+        (LAYOUTS["int8"], 63),
+        (LAYOUTS["Q4_0"], 96),
+        (LAYOUTS["NVFP4"], 48),
+        (Layout(integers(4, -8), (F32._replace(group=512),)), 1024),
+        (Layout(integers(4), (BF16._replace(group=64),), (BF16._replace(group=64),)), 192),
+    ],
+)
+def test_rounded_rows_of_any_width(layout: Layout, width: int) -> None:
+    """The last span may be shorter."""
+    rows, x = rows_of(layout, (40, width)), some(7, width)
+    matrix = packed(rows)
+    found = int8_ops.matmul(x, matrix.pointer, 40, None)
+    expected = x.float() @ rows.dequantize().T
+    most = expected.abs().max().item()
+    torch.testing.assert_close(found.float(), expected, rtol=ULP, atol=most * ROUNDED)
+
+
+@needs_bytes
+@pytest.mark.parametrize("name", ["Q4_K", "int8", "NVFP4"])
+def test_rounded_inputs_that_are_no_numbers_or_tiny(name: str) -> None:
+    rows, x = rows_of(LAYOUTS[name], SHAPE), some(4, SHAPE[1])
+    matrix = packed(rows)
+    x[0], x[3] = 0, x[3] * 1e-34
+    x[1, 3], x[2, 500] = float("nan"), float("inf")
+    found = int8_ops.matmul(x, matrix.pointer, SHAPE[0], None)
+    assert found[1].isnan().all()
+    assert not found[2].isfinite().any()
+    assert not found[0].any()
+    assert not found[3].any()
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_rows_are_read_out_as_they_were_packed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deployments.engine.kernels.cpu.packed_weight.WEIGHTS_AT_ONCE", 1)
@@ -123,7 +184,7 @@ def test_weights_become_bfloat16_where_onednn_reads_them(
     monkeypatch.setattr("deployments.engine.forward.quantized_linear.DEQUANTIZED_BYTES", 150_000)
     rows = rows_of(LAYOUTS[name], (200, 512))
     assert can_dequantize(512, 200)
-    linear = PackedQuantized(packed(rows), None, max_kernel_rows=0)
+    linear = PackedQuantized(packed(rows), None, ManyRows(1, are_rounded=False))
     assert torch.equal(linear(torch.eye(512).bfloat16()), rows.dequantize().bfloat16().T)
 
 
@@ -196,12 +257,14 @@ def test_odd_inputs_are_never_dequantized() -> None:
     assert not can_dequantize(63, 64)
 
 
-@needs_bfloat16
 @pytest.mark.parametrize("name", ["int4", "int8"])
-def test_many_rows_are_multiplied_with_them(name: str) -> None:
-    """`max_kernel_rows` is set as where the processor has instructions for that."""
+@pytest.mark.parametrize(
+    "are_rounded",
+    [pytest.param(True, marks=needs_bytes), pytest.param(False, marks=needs_bfloat16)],
+)
+def test_many_rows_are_computed_otherwise(name: str, are_rounded: bool) -> None:
     rows = rows_of(LAYOUTS[name], (64, 96))
-    linear = PackedQuantized(packed(rows), some(64), max_kernel_rows=4)
+    linear = PackedQuantized(packed(rows), some(64), ManyRows(5, are_rounded))
     for n in (4, 5):
         x, other = some(n, 96), some(n, 64)
         assert linear.bias is not None
@@ -213,7 +276,7 @@ def test_many_rows_are_multiplied_with_them(name: str) -> None:
             (linear.forward_binary(x, other.clone(), "mul"), y * other.float()),
         ):
             most = expected.abs().max().item()
-            torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=most * 5e-3)
+            torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=most * ROUNDED)
 
 
 def moved(weight: Tensor) -> StoredWeight:
@@ -252,7 +315,7 @@ def test_a_stored_weight_as_a_layer(
         (linear.forward_binary(x, other.clone(), "mul"), y * other.float()),
     ):
         most = expected.abs().max().item()
-        torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=most * 5e-3)
+        torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=most * ROUNDED)
 
 
 def test_experts_with_an_order_of_inputs_each() -> None:

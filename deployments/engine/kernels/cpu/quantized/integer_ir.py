@@ -1,4 +1,4 @@
-"""Inputs as whole numbers of 16 bits, whose bytes are multiplied with codes."""
+"""Inputs as whole numbers of 8 or 16 bits, whose bytes are multiplied with codes."""
 
 from llvmlite import ir
 from numba import types
@@ -60,9 +60,7 @@ def store_integers(
     def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
         emit, (x, high, low, by, n) = _IntegerEmitter(builder, LANES), arguments
         (total,) = emit.int_registers(1)
-        nothing = ir.Constant(emit.vector, ir.Undefined)
-        first = builder.insert_element(nothing, by, ir.Constant(ir.IntType(32), 0))
-        factor = builder.shuffle_vector(first, first, ir.Constant(emit.ints, None))
+        factor = emit.broadcast(by)
         with emit.loop(builder.udiv(n, emit.whole(LANES))) as loop:
             at = emit.times(loop.index, LANES)
             own = emit.load_bfloat16(emit.address(x, emit.times(at, 2)))
@@ -75,3 +73,23 @@ def store_integers(
         return emit.reduce("add", total)
 
     return types.int32(types.int64, types.int64, types.int64, types.float32, types.int64), generate
+
+
+@intrinsic
+def store_bytes(typing: Code, x: Code, out: Code, by: Code, n: Code) -> tuple[Signature, Code]:
+    """Stores `n` bfloat16 at an address times `by`, which then are whole numbers of a byte. Returns
+    their sum. `n` is a multiple of LANES."""
+
+    def generate(context: Code, builder: Code, signature: Code, arguments: Code) -> Code:
+        emit, (x, out, by, n) = _IntegerEmitter(builder, LANES), arguments
+        (total,) = emit.int_registers(1)
+        factor = emit.broadcast(by)
+        with emit.loop(builder.udiv(n, emit.whole(LANES))) as loop:
+            at = emit.times(loop.index, LANES)
+            own = emit.load_bfloat16(emit.address(x, emit.times(at, 2)))
+            whole = emit.to_integers(builder.fmul(own, factor, flags=STRICT))
+            emit.store_bytes(whole, emit.address(out, at))
+            builder.store(builder.add(builder.load(total), whole), total)
+        return emit.reduce("add", total)
+
+    return types.int32(types.int64, types.int64, types.float32, types.int64), generate
