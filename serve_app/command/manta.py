@@ -11,6 +11,20 @@ COMMANDS = {
         "serve_app.command.serving.commands:config",
         "Print the YAML that `serve` would run",
     ),
+    "run": (
+        "serve_app.command.client.commands:run",
+        "Chat with a model; starts a server if none runs",
+    ),
+    "chat": ("serve_app.command.client.commands:chat", "Chat with a model of a running server"),
+    "complete": ("serve_app.command.client.commands:complete", "Complete a text"),
+    "ls": ("serve_app.command.client.models:ls", "List the models of the server"),
+    "ps": ("serve_app.command.client.models:ps", "List those that are loaded"),
+    "pull": ("serve_app.command.client.models:pull", "Download a model"),
+    "show": ("serve_app.command.client.models:show", "Show what a model is"),
+    "stop": ("serve_app.command.client.models:stop", "Unload a model"),
+    "rm": ("serve_app.command.client.models:rm", "Delete a downloaded model"),
+    "bench": ("serve_app.command.bench.commands:bench", "Measure a server"),
+    "run-batch": ("serve_app.command.client.batch:run_batch", "Answer a file of requests"),
 }
 
 

@@ -23,9 +23,10 @@ KEY_NEEDED = "the server takes no request without its key: --api-key, or MANTA_A
 def server_url(given: str | None) -> str:
     """Returns the address without a path: of a flag, of the environment, or the usual one.
 
-    `HOST`, `HOST:PORT`, and OpenAI's base URLs with /v1 are understood.
+    `HOST`, `HOST:PORT`, `:PORT`, and OpenAI's base URLs with /v1 are understood.
     """
     text = given or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    text = f"127.0.0.1{text}" if text.startswith(":") else text
     has_scheme = "://" in text
     parts = urlsplit(text if has_scheme else f"http://{text}")
     if not parts.hostname:
@@ -83,6 +84,13 @@ class Connection:
         except httpx.HTTPError:
             return False
         return True
+
+    def lists_models(self) -> bool:
+        """Whether its router has started, too."""
+        try:
+            return self._client.get("/models").is_success
+        except httpx.HTTPError:
+            return False
 
     @contextmanager
     def events(

@@ -39,7 +39,7 @@ class Flag:
 
 
 def accepted(*names: str, metavar: str = "", why: str = "always so") -> Flag:
-    """What other servers have to be told, and is so here."""
+    """Returns a flag for what other servers have to be told, and is so here."""
     return Flag(names=names, help=why, read=lambda _: {}, metavar=metavar, is_without_effect=True)
 
 

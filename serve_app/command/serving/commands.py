@@ -7,8 +7,8 @@ import click
 
 from serve_app.command.flags.flag import COMMAND, HTTP
 from serve_app.command.flags.parameters import EVERYTHING, SettingsCommand, options
+from serve_app.command.ports import choose_port
 from serve_app.command.serving.graph import dumped
-from serve_app.command.serving.ports import choose_port
 from serve_app.command.serving.settings import config_of, settings
 
 
