@@ -63,6 +63,9 @@ class StartTeller:
         """Called once all applications run. Raises StartError to end the server."""
         print("All applications run.")
 
+    def failing(self) -> None:
+        """Called before the error is said, or where a signal ends the start."""
+
     def stopping(self) -> None:
         print("Stopping: streams have some seconds to end. A second signal ends all at once.")
 
@@ -93,8 +96,10 @@ def run_until_stopped(
         teller.deploying()
         _watch(client, [application.name for application in config.applications], signals, teller)
     except (SettingsError, PortTaken, StartError) as error:
+        teller.failing()
         _fail(f"{teller.command}: {error}", getattr(error, "status", 1), joined)
     except KeyboardInterrupt:
+        teller.failing()
         ray.shutdown()
         sys.exit(130)
     teller.stopping()

@@ -185,7 +185,9 @@ ACCEPTED = (
     accepted("--no-context-shift"),
     accepted("--reasoning-parser", metavar="NAME", why="a dialect reads thoughts, too"),
     accepted("--threads-http", "--api-server-count", metavar="N", why="an ingress is asynchronous"),
-    accepted("--log-disable", "--disable-log-requests", "--no-enable-log-requests"),
+    accepted(
+        *("--disable-log-requests", "--no-enable-log-requests"), why="prompts are never logged"
+    ),
 )
 
 TEMPLATE = "a model brings its template; another one is a chat_template.jinja in a copy of it"
@@ -243,7 +245,8 @@ REFUSED_NAMES: Mapping[str, tuple[str, ...]] = {
         *("--guided-decoding-backend", "--structured-outputs-config", "--grammar-backend"),
     ),
     "Ray Serve logs and traces: see serve_app/guides/monitoring.md": (
-        *("--uvicorn-log-level", "--log-level", "--log-file", "--otlp-traces-endpoint"),
+        *("--uvicorn-log-level", "--log-level", "--log-file", "--log-disable"),
+        "--otlp-traces-endpoint",
     ),
     "~/.config/manta/manta.yaml holds settings; see also --presets": ("--config",),
 }

@@ -42,6 +42,7 @@ STOP_TIMEOUT = "stop-timeout"
 # llama-server's names with one dash.
 SHORT = {"m", "a", "t", "c", "b", "hf", "hfr", "hff", "ngl", "np", "md", "hfd", "hfrd"}
 SHORT |= {"cms", "cram", "ctxcp"}
+OFF = "off"  # a word for what a setting without a value is
 METAVARS = {int: "N", float: "X"}
 PREFIX = "MANTA_"
 
@@ -112,6 +113,8 @@ def _read_field(
     arguments: type[BaseModel], place: str, name: str, is_list: bool, text: str
 ) -> Said:
     value: object = _listed(text) if is_list else text
+    if text == OFF and type(None) in get_args(arguments.model_fields[name].annotation):
+        value = None
     if arguments.model_fields[name].annotation is bool:
         value = BOOLEAN_WORDS.get(text, text)
     try:

@@ -64,7 +64,7 @@ def _of(said: Said, place: str) -> dict[str, object]:
     """Returns the settings of one place. Those of models have paths of their own kind."""
     found = {name: value for (belongs, name), value in said.items() if belongs == place}
     for name, value in found.items():
-        if place != MODEL and name.endswith(PATHS):
+        if place != MODEL and value is not None and name.endswith(PATHS):
             found[name] = str(Path(str(value)).expanduser().resolve())
     return found
 

@@ -55,6 +55,9 @@ class ServeTeller(StartTeller):
         if not told_to_stop.is_set():
             self._welcome()
 
+    def failing(self) -> None:
+        self._status.stop()
+
     def stopping(self) -> None:
         self._status.stop()
         self._console.print("Stopping. A second Ctrl-C ends all at once.")

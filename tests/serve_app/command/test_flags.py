@@ -78,6 +78,7 @@ SAID: Mapping[str, tuple[str, str, Any]] = {
     "--models-max 2": (ROUTER, "models_max", 2),
     "--no-models-autoload": (ROUTER, "autoload", False),
     "--download-dir ~/x": (ROUTER, "downloads_dir", str(Path.home() / "x")),
+    "--downloads-dir off": (ROUTER, "downloads_dir", None),
     '--allowed-origins ["*"]': (LLAMA, "cors_origins", ["*"]),
     "-to 30": (LLAMA, "request_timeout_s", 30),
     "--stop-timeout 3": (LLAMA, "stop_timeout_s", 3),
