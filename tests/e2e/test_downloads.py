@@ -8,7 +8,7 @@ import pytest
 
 from deployments.router.downloads.downloads import PARTIAL
 from tests.e2e.server import Server
-from tests.e2e.shared.test_command import typed
+from tests.e2e.shared.demo.test_command import typed
 from tests.engine.loading.gguf.test_served import written
 from tests.router.downloads.hub import Hub, serving
 
