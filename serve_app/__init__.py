@@ -1,40 +1,20 @@
-"""The builders of the applications, which `serve.yaml` lists.
+"""The builders of the applications, which `serve.yaml` lists as `serve_app:NAME`.
 
-Each imports its own deployment: Serve builds every application in a process by itself.
+They are imported when one is asked for: a command that starts nothing needs none of them, and Ray
+takes most of a second.
 """
 
-from ray.serve.deployment import Application
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from serve_app.ingress_arguments import IngressArguments, LlamaArguments, OpenAIArguments
-from serve_app.router_arguments import RouterArguments
-from serve_app.web_arguments import WebArguments
+if TYPE_CHECKING:
+    from serve_app.builders import anthropic, llama, openai, router, web
 
-
-def router(args: RouterArguments) -> Application:
-    from deployments.router.deployment import Router
-
-    return Router.bind(*args.settings())  # type: ignore[attr-defined]
+__all__ = ["anthropic", "llama", "openai", "router", "web"]
 
 
-def openai(args: OpenAIArguments) -> Application:
-    from deployments.openai.deployment import OpenAIIngress
-
-    return OpenAIIngress.bind(*args.settings())  # type: ignore[attr-defined]
-
-
-def anthropic(args: IngressArguments) -> Application:
-    from deployments.anthropic.deployment import AnthropicIngress
-
-    return AnthropicIngress.bind(*args.settings())  # type: ignore[attr-defined]
-
-
-def llama(args: LlamaArguments) -> Application:
-    from serve_app.applications.llama import LlamaIngress
-
-    return LlamaIngress.bind(*args.settings())  # type: ignore[attr-defined]
-
-
-def web(args: WebArguments) -> Application:
-    from deployments.web.deployment import WebIngress
-
-    return WebIngress.bind(*args.settings())  # type: ignore[attr-defined]
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module("serve_app.builders"), name)
+    return found

@@ -26,10 +26,11 @@ def main() -> None:
             return
         sys.path.insert(0, options["app_dir"])
         # Here: it is Ray's command for all else.
-        from serve_app.command.run import run_until_stopped
+        from serve_app.command.run import StartTeller, run_until_stopped
 
         names = ("runtime_env", "runtime_env_json", "working_dir")
-        run_until_stopped(config, options["address"], {name: options[name] for name in names})
+        environment = {name: options[name] for name in names}
+        run_until_stopped(config, options["address"], environment, StartTeller())
 
     run.callback = run_config
     cli()

@@ -1,6 +1,8 @@
 """Runs a config until it is told to stop: what is wrong with it is the last that it says."""
 
+import logging
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -37,11 +39,42 @@ JOINING = "To join a Ray that asks for a token, set RAY_AUTH_MODE=token"
 
 
 class StartError(Exception):
-    pass
+    """`status`: with which the command exits."""
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class StartTeller:
+    """Tells how a start goes, line by line.
+
+    command: what was typed, which begins an error.
+    shows_logs: those of Ray's processes come to the console, too.
+    """
+
+    command = "serve run"
+    shows_logs = True
+
+    def deploying(self) -> None:
+        print("The applications are being deployed. Ctrl-C stops the server.")
+
+    def running(self, told_to_stop: threading.Event) -> None:
+        """Called once all applications run. Raises StartError to end the server."""
+        print("All applications run.")
+
+    def failing(self) -> None:
+        """Called before the error is said, or where a signal ends the start."""
+
+    def stopping(self) -> None:
+        print("Stopping: streams have some seconds to end. A second signal ends all at once.")
 
 
 def run_until_stopped(
-    config: ServeDeploySchema, address: str | None, runtime_env: Mapping[str, str | None]
+    config: ServeDeploySchema,
+    address: str | None,
+    runtime_env: Mapping[str, str | None],
+    teller: StartTeller,
 ) -> None:
     _print_at_once()
     signals = StopSignals()
@@ -49,7 +82,7 @@ def run_until_stopped(
     try:
         check_settings(config.applications)
         proxies = announce_starting(config.applications)
-        _join_ray(address, runtime_env)
+        _join_ray(address, runtime_env, teller.shows_logs)
         joined = _get_global_client(raise_if_no_controller_running=False) is not None
         signals.listen()
         if not joined and _is_head():
@@ -60,14 +93,16 @@ def run_until_stopped(
         signals.listen()
         signals.serving()
         client.deploy_apps(config, _blocking=False)
-        print("The applications are being deployed. Ctrl-C stops the server.")
-        _watch(client, [application.name for application in config.applications], signals)
+        teller.deploying()
+        _watch(client, [application.name for application in config.applications], signals, teller)
     except (SettingsError, PortTaken, StartError) as error:
-        _fail(str(error), joined)
+        teller.failing()
+        _fail(f"{teller.command}: {error}", getattr(error, "status", 1), joined)
     except KeyboardInterrupt:
+        teller.failing()
         ray.shutdown()
         sys.exit(130)
-    print("Stopping: streams have some seconds to end. A second signal ends all at once.")
+    teller.stopping()
     stop(*_ingresses(config))
     sys.exit(0)
 
@@ -80,10 +115,17 @@ def _print_at_once() -> None:
         sys.stdout.reconfigure(line_buffering=True)
 
 
-def _join_ray(address: str | None, runtime_env: Mapping[str, str | None]) -> None:
+def _join_ray(address: str | None, runtime_env: Mapping[str, str | None], shows_logs: bool) -> None:
     """Tries twice where Ray gives its own node 30 s: a busy machine is ready for it soon after."""
     environment = parse_runtime_env_args(**runtime_env)
-    init = partial(ray.init, address, namespace=SERVE_NAMESPACE, runtime_env=environment)
+    init = partial(
+        ray.init,
+        address,
+        namespace=SERVE_NAMESPACE,
+        runtime_env=environment,
+        log_to_driver=shows_logs,
+        logging_level=logging.INFO if shows_logs else logging.ERROR,
+    )
     try:
         init()
     except ConnectionError as error:
@@ -124,7 +166,9 @@ def _start(config: ServeDeploySchema, proxies: Mapping[str, str]) -> ServeContro
     )
 
 
-def _watch(client: ServeControllerClient, names: list[str], signals: StopSignals) -> None:
+def _watch(
+    client: ServeControllerClient, names: list[str], signals: StopSignals, teller: StartTeller
+) -> None:
     """Returns when it is told to stop. Raises StartError for an application that does not start."""
     starting = set(names)
     while starting and not signals.told.wait(LOOK_S):
@@ -134,7 +178,7 @@ def _watch(client: ServeControllerClient, names: list[str], signals: StopSignals
             if found.app_status.status == RUNNING:
                 starting.discard(found.name)
     if not starting:
-        print("All applications run.")
+        teller.running(signals.told)
     signals.told.wait()
 
 
@@ -153,12 +197,12 @@ def _ingresses(config: ServeDeploySchema) -> tuple[list[str], float]:
     return [application.name for application in found], max(waits, default=0.0)
 
 
-def _fail(message: str, joined: bool) -> NoReturn:
+def _fail(message: str, status: int, joined: bool) -> NoReturn:
     """The message is last, after all that Ray prints of its end."""
     if ray.is_initialized():
         if not joined:
             with suppress(Exception):  # Ray may be half started
                 serve.shutdown()
         ray.shutdown()
-    print(f"serve run: {message}", file=sys.stderr, flush=True)
-    sys.exit(1)
+    print(message, file=sys.stderr, flush=True)
+    sys.exit(status)

@@ -14,6 +14,8 @@ from deployments.router.presets.keys import KEYS
 from deployments.router.presets.option_types import ScalingOptions
 from deployments.router.presets.options import ModelOptions
 from deployments.router.presets.strict_options import Unset
+from serve_app.command.flags.flag import Flag
+from serve_app.command.flags.table import flags
 from serve_app.ingress_arguments import (
     HttpArguments,
     IngressArguments,
@@ -109,7 +111,28 @@ def gguf_architectures() -> str:
     return _table(("architecture", "models"), rows)
 
 
+def spellings() -> str:
+    """Flags of `manta serve` that have other names, too."""
+    found = [flag for flag in flags() if not flag.is_without_effect and len(flag.names) > 1]
+    rows = [(_code(flag.names[0]), ", ".join(map(_code, flag.names[1:]))) for flag in found]
+    return _table(("flag", "also as"), rows)
+
+
+def accepted_flags() -> str:
+    accepted = [flag for flag in flags() if flag.is_without_effect and not flag.is_refused]
+    return _flags(accepted, "because")
+
+
+def refused_flags() -> str:
+    return _flags((flag for flag in flags() if flag.is_refused), "what to know")
+
+
 TABLES = {
+    "command.md": {
+        "spellings": spellings,
+        "accepted flags": accepted_flags,
+        "refused flags": refused_flags,
+    },
     "gguf.md": {"types of weights": gguf_types, "architectures": gguf_architectures},
     "models.md": {
         "model options": model_options,
@@ -164,6 +187,11 @@ def _keys(option: tuple[str, ...]) -> str:
 def _settings(fields: Mapping[str, FieldInfo]) -> str:
     rows = [(_code(name), *_described(field)) for name, field in fields.items()]
     return _table(("setting", "default", "allowed", "meaning"), rows)
+
+
+def _flags(found: Iterable[Flag], why: str) -> str:
+    rows = [(", ".join(map(_code, flag.names)), flag.help) for flag in found]
+    return _table(("flag", why), rows)
 
 
 def _described(field: FieldInfo) -> Row:

@@ -19,10 +19,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.bench.load.client import Server, first_model
+from serve_app.command.bench.client import Server, first_model
+from serve_app.command.bench.words import count_words
 from tests.bench.load.plot import can_draw, draw
 from tests.bench.load.results import Pair, failures, table
-from tests.bench.load.workloads import WORKLOADS, Distinct, Workload, count_words
+from tests.bench.load.workloads import WORKLOADS, Distinct, Workload
 
 WARM_UP = Distinct(out=8, requests=2)
 

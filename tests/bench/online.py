@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from serve_app.command.bench.client import Server, first_model
+from serve_app.command.bench.words import count_words
 from tests.bench import frontend
-from tests.bench.load.client import Server, first_model
-from tests.bench.load.workloads import ITL, SPEED, TTFT, Distinct, count_words
+from tests.bench.load.workloads import ITL, SPEED, TTFT, Distinct
 
 FIGURES = (SPEED, *TTFT, *ITL)
 

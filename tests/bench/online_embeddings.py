@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.load.client import Server, complete, first_model
-from tests.bench.load.workloads import count_words
+from serve_app.command.bench.client import Server, complete, first_model
+from serve_app.command.bench.words import count_words
 
 OUT = 256  # tokens of one answer
 

@@ -87,6 +87,12 @@ class Server:
         # What the script `serve` of the environment calls.
         self._command = [sys.executable, "-m", "serve_app.command.main", "run", str(path)]
 
+    def started_by(self, *flags: str) -> "Server":
+        """Has `manta serve` start it with these, in the place of `serve run` of the config."""
+        command = [sys.executable, "-m", "serve_app.command.manta", "serve"]
+        self._command = [*command, "--port", str(self.port), *flags]
+        return self
+
     def begin(self) -> "subprocess.Popen[bytes]":
         """Returns before it is ready."""
         with self.log.open("w") as log:

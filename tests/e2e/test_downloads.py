@@ -1,4 +1,4 @@
-"""A model comes from a hub to a running server, answers, and goes again."""
+"""A model comes from a hub to a running server, answers, and goes again: by HTTP and by command."""
 
 import json
 from functools import partial
@@ -8,6 +8,7 @@ import pytest
 
 from deployments.router.downloads.downloads import PARTIAL
 from tests.e2e.server import Server
+from tests.e2e.shared.demo.test_command import typed
 from tests.engine.loading.gguf.test_served import written
 from tests.router.downloads.hub import Hub, serving
 
@@ -32,13 +33,13 @@ def test_a_model_is_downloaded_answers_and_is_deleted(checkpoint: Path, tmp_path
             refused.status_code,
             server.http.post("/v1/completions", json=PROMPT).status_code,
         ) == (400, 404)
-        for name in (NAME, PACKED):
-            download(server, name)
+        for name, comes in ((NAME, download), (PACKED, pull)):
+            comes(server, name)
             assert listed(server)[name] == ("cache", True)
             answer = server.http.post("/v1/completions", json={**PROMPT, "model": name})
             assert answer.json()["usage"]["completion_tokens"] == 4
             assert server.http.delete("/models?model=own").status_code == 400
-            assert server.http.delete(f"/models?model={name}").status_code == 200
+            typed(server, "rm", name)
             server.eventually(partial(is_gone, server, name))
             assert not [path for path in folder.glob("*") if path.name != PARTIAL]
         assert "own" in listed(server)
@@ -52,6 +53,11 @@ def download(server: Server, name: str) -> None:
             assert told.get("event") != "download_failed", told
             if told.get("event") == "download_finished":
                 return
+
+
+def pull(server: Server, name: str) -> None:
+    assert typed(server, "pull", name) == f"{name} is there: `manta run {name}`\n"
+    assert name in typed(server, "ls")
 
 
 def is_gone(server: Server, name: str) -> bool:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
+from serve_app.command.bench.client import Server, TimedAnswer, complete
+from serve_app.command.bench.words import Words, percentile
 from tests.bench import compare, shapes
-from tests.bench.load.client import Sample, Server, complete
 from tests.bench.load.plot import can_draw
 from tests.bench.load.results import Pair, failures, row
 from tests.bench.load.speaker import Speaker, speaking
@@ -25,9 +26,7 @@ from tests.bench.load.workloads import (
     Distinct,
     Prefix,
     Run,
-    Words,
     meanwhile,
-    percentile,
 )
 
 ONE_EACH = Words(1.0)  # token a word, as the speaker counts
@@ -73,7 +72,7 @@ def test_a_percentile_is_a_value_that_was_measured(share: float, value: int) -> 
 
 
 def test_a_chunk_of_several_tokens_has_their_gap_each() -> None:
-    sample = Sample(10.0, asyncio.Event(), tokens=6, chunks=[11.0, 12.0, 14.0])
+    sample = TimedAnswer(10.0, asyncio.Event(), tokens=6, chunks=[11.0, 12.0, 14.0])
     assert sample.first == 1.0
     assert sample.gaps() == [(12.0, 0.5), (14.0, 1.0)]
 
@@ -143,12 +142,12 @@ def test_long_prompts_arrive_while_streams_run(speaker: Speaker, server: Server)
 def test_gaps_count_while_a_long_prompt_is_there_and_all_streams_run() -> None:
     chunks = [2.0, 2.5, 4.0, 8.0, 13.0]
     streams = [
-        Sample(1.0, asyncio.Event(), tokens=5, chunks=chunks, ended=14.0),
-        Sample(1.0, asyncio.Event(), tokens=2, chunks=[2.0, 9.0], ended=9.0),
+        TimedAnswer(1.0, asyncio.Event(), tokens=5, chunks=chunks, ended=14.0),
+        TimedAnswer(1.0, asyncio.Event(), tokens=2, chunks=[2.0, 9.0], ended=9.0),
     ]
     arrived = [
-        Sample(3.0, asyncio.Event(), tokens=1, chunks=[5.0], ended=5.0),
-        Sample(5.0, asyncio.Event(), tokens=1, chunks=[9.5], ended=10.0),
+        TimedAnswer(3.0, asyncio.Event(), tokens=1, chunks=[5.0], ended=5.0),
+        TimedAnswer(5.0, asyncio.Event(), tokens=1, chunks=[9.5], ended=10.0),
     ]
     found = meanwhile(streams, arrived).figures  # gaps of 1.5, 4 and 7 s; not 0.5, not 5
     assert [found[name] for name in (*TTFT, *ITL)] == [2000, 4500, 4000, 7000]

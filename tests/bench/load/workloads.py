@@ -11,20 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from tests.bench.load.client import Sample, Server, complete
+from serve_app.command.bench.client import Server, TimedAnswer, complete
+from serve_app.command.bench.words import Words, percentile
 
 Figures = dict[str, float]
 SPEED, FINISHED, CACHED = "tok/s", "finished", "cached %"
 TTFT = ("TTFT p50 ms", "TTFT p99 ms")
 ITL = ("ITL p50 ms", "ITL p99 ms")
-# One token each in most vocabularies, with the space before it.
-TEXT = (
-    "time year people way day man thing woman life child world school state family student group "
-    "country problem hand part place case week company system program question work number night "
-    "point home water room mother area money story fact month lot right study book eye job word "
-    "business issue side kind head house service friend father power hour game line end member law"
-)
-WORDS = TEXT.split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +36,7 @@ class Workload(Protocol):
     @property
     def loads(self) -> tuple[int, ...]: ...
 
-    async def run(self, server: Server, words: "Words", load: int, seed: str) -> Run: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """Prompts of words, whose tokens were counted by a server."""
-
-    tokens_a_word: float
-
-    def prompt(self, rng: random.Random, tokens: int) -> str:
-        return " ".join(rng.choices(WORDS, k=round(tokens / self.tokens_a_word)))
-
-
-async def count_words(server: Server, seed: str) -> Words:
-    """Raises RuntimeError where the server can't answer at all."""
-    prompt = " ".join(random.Random(seed).choices(WORDS, k=256))
-    sample = await complete(server, prompt, 1)
-    if sample.error:
-        raise RuntimeError(f"{server.name}, {server.url}: {sample.error}")
-    return Words(sample.prompt_tokens / 256)
+    async def run(self, server: Server, words: Words, load: int, seed: str) -> Run: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +114,7 @@ class Arrivals:
 
     async def _arrive(
         self, server: Server, short: Sequence[str], long: Sequence[str]
-    ) -> tuple[list[Sample], list[Sample]]:
+    ) -> tuple[list[TimedAnswer], list[TimedAnswer]]:
         begun = [asyncio.Event() for _ in short]
         async with asyncio.TaskGroup() as group:
             streams = [
@@ -149,7 +123,7 @@ class Arrivals:
             ]
             for event in begun:
                 await event.wait()
-            arrived = list[Sample]()
+            arrived = list[TimedAnswer]()
             for prompt in long:
                 if not any(stream.done() for stream in streams):
                     arrived.append(await complete(server, prompt, self.long_out))
@@ -186,9 +160,9 @@ WORKLOADS: tuple[Distinct | Prefix | Arrivals | Burst, ...] = (
 
 async def at_once(
     server: Server, prompts: Sequence[str], out: int, clients: int
-) -> tuple[list[Sample], float]:
+) -> tuple[list[TimedAnswer], float]:
     """All prompts, `clients` at a time; and the seconds they took together."""
-    samples = list[Sample]()
+    samples = list[TimedAnswer]()
     waiting = iter(prompts)
 
     async def work() -> None:
@@ -200,7 +174,7 @@ async def at_once(
     return samples, time.perf_counter() - start
 
 
-def summary(samples: Sequence[Sample], seconds: float) -> Run:
+def summary(samples: Sequence[TimedAnswer], seconds: float) -> Run:
     """Speed and latency of the answers that came whole."""
     whole = [sample for sample in samples if not sample.error]
     gaps = [gap for sample in whole for _, gap in sample.gaps()]
@@ -208,7 +182,7 @@ def summary(samples: Sequence[Sample], seconds: float) -> Run:
     return Run(speed | latencies([sample.first for sample in whole], gaps), errors(samples))
 
 
-def meanwhile(streams: Sequence[Sample], arrived: Sequence[Sample]) -> Run:
+def meanwhile(streams: Sequence[TimedAnswer], arrived: Sequence[TimedAnswer]) -> Run:
     """Gaps of the streams while all of them ran and one of those that arrived was there."""
     start = arrived[0].sent if arrived else math.inf
     end = min(sample.ended for sample in (*streams, *arrived[-1:]))
@@ -225,11 +199,5 @@ def latencies(firsts: Sequence[float], gaps: Sequence[float]) -> Figures:
     }
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The least value that `share` of them don't exceed; NaN of none."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan
-
-
-def errors(samples: Sequence[Sample]) -> tuple[str, ...]:
+def errors(samples: Sequence[TimedAnswer]) -> tuple[str, ...]:
     return tuple(sample.error for sample in samples if sample.error)

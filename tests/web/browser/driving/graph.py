@@ -17,7 +17,6 @@ STARTERS = ["What is Manta?", "Tell me a story, please.", "What is 17 + 26?"]
 SMALL = "small"  # that holds little
 BROKEN = "broken"  # whose weights are of another shape than its configuration says
 N_KEYS = 200
-INGRESSES = ("openai", "anthropic", "llama")
 PRESETS = """
 version = 1
 
@@ -74,7 +73,7 @@ def _save_broken(path: Path) -> None:
 
 @contextmanager
 def running(folder: Path, connect_origins: Sequence[str] = ()) -> Iterator[Server]:
-    """`serve.yaml` with keys, tools and a store of its own. Its files are in `folder`.
+    """`manta serve` with keys, tools and a store of its own. Its files are in `folder`.
 
     connect_origins: whom the page may ask beside it.
     """
@@ -83,18 +82,16 @@ def running(folder: Path, connect_origins: Sequence[str] = ()) -> Iterator[Serve
     tools = folder / "tools"
     tools.mkdir()
     (tools / "notes.txt").write_text("The harbour opens at nine.\n")
-    with_keys = {"api_key_file": str(keys)}
-    arguments: dict[str, dict[str, object]] = {
-        **{name: dict(with_keys) for name in INGRESSES},
-        "web": {
-            **with_keys,
-            "store": f"sqlite:///{folder / 'chats.sqlite'}",
-            "connect_origins": list(connect_origins),
-        },
+    flags = {
+        "presets": str(save_models(folder)),
+        "models-max": "3",
+        "downloads-dir": "off",
+        "api-key-file": str(keys),
+        "tools-folder": str(tools),
+        "store": f"sqlite:///{folder / 'chats.sqlite'}",
+        **({"connect-origins": ",".join(connect_origins)} if connect_origins else {}),
     }
-    arguments["llama"]["tools_folder"] = str(tools)
-    router = {"presets": str(save_models(folder)), "models_max": 3}
-    server = Server(folder, router, arguments=arguments)
+    server = Server(folder, {}).started_by(*(f"--{name}={value}" for name, value in flags.items()))
     server.http.headers["authorization"] = f"Bearer {key_of(N_KEYS - 1)}"
     with server:
         yield server

@@ -14,9 +14,9 @@ from ray.serve.schema import ServeDeploySchema
 
 from serve_app.command.main import manta_config
 from serve_app.command.port_check import PortTaken, check_port
-from serve_app.command.run import run_until_stopped
+from serve_app.command.run import StartTeller, run_until_stopped
 
-SERVE_YAML = Path(__file__).resolve().parents[2] / "serve_app" / "serve.yaml"
+SERVE_YAML = Path(__file__).resolve().parents[3] / "serve_app" / "serve.yaml"
 NO_ENVIRONMENT = {"runtime_env": None, "runtime_env_json": None, "working_dir": None}
 
 
@@ -50,8 +50,9 @@ def test_a_wrong_setting_ends_the_start_and_is_said_last(
     if arguments.get("presets") == "PRESETS":
         (tmp_path / "models.ini").write_text("[tiny]\nmodel = /x\ntemprature = 1\n")
         arguments = {"presets": str(tmp_path / "models.ini")}
+    wrong = config(**{application: arguments})
     with pytest.raises(SystemExit) as ended:
-        run_until_stopped(config(**{application: arguments}), "local", NO_ENVIRONMENT)
+        run_until_stopped(wrong, "local", NO_ENVIRONMENT, StartTeller())
     assert ended.value.code == 1
     last = capfd.readouterr().err.splitlines()[-1]
     assert last.startswith("serve run: ")

@@ -14,17 +14,27 @@ TIMEOUT_S = 600.0  # of one answer
 LINE_LIMIT = 1 << 20  # bytes of one line of an answer
 
 
+# Every token is to be seen: one without text would look like a long gap. And none is the last one.
+WHOLE = {"ignore_eos": True, "skip_special_tokens": False}
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`url` is OpenAI's base URL, such as http://127.0.0.1:8000/v1."""
+    """url: OpenAI's base URL, such as http://127.0.0.1:8000/v1.
+    chats: prompts are messages of chats.
+    runs_on: it takes vLLM's fields, by which an answer has its full length.
+    """
 
     name: str
     url: str
     model: str
+    key: str | None = None
+    chats: bool = False
+    runs_on: bool = True
 
 
 @dataclass(slots=True)
-class Sample:
+class TimedAnswer:
     """One streamed completion; moments of `time.perf_counter`.
 
     tokens: by the server's own count, and not the number of chunks.
@@ -41,6 +51,11 @@ class Sample:
     chunks: list[float] = field(default_factory=list)
     ended: float = 0.0
     error: str = ""
+
+    def come(self) -> None:
+        """Notes that a chunk with text has come."""
+        self.chunks.append(time.perf_counter())
+        self.begun.set()
 
     @property
     def first(self) -> float:
@@ -59,24 +74,24 @@ class Sample:
 
 async def complete(
     server: Server, prompt: str, max_tokens: int, begun: asyncio.Event | None = None
-) -> Sample:
-    """One completion of its full length, whatever the model would rather do."""
-    body = {
+) -> TimedAnswer:
+    """One completion, of its full length whatever the model would rather do."""
+    said = [{"role": "user", "content": prompt}]
+    body: dict[str, object] = {
+        **({"messages": said} if server.chats else {"prompt": prompt}),
         "model": server.model,
-        "prompt": prompt,
         "max_tokens": max_tokens,
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "ignore_eos": True,
-        # Every token is to be seen: one without text would look like a long gap.
-        "skip_special_tokens": False,
+        **(WHOLE if server.runs_on else {}),
     }
-    sample = Sample(time.perf_counter(), begun or asyncio.Event())
+    sample = TimedAnswer(time.perf_counter(), begun or asyncio.Event())
     try:
         async with asyncio.timeout(TIMEOUT_S):
             await _read(server, body, sample)
-        if sample.tokens != max_tokens or not sample.chunks:
+        is_whole = sample.tokens == max_tokens or (sample.tokens and not server.runs_on)
+        if not is_whole or not sample.chunks:
             sample.error = f"{sample.tokens} of {max_tokens} tokens, {len(sample.chunks)} chunks"
     except (OSError, EOFError, ValueError, LookupError) as error:
         sample.error = f"{type(error).__name__}: {error}"
@@ -85,9 +100,10 @@ async def complete(
     return sample
 
 
-async def _read(server: Server, body: object, sample: Sample) -> None:
+async def _read(server: Server, body: object, sample: TimedAnswer) -> None:
     done = False
-    async with aclosing(_lines(f"{server.url}/completions", body)) as lines:
+    path = "chat/completions" if server.chats else "completions"
+    async with aclosing(_lines(f"{server.url}/{path}", body, server.key)) as lines:
         async for line in lines:
             if line == b"data: [DONE]":
                 done = True
@@ -97,13 +113,16 @@ async def _read(server: Server, body: object, sample: Sample) -> None:
         raise EOFError("the stream ended without [DONE]")
 
 
-def _take(chunk: dict[str, object], sample: Sample) -> None:
+def _take(chunk: dict[str, object], sample: TimedAnswer) -> None:
     match chunk:
         case {"error": error}:
             raise ValueError(str(error))
-        case {"choices": [{"text": str(text)}, *_]} if text:
-            sample.chunks.append(time.perf_counter())
-            sample.begun.set()
+        case {"choices": [{"text": str(text)} | {"delta": {"content": str(text)}}, *_]} if text:
+            sample.come()
+        case {"choices": [{"delta": {"reasoning_content": str(text)}}, *_]} if text:
+            sample.come()
+        case {"choices": [{"delta": {"reasoning": str(text)}}, *_]} if text:
+            sample.come()
     match chunk:
         case {"usage": {"completion_tokens": int(tokens), "prompt_tokens": int(prompt)}}:
             sample.tokens, sample.prompt_tokens = tokens, prompt
@@ -112,15 +131,15 @@ def _take(chunk: dict[str, object], sample: Sample) -> None:
             sample.cached_tokens = cached
 
 
-async def first_model(url: str) -> str:
+async def first_model(url: str, key: str | None = None) -> str:
     """The first model of a server's list."""
-    async with aclosing(_lines(f"{url}/models", None)) as lines:
+    async with aclosing(_lines(f"{url}/models", None, key)) as lines:
         answer = b"".join([line async for line in lines])
     name: str = json.loads(answer)["data"][0]["id"]
     return name
 
 
-async def _lines(url: str, body: object) -> AsyncGenerator[bytes, None]:
+async def _lines(url: str, body: object, key: str | None) -> AsyncGenerator[bytes, None]:
     """The lines of an answer, on a connection of its own. Raises OSError, EOFError, ValueError."""
     parts = urlsplit(url)
     secure = parts.scheme == "https"
@@ -128,18 +147,19 @@ async def _lines(url: str, body: object) -> AsyncGenerator[bytes, None]:
         parts.hostname, parts.port or (443 if secure else 80), ssl=secure, limit=LINE_LIMIT
     )
     try:
-        writer.write(_request(parts.netloc, parts.path, body))
+        writer.write(_request(parts.netloc, parts.path, body, key))
         async for line in _answer(reader):
             yield line
     finally:
         writer.close()
 
 
-def _request(host: str, path: str, body: object) -> bytes:
+def _request(host: str, path: str, body: object, key: str | None) -> bytes:
     raw = b"" if body is None else json.dumps(body).encode()
+    bearer = "" if key is None else f"authorization: Bearer {key}\r\n"
     head = (
         f"{'POST' if raw else 'GET'} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n"
+        f"{bearer}content-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n"
     )
     return head.encode() + raw
 
