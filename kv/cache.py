@@ -122,7 +122,11 @@ class KVCache:
         # A page alone is no hit where a state has to stand behind it, or windows need others, too.
         publishes = not shape.has_states and not self._windows
         self.pool = PagePool(
-            shape.n_pages, len(self.groups), publishes_pages=publishes, on_evict=self._page_is_gone
+            shape.n_pages,
+            len(self.groups),
+            publishes_pages=publishes,
+            on_evict=self._page_is_gone,
+            spares=lambda key: self.tier.spares(key),
         )
         self.states: StateSlots | None = None
         self._hits = HitRule()

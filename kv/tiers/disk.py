@@ -8,7 +8,6 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,17 +67,16 @@ class DiskTier(WriteBehind):
     ) -> None:
         self._folder = folder
         self._index = folder.index
+        self._jobs: queue.SimpleQueue[Draft | str | None] = queue.SimpleQueue()
         super().__init__(
-            known, storage, self._index.__contains__, self._submit_draft, bytes_per_s, clock
+            known, storage, self._index.__contains__, self._jobs.put, bytes_per_s, clock
         )
         self._dtype = storage.dtype
-        self._jobs: queue.SimpleQueue[Draft | str | None] = queue.SimpleQueue()
         self._fetches: queue.SimpleQueue[TierFetch | None] = queue.SimpleQueue()
         self._under_way: dict[TierFetch, None] = {}
         self._wake: Callable[[], None] = lambda: None
         self._paused_until = 0.0
         self._read_rate, self._measured_at = FIRST_RATE, -RATE_AGE_S
-        self._submitted: deque[Draft] = deque(maxlen=N_IMAGES)  # that may not be written yet
         self._to_remove: list[str] = []
         self.is_open = threading.Event()  # once it is known what the folder holds
         self.n_read = self.n_written = 0  # bytes
@@ -102,10 +100,6 @@ class DiskTier(WriteBehind):
     def forget(self, hashes: Sequence[bytes]) -> None:
         """Forgets what is being written, too."""
         super().forget(hashes)
-        gone = {*hashes}
-        for draft in self._submitted:
-            if not gone.isdisjoint(key.page_hash for key, _ in draft.pages):
-                draft.is_wanted = False
         for name in self._folder.forget(hashes):
             self._jobs.put(name)
 
@@ -155,10 +149,6 @@ class DiskTier(WriteBehind):
 
     def _next_image(self, end: float) -> Image:
         return self.images.get(timeout=max(0.0, end - self._clock()))
-
-    def _submit_draft(self, draft: Draft) -> None:
-        self._submitted.append(draft)
-        self._jobs.put(draft)
 
     def _observe(self, n_bytes: int, seconds: float) -> None:
         rate = max(n_bytes, 1) / max(seconds, 1e-6)

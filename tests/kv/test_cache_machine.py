@@ -1,5 +1,6 @@
 """The whole cache against a model in which every slot knows the prefix it was computed for."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,9 @@ class KeptPages(WriteBehind):
     def holds(self, key: PageKey) -> bool:
         return bool(self._kept.get(key))
 
+    def is_dirty_at(self, key: PageKey) -> bool:
+        return key in self._dirty
+
     def forget(self, hashes: Sequence[bytes]) -> None:
         super().forget(hashes)
         gone = {*hashes}
@@ -116,6 +120,7 @@ class KVCacheMachine(RuleBasedStateMachine):
             assert spare or pool.n_used or self.cache.shape.longest(pool.n_pages) < len(tokens)
             return
         task.n_computed = self.cache.cached_tokens(task_id)
+        self.tier.charge(task_id, salt, len(task.hashes))
         assert self.cache.table.pages(task_id) == hit
         assert task.n_computed == self.cache.table.n_pages(task_id) * self.page_size < len(tokens)
         self.tasks[task_id] = task
@@ -272,6 +277,12 @@ class KVCacheMachine(RuleBasedStateMachine):
         has_more = self.tier.copy(max_bytes)
         assert max_bytes == 1 << 30 or has_more or not self.tier.is_dirty
         assert max_bytes < 1 << 30 or not self.tier.is_dirty
+
+    @rule(n=st.integers(1, 6))
+    def copy_what_is_taken_next(self, n: int) -> None:
+        taken = self.cache.pool.coldest(n)
+        self.tier.rescue(taken, math.inf)
+        assert not any(self.tier.is_dirty_at(key) for key in taken)
 
     @rule(data=st.data())
     @precondition(lambda self: self.arrivals)
