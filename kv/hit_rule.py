@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from kv.arrivals import PageKey
+from kv.tiers.tier import Tier
+
 
 class HitRule:
     """Is told what becomes of tasks and pages. By default every prefix is hit whose pages are
@@ -11,6 +14,14 @@ class HitRule:
         """The most leading ones of some cached pages that can be hit, as far as more than pages
         decides it."""
         return len(hashes)
+
+    def over(self, tier: Tier) -> "HitRule":
+        """The same rule if all were here that a tier holds."""
+        return self
+
+    def lacking(self, hashes: Sequence[bytes]) -> list[PageKey]:
+        """Returns what a hit of all these pages needs besides them and is not here."""
+        return []
 
     def insert(self, task_id: str, hashes: Sequence[bytes] = (), n_tokens: int = 0) -> None:
         """A new task has cached pages with these hashes, which hold its first `n_tokens`."""

@@ -72,7 +72,7 @@ class EngineCore:
             tokens = tokenizer_json, ends
             needs = list_needs(loaded, adapters, limits, ranks, self.cache, *tokens)
             drafts = build_drafts(loaded, self.execution, checked, self.cache, limits)
-            tiers = build_tiers(loaded, self.cache, limits, identity)
+            tiers = build_tiers(loaded, self.execution, self.cache, limits, identity)
             self._needs = [*needs, *drafts.needs, *tiers]
             self._admission = Admission(limits.max_waiting)
             self._scheduler = build_scheduler(

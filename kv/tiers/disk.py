@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kv.arrivals import Arrival, PageKey
+from kv.arrivals import STATE, Arrival, PageKey
 from kv.pool import PrefixCache
+from kv.states import StateSlots
 from kv.storage import Storage
 from kv.tiers.bundle import ALIGNMENT, aligned, make_header
 from kv.tiers.folder import BundleFolder
@@ -39,6 +40,7 @@ EXPONENTS: dict[torch.dtype, tuple[type[np.unsignedinteger[Any]], int]] = {
     torch.float32: (np.uint32, 0x7F800000),
     torch.float16: (np.uint16, 0x7C00),
     torch.bfloat16: (np.uint16, 0x7F80),
+    torch.float64: (np.uint64, 0x7FF << 52),
 }
 
 
@@ -64,13 +66,14 @@ class DiskTier(WriteBehind):
         folder: BundleFolder,
         bytes_per_s: float,
         clock: Callable[[], float] = time.monotonic,
+        states: StateSlots | None = None,
+        state_bytes: int = 0,
     ) -> None:
         self._folder = folder
         self._index = folder.index
         self._jobs: queue.SimpleQueue[Draft | str | None] = queue.SimpleQueue()
-        super().__init__(
-            known, storage, self._index.__contains__, self._jobs.put, bytes_per_s, clock
-        )
+        keeping = known, storage, self._index.__contains__, self._jobs.put
+        super().__init__(*keeping, bytes_per_s, clock, states, state_bytes)
         self._dtype = storage.dtype
         self._fetches: queue.SimpleQueue[TierFetch | None] = queue.SimpleQueue()
         self._under_way: dict[TierFetch, None] = {}
@@ -124,7 +127,7 @@ class DiskTier(WriteBehind):
 
     def fetch(self, arrival: Arrival) -> TierFetch:
         """Begins to read an arrival's pages. The arrival may end at any time."""
-        fetch = TierFetch(arrival, self.size_of([*arrival.pages]), self._clock())
+        fetch = TierFetch(arrival, self.size_of(arrival.keys), self._clock())
         self._under_way[fetch] = None
         self._fetches.put(fetch)
         return fetch
@@ -219,7 +222,7 @@ class DiskTier(WriteBehind):
         offset, pages = ALIGNMENT, []
         for key, length in draft.pages:
             page = draft.image[offset : offset + length]
-            if not is_finite(page, self._dtype):
+            if not self._is_finite(key, page):
                 return False
             pages.append((key, length, crc32(page.data)))
             offset = aligned(offset + length)
@@ -230,10 +233,21 @@ class DiskTier(WriteBehind):
         self.n_written += draft.n_bytes * is_written
         return is_written
 
+    def _is_finite(self, key: PageKey, page: NDArray[np.uint8]) -> bool:
+        if key.group != STATE:
+            return is_finite(page, self._dtype)
+        memory = self._states and self._states.memory
+        begin = 0
+        for dtype, n_bytes in memory.parts if memory else ():
+            if not is_finite(page[begin : begin + n_bytes], dtype):
+                return False
+            begin += n_bytes
+        return True
+
     # On the thread that reads
 
     def _read_all(self) -> None:
-        buffer = memoryview(bytearray(max(self._lengths)))
+        buffer = memoryview(bytearray(max(self._lengths.values())))
         while (fetch := self._fetches.get()) is not None:
             began = self._clock()
             try:
@@ -249,6 +263,8 @@ class DiskTier(WriteBehind):
     def _read(self, fetch: TierFetch, buffer: memoryview) -> None:
         def take(key: PageKey, content: memoryview) -> bool:
             fetch.n_read += len(content)
+            if key.group == STATE:
+                return fetch.arrival.take_state(bytes(content))
             raw = np.frombuffer(content, dtype=np.uint8)
 
             def copy(page: int) -> None:
@@ -256,11 +272,16 @@ class DiskTier(WriteBehind):
 
             return fetch.arrival.write(key, copy)
 
-        self._folder.read([*fetch.arrival.pages], buffer, take)
+        keys = fetch.arrival.keys
+        for key in [key for key in keys if not self._lengths[key.group]]:
+            fetch.arrival.write(key, lambda page: None)
+        self._folder.read([key for key in keys if self._lengths[key.group]], buffer, take)
 
 
 def is_finite(raw: NDArray[np.uint8], dtype: torch.dtype) -> bool:
     """Whether all numbers of this type are finite."""
+    if not dtype.is_floating_point:
+        return True
     kind, exponent = EXPONENTS[dtype]
     numbers = raw.view(kind)
     return not bool(((numbers & exponent) == exponent).any())

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from kv.arrivals import PageKey
+from kv.arrivals import STATE, PageKey
 from kv.pool import PrefixCache
+from kv.states import StateSlots
 from kv.storage import Storage
 from kv.tiers.bundle import ALIGNMENT, MAX_RECORDS, NO_PARENT, aligned, owner_tag
 from kv.tiers.tier import Tier
@@ -87,14 +88,20 @@ class WriteBehind(Tier):
         submit: Callable[[Draft], None],
         bytes_per_s: float,
         clock: Callable[[], float] = time.monotonic,
+        states: StateSlots | None = None,
+        state_bytes: int = 0,
     ) -> None:
+        """`states` are those of layers that keep one, each of `state_bytes`."""
         self._known, self._written, self._submit = known, written, submit
+        self._states = states
         self._pages = storage.raw_pages()
-        self._lengths = [storage.group_bytes(group) for group in range(len(storage.groups))]
-        largest = aligned(max(self._lengths))
+        # By group. Pages of layers that keep nothing but states are there without being read.
+        self._lengths = {n: storage.group_bytes(n) for n in range(len(storage.groups))}
+        largest = aligned(max(1, *self._lengths.values()))
         n_records = max(1, min(MAX_RECORDS, MAX_IMAGE_BYTES // largest))
-        self._image_bytes = ALIGNMENT + n_records * largest
-        self._n_records = n_records
+        if states is not None:
+            self._lengths[STATE] = state_bytes
+        self._image_bytes = ALIGNMENT + max(n_records * largest, aligned(state_bytes))
         self.images: queue.SimpleQueue[Image] = queue.SimpleQueue()
         for _ in range(N_IMAGES):
             self.images.put(np.empty(self._image_bytes, dtype=np.uint8))
@@ -116,8 +123,8 @@ class WriteBehind(Tier):
         return bool(self._dirty)
 
     def holds(self, key: PageKey) -> bool:
-        """Whether a page is written, so that it can be brought."""
-        return self._written(key)
+        """Whether a page or a state is written, so that it can be brought."""
+        return self._is_written(key)
 
     def spares(self, key: PageKey) -> bool:
         """Whether a page is dirty, or stands before one that is."""
@@ -183,19 +190,22 @@ class WriteBehind(Tier):
     def rescue(self, keys: Sequence[PageKey], until: float) -> None:
         """Copies those of some pages that are dirty, which are about to be taken; until a time of
         the clock at most."""
-        taken = {key.page_hash for key in keys}
-        for key in keys:
-            while (run := self._dirty.get(key)) is not None:
+        taken = dict.fromkeys(key.page_hash for key in keys)
+        for page_hash in taken:
+            while dirty := self._dirty_of(page_hash):
                 if self._clock() >= until:
                     return
-                if self._filling is None and not self._begin(run, *self._up_to(run, key, taken)):
-                    return
+                run = self._dirty[dirty[0]]
+                if self._filling is None:
+                    pages = self._up_to(run, page_hash, taken.keys())
+                    if not self._begin(run, *pages):
+                        return
                 self._copy_page()
 
     def check(self) -> None:
         """Asserts that what is dirty is cached, and of a run."""
         for key in self._dirty:
-            assert self._known.lookup(*key) is not None, "a dirty page that is gone"
+            assert self._place(key) is not None, "what is dirty is gone"
         assert Counter(self._dirty.values()) == {run: run.n_dirty for run in self._runs}
         assert self._n_waiting == Counter(page for run in self._runs for page in run.hashes)
         for key, run in self._dirty.items():
@@ -214,13 +224,14 @@ class WriteBehind(Tier):
         self._computed.clear()
 
     def _make_dirty(self, chain: _Chain) -> None:
-        """Makes a run of those pages that are cached and not kept."""
+        """Makes a run of those pages and states that are cached and not kept. Behind the last state
+        nothing can be hit."""
         if chain.owner is None:
             return
-        begin, chain.n_done = chain.n_done, len(chain.hashes)
+        begin, chain.n_done = chain.n_done, self._n_useful(chain)
         new = [
             (index, key)
-            for index, page_hash in enumerate(chain.hashes[begin:], begin)
+            for index, page_hash in enumerate(chain.hashes[begin : chain.n_done], begin)
             for key in self._keys_of(page_hash)
             if self._is_new(key)
         ]
@@ -232,19 +243,40 @@ class WriteBehind(Tier):
             self._n_waiting.update(run.hashes)
             self._dirty |= {key: run for _, key in new}
 
+    def _n_useful(self, chain: _Chain) -> int:
+        """How many pages of a sequence a hit may need."""
+        if self._states is None:
+            return len(chain.hashes)
+        n = len(chain.hashes)
+        while n > chain.n_done:
+            last = PageKey(chain.hashes[n - 1], STATE)
+            if self._place(last) is not None or self._is_kept(last):
+                break
+            n -= 1
+        return n
+
     def _keys_of(self, page_hash: bytes) -> Iterable[PageKey]:
-        return (PageKey(page_hash, group) for group in range(len(self._lengths)))
+        return (PageKey(page_hash, group) for group in self._lengths)
+
+    def _place(self, key: PageKey) -> int | None:
+        """Returns the page that holds this, or the slot of a state; None: it is not cached."""
+        if key.group != STATE:
+            return self._known.lookup(*key)
+        return None if self._states is None else self._states.slot(key.page_hash)
 
     def _is_new(self, key: PageKey) -> bool:
-        is_cached = key not in self._dirty and self._known.lookup(*key) is not None
+        is_cached = key not in self._dirty and self._place(key) is not None
         return is_cached and not self._is_kept(key)
 
     def _is_kept(self, key: PageKey) -> bool:
-        """Whether a page is written, or will be."""
-        if self._written(key):
+        """Whether a page or a state is written, or will be."""
+        if self._is_written(key):
             return True
         draft = self._copied.get(key)
         return draft is not None and draft.is_wanted
+
+    def _is_written(self, key: PageKey) -> bool:
+        return not self._lengths[key.group] or self._written(key)
 
     def _clean(self, key: PageKey) -> None:
         """A page is dirty no more."""
@@ -260,21 +292,24 @@ class WriteBehind(Tier):
     # What is copied
 
     def _first_dirty(self, run: _Run) -> int:
-        while not self._dirty_at(run, run.begin):
+        while not self._dirty_of(run.hashes[run.begin]):
             run.begin += 1
         return run.begin
 
-    def _up_to(self, run: _Run, key: PageKey, taken: Set[bytes]) -> tuple[int, int]:
+    def _up_to(self, run: _Run, page_hash: bytes, taken: Set[bytes]) -> tuple[int, int]:
         """The number of the first one and the end of the pages up to a dirty one that are `taken`
         and fit into a bundle."""
-        last = begin = run.hashes.index(key.page_hash)
-        n = len(self._dirty_at(run, last))
+        begin = end = run.hashes.index(page_hash) + 1
+        keys: list[PageKey] = []
         while begin > 0 and run.hashes[begin - 1] in taken:
-            n += (more := len(self._dirty_at(run, begin - 1)))
-            if not more or n > self._n_records:
+            more = self._dirty_of(run.hashes[begin - 1])
+            keys += more
+            n_bytes = sum(aligned(self._lengths[key.group]) for key in keys)
+            is_full = len(keys) > MAX_RECORDS or ALIGNMENT + n_bytes > self._image_bytes
+            if not more or (is_full and begin < end):
                 break
             begin -= 1
-        return begin, last + 1
+        return begin, end
 
     def _begin(self, run: _Run, begin: int, end: int, is_hurried: bool = False) -> bool:
         """Begins a draft with these pages. False: there is no place for it, or none may be written
@@ -288,7 +323,10 @@ class WriteBehind(Tier):
         self._copied = {
             key: draft for key, draft in self._copied.items() if draft.image is not image
         }
-        parent = run.hashes[begin - 1] if begin else NO_PARENT
+        before = begin
+        if self._dirty_of(run.hashes[begin])[0].group == STATE:  # which is used with this page
+            before += 1
+        parent = run.hashes[before - 1] if before else NO_PARENT
         self._filling = _Filling(Draft(run.owner, parent, begin, image), run, begin, end)
         return True
 
@@ -298,31 +336,46 @@ class WriteBehind(Tier):
         self._counted_at = now
         return self._allowed > 0
 
-    def _dirty_at(self, run: _Run, index: int) -> list[PageKey]:
-        """Returns what is dirty of a page, in all groups."""
-        return [key for key in self._keys_of(run.hashes[index]) if key in self._dirty]
+    def _dirty_of(self, page_hash: bytes) -> list[PageKey]:
+        """Returns what is dirty of a page, in all groups, and the state behind it if that is."""
+        return [key for key in self._keys_of(page_hash) if key in self._dirty]
 
     def _copy_page(self) -> int:
-        """Copies the next dirty page into the draft; submits this where there is no such page, or
+        """Copies the next dirty page or state into the draft; submits this where there is none, or
         no room. Returns how many bytes were copied."""
         filling = self._filling
         assert filling is not None
-        draft = filling.draft
-        keys = self._dirty_at(filling.run, filling.next) if filling.next < filling.end else []
-        if not keys or len(draft.pages) == self._n_records:
+        draft, hashes = filling.draft, filling.run.hashes
+        keys = self._dirty_of(hashes[filling.next]) if filling.next < filling.end else []
+        if not keys or not self._has_room(draft, keys[0]):
             self._end(draft)
             return 0
         if len(keys) == 1:  # the last one of its groups
             filling.next += 1
-        key = keys[0]
-        page, length = self._known.lookup(*key), self._lengths[key.group]
-        assert page is not None, "a dirty page that is gone"
-        draft.image[draft.n_bytes : draft.n_bytes + length] = self._pages[page, :length]
+        key, length = keys[0], self._lengths[keys[0].group]
+        self._copy_content(key, draft.image[draft.n_bytes : draft.n_bytes + length])
         draft.pages.append((key, length))
         draft.n_bytes = aligned(draft.n_bytes + length)
         self._copied[key] = draft
         self._clean(key)
         return length
+
+    def _has_room(self, draft: Draft, key: PageKey) -> bool:
+        """A state is alone in its bundle: later ones of its sequence may be used without it."""
+        if draft.pages and STATE in (key.group, draft.pages[-1][0].group):
+            return False
+        has_bytes = draft.n_bytes + aligned(self._lengths[key.group]) <= self._image_bytes
+        return has_bytes and len(draft.pages) < MAX_RECORDS
+
+    def _copy_content(self, key: PageKey, content: Image) -> None:
+        place = self._place(key)
+        assert place is not None, "what is dirty is gone"
+        if key.group != STATE:
+            content[:] = self._pages[place, : len(content)]
+            return
+        assert self._states is not None
+        assert self._states.memory is not None, "the memory of states is not known"
+        self._states.memory.read(place, content)
 
     def _end(self, draft: Draft) -> None:
         self._filling = None

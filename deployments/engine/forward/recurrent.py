@@ -7,7 +7,7 @@ once, or of one row's tokens, and a cache that holds the states of these rows al
 import inspect
 import logging
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -20,7 +20,14 @@ from transformers import PreTrainedModel
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.overriding import override
-from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, NoStates, StatePool
+from deployments.engine.forward.state_pool import (
+    CacheOfRows,
+    GivenStates,
+    HostStates,
+    Key,
+    NoStates,
+    StatePool,
+)
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.states import NO_STATE
@@ -56,20 +63,32 @@ def find_mixers(model: PreTrainedModel) -> list[nn.Module]:
 
 
 @torch.inference_mode()
-def state_bytes(model: PreTrainedModel) -> int:
-    """Bytes of all states of one sequence, found by computing a token.
+def sample_states(model: PreTrainedModel) -> dict[Key, Tensor]:
+    """All states of one sequence, each [1, ...], found by computing tokens. Of the type that holds
+    both what a chunk and what a single token leaves behind.
 
     Raises UnsupportedModelError where that fails.
     """
     hidden: int = model.config.get_text_config(decoder=True).hidden_size
-    token = torch.zeros(1, 1, hidden, device=model.device, dtype=model.dtype)
-    total = 0
+    tokens = torch.zeros(1, 2, hidden, device=model.device, dtype=model.dtype)
+    found: dict[Key, Tensor] = {}
     with _running_states_of(model):
         for module in find_mixers(model):
-            states = CacheOfRows(NoStates(), 0)
-            _mixer(module)(token, states)
-            total += sum(state.nbytes for state in states.written.values())
-    return total
+            chunk, single = CacheOfRows(NoStates(), 0), CacheOfRows(NoStates(), 0)
+            _mixer(module)(tokens, chunk)
+            _mixer(module)(tokens[:, :1], single)
+            for key, state in chunk.written.items():
+                dtype = torch.promote_types(state.dtype, single.written[key].dtype)
+                found[key] = state.to(dtype)
+    return found
+
+
+def state_bytes(model: PreTrainedModel) -> int:
+    """Bytes of all states of one sequence.
+
+    Raises UnsupportedModelError as `sample_states` does.
+    """
+    return sum(state.nbytes for state in sample_states(model).values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +131,12 @@ class RecurrentLayers:
                 kinds[type(module)] = _way_to_continue(mix, model)
                 self.can_batch &= _can_batch(mix, model)
             self._wrap(module, kinds[type(module)](mix))
+
+    def host_states(self, sample: Mapping[Key, Tensor]) -> HostStates:
+        """The states of all slots on a CPU, to be kept elsewhere, too. To be called before the
+        first step, with what `sample_states` finds."""
+        self._pool.prepare(sample)
+        return HostStates(self._pool)
 
     @contextmanager
     def running(self, step: StepInputs) -> Iterator[None]:
