@@ -217,7 +217,10 @@ class KVCache:
         """Returns what the tier would have to bring of pages with these hashes."""
         known = self.pool.prefix_cache
         over = PrefixFinder(self.groups, self.shape.page_size, OverTier(known, self.tier))
-        n_cached, n = self._longest_hit(hashes), over.longest(hashes, self._hits.over(self.tier))
+        n_cached, n = (
+            self._longest_hit(hashes),
+            over.longest(hashes, self._hits.over(self.tier.holds)),
+        )
         if n == n_cached:
             return Lacking(n_cached, n, [])
         keys = [*over.lacking(hashes[:n], known), *self._hits.lacking(hashes[:n])]
@@ -231,7 +234,7 @@ class KVCache:
         nothing may be written there before that step is done. On a CPU it is, when it is launched.
         """
         kept = self.pool.retain(PageKey(*key) for key in product(hashes, range(len(self.groups))))
-        has_state = keys[-1].group == STATE
+        has_state = any(key.group == STATE for key in keys[-1:])
         arrival = self.pool.begin_arrival(keys[:-1] if has_state else keys)
         arrival.prefix = hashes if has_state else ()
         self.pool.free(kept)

@@ -1,9 +1,8 @@
 """The seam for what makes a prefix a hit, where pages alone don't."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kv.arrivals import PageKey
-from kv.tiers.tier import Tier
 
 
 class HitRule:
@@ -15,8 +14,8 @@ class HitRule:
         decides it."""
         return len(hashes)
 
-    def over(self, tier: Tier) -> "HitRule":
-        """The same rule if all were here that a tier holds."""
+    def over(self, holds: Callable[[PageKey], bool]) -> "HitRule":
+        """The same rule if all were here that a tier `holds`."""
         return self
 
     def lacking(self, hashes: Sequence[bytes]) -> list[PageKey]:

@@ -19,7 +19,6 @@ from kv.arrays import IntArray
 from kv.arrivals import STATE, PageKey
 from kv.hit_rule import HitRule
 from kv.journal import Journal, PublishedPages
-from kv.tiers.tier import Tier
 
 NO_STATE = -1  # the slot that a task reads which has computed nothing yet
 # One behind its committed tokens, one behind those of a step in progress, one that the next step
@@ -108,9 +107,9 @@ class StateSlots(HitRule):
         """The most leading ones that a state is kept behind."""
         return _longest(hashes, self._checkpoints.__contains__)
 
-    def over(self, tier: Tier) -> HitRule:
-        """Those that a tier holds are kept, too."""
-        return _StatesOverTier(self, tier)
+    def over(self, holds: Callable[[PageKey], bool]) -> HitRule:
+        """States that a tier `holds` are kept, too."""
+        return _StatesOverTier(self, holds)
 
     def lacking(self, hashes: Sequence[bytes]) -> list[PageKey]:
         """The state behind the last page, if there is none."""
@@ -272,15 +271,15 @@ class StateSlots(HitRule):
 class _StatesOverTier(HitRule):
     """Looks up checkpoints and states that a tier holds."""
 
-    def __init__(self, states: StateSlots, tier: Tier) -> None:
-        self._states, self._tier = states, tier
+    def __init__(self, states: StateSlots, holds: Callable[[PageKey], bool]) -> None:
+        self._states, self._holds = states, holds
 
     def longest(self, hashes: Sequence[bytes]) -> int:
         return _longest(hashes, self._is_kept)
 
     def _is_kept(self, page_hash: bytes) -> bool:
         in_slot = self._states.slot(page_hash) is not None
-        return in_slot or self._tier.holds(PageKey(page_hash, STATE))
+        return in_slot or self._holds(PageKey(page_hash, STATE))
 
 
 def _longest(hashes: Sequence[bytes], is_kept: Callable[[bytes], bool]) -> int:

@@ -67,7 +67,7 @@ def _check_states(loaded: LoadedModel, execution: Execution, cache: KVCache) -> 
     if not cache.shape.max_checkpoints:
         raise ValueError(
             "cache-disk: prefixes of this model need states, of which ctx-checkpoints and "
-            "cache-ram leave none"
+            "ctx-checkpoints-mib leave none"
         )
 
 

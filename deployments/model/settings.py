@@ -165,7 +165,10 @@ def check_settings(settings: ModelSettings) -> None:
     _check_drafts(settings)
     if settings.limits.cache_disk is not None:
         if on_gpu or not alone:
-            raise ValueError("cache-disk: so far it is for a model on a CPU, in one rank")
+            raise ValueError(
+                "cache-disk: it is for a model on a CPU, in one rank; say tensor_parallel = 1 and "
+                "no num_gpus, or leave cache-disk out"
+            )
         if not settings.limits.cache_disk.startswith(("/", "~")):
             raise ValueError("cache-disk: say a path that begins with / or ~")
     _check_room(settings.limits)

@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -222,7 +222,7 @@ class DiskTier(WriteBehind):
         offset, pages = ALIGNMENT, []
         for key, length in draft.pages:
             page = draft.image[offset : offset + length]
-            if not self._is_finite(key, page):
+            if not are_finite(page, self._parts_of(key, length)):
                 return False
             pages.append((key, length, crc32(page.data)))
             offset = aligned(offset + length)
@@ -233,16 +233,12 @@ class DiskTier(WriteBehind):
         self.n_written += draft.n_bytes * is_written
         return is_written
 
-    def _is_finite(self, key: PageKey, page: NDArray[np.uint8]) -> bool:
+    def _parts_of(self, key: PageKey, length: int) -> Sequence[tuple[torch.dtype, int]]:
         if key.group != STATE:
-            return is_finite(page, self._dtype)
-        memory = self._states and self._states.memory
-        begin = 0
-        for dtype, n_bytes in memory.parts if memory else ():
-            if not is_finite(page[begin : begin + n_bytes], dtype):
-                return False
-            begin += n_bytes
-        return True
+            return [(self._dtype, length)]
+        assert self._states is not None
+        assert self._states.memory is not None, "the memory of states is not known"
+        return self._states.memory.parts
 
     # On the thread that reads
 
@@ -278,10 +274,14 @@ class DiskTier(WriteBehind):
         self._folder.read([key for key in keys if self._lengths[key.group]], buffer, take)
 
 
-def is_finite(raw: NDArray[np.uint8], dtype: torch.dtype) -> bool:
-    """Whether all numbers of this type are finite."""
-    if not dtype.is_floating_point:
-        return True
-    kind, exponent = EXPONENTS[dtype]
-    numbers = raw.view(kind)
-    return not bool(((numbers & exponent) == exponent).any())
+def are_finite(raw: NDArray[np.uint8], parts: Iterable[tuple[torch.dtype, int]]) -> bool:
+    """Whether all numbers are finite of parts that lie behind each other: types and bytes."""
+    begin = 0
+    for dtype, n_bytes in parts:
+        if dtype.is_floating_point:
+            kind, exponent = EXPONENTS[dtype]
+            numbers = raw[begin : begin + n_bytes].view(kind)
+            if ((numbers & exponent) == exponent).any():
+                return False
+        begin += n_bytes
+    return True

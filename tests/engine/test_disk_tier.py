@@ -98,11 +98,13 @@ def kept(path: Path, **changes: float | None) -> EngineLimits:
     return replace(LIMITS, cache_disk=str(path), **changes)  # type: ignore[arg-type]
 
 
-def test_a_task_that_is_preempted_comes_back_by_the_disk(tmp_path: Path) -> None:
+@of_kinds("llama", pytest.param("qwen3_next", marks=needs_states))
+def test_a_task_that_is_preempted_comes_back_by_the_disk(tmp_path: Path, architecture: str) -> None:
     few = {"n_pages": 84, "max_running": 4, "max_batch_tokens": 64}
     prompts = [random_ids(LONG, seed=i) for i in range(3)]
     many = replace(
-        workload(), requests=[request("r", prompt, SAMPLING, max_tokens=50) for prompt in prompts]
+        workload(architecture),
+        requests=[request("r", prompt, SAMPLING, max_tokens=50) for prompt in prompts],
     )
     with many.kept_in(tmp_path).engine(**few) as running:
         many.check_on(running)
@@ -261,7 +263,7 @@ def test_settings_that_can_not_be_kept_are_refused(
     ("architecture", "changes", "reason"),
     [
         ("rwkv", {}, "rwkv is computed row by row"),
-        ("mamba2", {"ctx_checkpoints": 0}, "ctx-checkpoints and cache-ram leave none"),
+        ("mamba2", {"ctx_checkpoints": 0}, "ctx-checkpoints and ctx-checkpoints-mib leave none"),
     ],
 )
 def test_states_that_can_not_be_kept_are_refused_by_name(

@@ -14,7 +14,7 @@ from tests.kv.caches import STATE_BYTES
 
 
 class ModelledStates:
-    """What stands in the slots of states; its bytes are numbers of contents."""
+    """The contents of slots of states, whose bytes are their numbers."""
 
     parts = ((torch.uint8, STATE_BYTES),)
 

@@ -65,7 +65,7 @@ def find_mixers(model: PreTrainedModel) -> list[nn.Module]:
 @torch.inference_mode()
 def sample_states(model: PreTrainedModel) -> dict[Key, Tensor]:
     """All states of one sequence, each [1, ...], found by computing tokens. Of the type that holds
-    both what a chunk and what a single token leaves behind.
+    both what a chunk leaves behind and what a single token does behind it.
 
     Raises UnsupportedModelError where that fails.
     """
@@ -74,12 +74,13 @@ def sample_states(model: PreTrainedModel) -> dict[Key, Tensor]:
     found: dict[Key, Tensor] = {}
     with _running_states_of(model):
         for module in find_mixers(model):
-            chunk, single = CacheOfRows(NoStates(), 0), CacheOfRows(NoStates(), 0)
-            _mixer(module)(tokens, chunk)
-            _mixer(module)(tokens[:, :1], single)
-            for key, state in chunk.written.items():
-                dtype = torch.promote_types(state.dtype, single.written[key].dtype)
-                found[key] = state.to(dtype)
+            mix, chunk = _mixer(module), CacheOfRows(NoStates(), 0)
+            mix(tokens, chunk)
+            single = CacheOfRows(GivenStates(chunk.written), 2)
+            mix(tokens[:, :1], single)
+            for key, state in (chunk.written | single.written).items():
+                dtype = chunk.written.get(key, state).dtype
+                found[key] = state.to(torch.promote_types(state.dtype, dtype))
     return found
 
 

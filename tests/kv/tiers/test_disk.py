@@ -12,7 +12,7 @@ from kv.cache import CacheShape, KVCache
 from kv.content import page_hashes
 from kv.layout import LayerShape
 from kv.tiers import write_behind
-from kv.tiers.disk import PAUSE_S, DiskTier, is_finite
+from kv.tiers.disk import PAUSE_S, DiskTier, are_finite
 from kv.tiers.folder import BundleFolder
 from kv.tiers.index import Bundle
 from kv.tiers.write_behind import N_IMAGES
@@ -119,9 +119,10 @@ def test_what_is_not_finite_is_not_written(tmp_path: Path) -> None:
     disk.compute(HASHES, broken=True)
     disk.leave()
     assert (disk.tier.n_written, disk.tier.n_dropped > 0) == (0, True)
-    raw = np.array([1.0, np.nan], dtype=np.float32).view(np.uint8)
-    assert not is_finite(raw, torch.float32)
-    assert is_finite(raw[:4], torch.float32)
+    raw = np.array([1, np.nan, 2, np.inf], dtype=np.float32).view(np.uint8)
+    for parts in ([(torch.float32, 8)], [(torch.float32, 4), (torch.int32, 8), (torch.float32, 4)]):
+        assert not are_finite(raw, parts)
+        assert are_finite(raw, [(torch.float32, 4), (torch.int64, 8)])
 
 
 def test_what_waits_for_a_disk_that_hangs_is_bounded(
