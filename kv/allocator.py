@@ -7,13 +7,16 @@ content is still valid and can be found, until the page is taken because none is
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
+
+N_COLDEST = 64  # evictable pages of which one is chosen, where the first one is to be spared
 
 
 class Allocator:
     """Reference counts and least-recently-used eviction over `n_pages` pages.
 
     `on_evict(page)` is called when an evictable page is taken for new content, `on_withdraw(page)`
-    when an arriving one is.
+    when an arriving one is. A page that `spares(page)` is taken after the others among the coldest.
     """
 
     def __init__(
@@ -21,9 +24,11 @@ class Allocator:
         n_pages: int,
         on_evict: Callable[[int], object],
         on_withdraw: Callable[[int], object] = lambda page: None,
+        spares: Callable[[int], bool] = lambda page: False,
     ) -> None:
         self.n_pages = n_pages
         self._on_evict, self._on_withdraw = on_evict, on_withdraw
+        self._spares = spares
         self._free = list(range(n_pages - 1, -1, -1))
         self._references = [0] * n_pages
         self._evictable: OrderedDict[int, None] = OrderedDict()
@@ -94,6 +99,10 @@ class Allocator:
             del self._evictable[page]
             self._free.append(page)
 
+    def coldest(self, n: int) -> list[int]:
+        """Returns those of the next `n` pages to be taken that are evictable."""
+        return [*islice(self._evictable, max(0, n - len(self._free)))]
+
     def check(self) -> None:
         """Asserts that each page is in exactly one state."""
         free, evictable, arriving = set(self._free), set(self._evictable), set(self._arriving)
@@ -107,6 +116,10 @@ class Allocator:
     def _take(self) -> int:
         if self._free:
             return self._free.pop()
-        page, _ = self._evictable.popitem(last=False)
+        page = next(iter(self._evictable))
+        if self._spares(page):
+            coldest = islice(self._evictable, N_COLDEST)
+            page = next((other for other in coldest if not self._spares(other)), page)
+        del self._evictable[page]
         self._on_evict(page)
         return page

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from kv.arrays import IntArray
-from kv.arrivals import Arrival, PageKey
+from kv.arrivals import STATE, Arrival, PageKey
 from kv.hit_points import HitPoints
 from kv.hit_rule import HitRule
 from kv.journal import Journal
@@ -125,13 +125,22 @@ class KVCache:
         # A page alone is no hit where a state has to stand behind it, or windows need others, too.
         publishes = not shape.has_states and not self._windows
         self.pool = PagePool(
-            shape.n_pages, len(self.groups), publishes_pages=publishes, on_evict=self._page_is_gone
+            shape.n_pages,
+            len(self.groups),
+            publishes_pages=publishes,
+            on_evict=self._page_is_gone,
+            spares=lambda key: self.tier.spares(key),
         )
         self.states: StateSlots | None = None
         self._hits = HitRule()
         if shape.has_states:
             slots = shape.max_tasks, shape.max_checkpoints
-            self._hits = self.states = StateSlots(*slots, self.pool.journal, shape.max_drafted)
+            self._hits = self.states = StateSlots(
+                *slots,
+                self.pool.journal,
+                shape.max_drafted,
+                on_lose=lambda last: self.tier.lose(PageKey(last, STATE)),
+            )
         elif self._windows:
             self._hits = HitPoints(
                 self.pool.journal,
@@ -220,8 +229,11 @@ class KVCache:
         what could be."""
         known = self.pool.prefix_cache
         over = PrefixFinder(self.groups, self.shape.page_size, OverTier(known, held))
-        n_cached, n = self.longest_hit(hashes), over.longest(hashes, self._hits)
-        return Lacking(n_cached, n, over.lacking(hashes[:n], known) if n > n_cached else [])
+        n_cached, n = self.longest_hit(hashes), over.longest(hashes, self._hits.over(held.holds))
+        if n == n_cached:
+            return Lacking(n_cached, n, [])
+        keys = [*over.lacking(hashes[:n], known), *self._hits.lacking(hashes[:n])]
+        return Lacking(n_cached, n, keys)
 
     def begin_arrival(self, hashes: Sequence[bytes], keys: Sequence[PageKey]) -> Arrival:
         """Pages for content with these keys, which a prefix with these hashes lacks, as many as
@@ -231,13 +243,19 @@ class KVCache:
         nothing may be written there before that step is done. On a CPU it is, when it is launched.
         """
         kept = self.pool.retain(PageKey(*key) for key in product(hashes, range(len(self.groups))))
-        arrival = self.pool.begin_arrival(keys)
+        has_state = any(key.group == STATE for key in keys[-1:])
+        arrival = self.pool.begin_arrival(keys[:-1] if has_state else keys)
+        arrival.prefix = hashes if has_state else ()
         self.pool.free(kept)
         return arrival
 
     def end_arrival(self, arrival: Arrival) -> None:
-        """Makes what has arrived findable."""
+        """Makes what has arrived findable, a state only if all pages before it are cached."""
         self.pool.end_arrival(arrival)
+        if self.states is None or arrival.state is None or not arrival.prefix:
+            return
+        if self._cached.longest(arrival.prefix, HitRule()) == len(arrival.prefix):
+            self.states.arrive(arrival.prefix, arrival.state)
 
     def adopt(self, task_id: str, hashes: Sequence[bytes]) -> int:
         """Appends the longest cached prefix of `hashes`, which follow the task's last full page.
@@ -333,8 +351,8 @@ class KVCache:
 
     def free(self, task_id: str) -> None:
         """Gives back all pages of a task. Those that were recorded stay findable until evicted."""
-        self.tier.leave(task_id)
         self._hits.remove(task_id)
+        self.tier.leave(task_id)
         self._give_back(self.table.remove(task_id))
 
     def take_uncleared(self) -> IntArray:

@@ -1,6 +1,8 @@
 """The seam for what makes a prefix a hit, where pages alone don't."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+from kv.arrivals import PageKey
 
 
 class HitRule:
@@ -11,6 +13,14 @@ class HitRule:
         """The most leading ones of some cached pages that can be hit, as far as more than pages
         decides it."""
         return len(hashes)
+
+    def over(self, holds: Callable[[PageKey], bool]) -> "HitRule":
+        """The same rule if all were here that a tier `holds`."""
+        return self
+
+    def lacking(self, hashes: Sequence[bytes]) -> list[PageKey]:
+        """Returns what a hit of all these pages needs besides them and is not here."""
+        return []
 
     def insert(self, task_id: str, hashes: Sequence[bytes] = (), n_tokens: int = 0) -> None:
         """A new task has cached pages with these hashes, which hold its first `n_tokens`."""

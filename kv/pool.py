@@ -54,6 +54,10 @@ class PrefixCache:
         if group == 0 and self._publishes_pages:
             self.journal.stored(page_hash)
 
+    def key(self, page: int) -> PageKey:
+        """Returns what a page holds. KeyError for one that can't be found."""
+        return self._keys[page]
+
     def remove(self, page: int) -> PageKey:
         """Makes a page unfindable; returns its key. KeyError if it is so already."""
         key = self._keys.pop(page)
@@ -86,14 +90,17 @@ class PagePool:
         *,
         publishes_pages: bool = True,
         on_evict: Callable[[PageKey], object] = lambda key: None,
+        spares: Callable[[PageKey], bool] = lambda key: False,
     ) -> None:
         """`publishes_pages`: whether the journal says what can be found. `on_evict` is called with
-        the key of what a page held that is taken for new content."""
+        the key of what a page held that is taken for new content. What `spares` says is taken after
+        others."""
         self.prefix_cache = PrefixCache(n_groups, publishes_pages=publishes_pages)
         self.allocator = Allocator(
             n_pages,
             on_evict=lambda page: on_evict(self.prefix_cache.remove(page)),
             on_withdraw=self._withdraw,
+            spares=lambda page: spares(self.prefix_cache.key(page)),
         )
         self._arrivals: dict[Arrival, None] = {}  # in the order in which they began
 
@@ -183,6 +190,10 @@ class PagePool:
     def arrivals(self) -> Iterable[Arrival]:
         """Arrivals that have begun and not ended."""
         return self._arrivals
+
+    def coldest(self, n: int) -> list[PageKey]:
+        """Returns what is cached of the next `n` pages to be taken."""
+        return [*map(self.prefix_cache.key, self.allocator.coldest(n))]
 
     def free(self, pages: Sequence[int]) -> None:
         """Gives back one sequence's references.

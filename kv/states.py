@@ -8,13 +8,16 @@ and costs no copy.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from kv.arrays import IntArray
+from kv.arrivals import STATE, PageKey
 from kv.hit_rule import HitRule
 from kv.journal import Journal, PublishedPages
 
@@ -43,6 +46,23 @@ class Checkpoint(NamedTuple):
     hashes: tuple[bytes, ...]
 
 
+class StateMemory(Protocol):
+    """The memory of slots on a CPU, in a form that is the same in each process."""
+
+    @property
+    def parts(self) -> Sequence[tuple[torch.dtype, int]]:
+        """Types and bytes of what lies behind each other in a state."""
+        ...
+
+    def read(self, slot: int, state: NDArray[np.uint8]) -> None:
+        """Copies the bytes of a slot to `state` [bytes]."""
+        ...
+
+    def write(self, slot: int, state: NDArray[np.uint8]) -> None:
+        """Copies bytes to a slot that no step reads or writes."""
+        ...
+
+
 @dataclass(slots=True)
 class _TaskStates:
     """The states that a task holds references to."""
@@ -67,9 +87,14 @@ class StateSlots(HitRule):
         max_checkpoints: int = 0,
         journal: Journal | None = None,
         max_drafted: int = 0,
+        on_lose: Callable[[bytes], object] = lambda page_hash: None,
     ) -> None:
+        """`on_lose` is called with the hash of the page before a checkpoint whose slot is about to
+        be given away."""
         n_slots = SLOTS_PER_TASK * max_tasks + max_checkpoints + max_drafted
         self.max_checkpoints = max_checkpoints
+        self.memory: StateMemory | None = None  # where states are kept elsewhere, too
+        self._on_lose = on_lose
         self.n_saved = self.n_restored = 0  # checkpoints, since the start
         self.n_slots = n_slots
         self._free = list(range(n_slots - 1, -1, -1))
@@ -84,8 +109,32 @@ class StateSlots(HitRule):
 
     def longest(self, hashes: Sequence[bytes]) -> int:
         """The most leading ones that a state is kept behind."""
-        known = self._checkpoints
-        return next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in known), 0)
+        return _longest(hashes, self._checkpoints.__contains__)
+
+    def over(self, holds: Callable[[PageKey], bool]) -> HitRule:
+        """States that a tier `holds` are kept, too."""
+        return _StatesOverTier(self, holds)
+
+    def lacking(self, hashes: Sequence[bytes]) -> list[PageKey]:
+        """The state behind the last page, if there is none."""
+        return [PageKey(last, STATE) for last in hashes[-1:] if last not in self._checkpoints]
+
+    def slot(self, page_hash: bytes) -> int | None:
+        """The slot of the checkpoint behind a page."""
+        checkpoint = self._checkpoints.get(page_hash)
+        return None if checkpoint is None else checkpoint.slot
+
+    def arrive(self, hashes: Sequence[bytes], state: bytes) -> None:
+        """Makes a state that comes from elsewhere the checkpoint behind these pages. To be called
+        between steps."""
+        if hashes[-1] in self._checkpoints or not self.max_checkpoints:
+            return
+        assert self.memory is not None, "states are kept nowhere else"
+        self._make_room()
+        slot = self._allocate()
+        self.memory.write(slot, np.frombuffer(state, dtype=np.uint8))
+        self._checkpoints[hashes[-1]] = Checkpoint(slot, tuple(hashes))
+        self._published.add(hashes)
 
     def insert(self, task_id: str, hashes: Sequence[bytes] = (), n_tokens: int = 0) -> None:
         """A new task, without a state or with the one of a checkpoint, which stands behind the
@@ -201,6 +250,7 @@ class StateSlots(HitRule):
         """Forgets the checkpoint behind the page, if there is one."""
         if (checkpoint := self._checkpoints.pop(page_hash, None)) is None:
             return
+        self._on_lose(page_hash)
         self._release(checkpoint.slot)
         self._published.remove(checkpoint.hashes)
 
@@ -223,12 +273,15 @@ class StateSlots(HitRule):
             return
         if not self.max_checkpoints:
             return
-        if len(self._checkpoints) == self.max_checkpoints:
-            self.lose(next(iter(self._checkpoints)))
+        self._make_room()
         self._checkpoints[page_hash] = checkpoint
         self._references[checkpoint.slot] += 1
         self.n_saved += 1
         self._published.add(checkpoint.hashes)
+
+    def _make_room(self) -> None:
+        if len(self._checkpoints) == self.max_checkpoints:
+            self.lose(next(iter(self._checkpoints)))
 
     def _allocate(self) -> int:
         slot = self._free.pop()  # there is one: tasks and checkpoints hold no more than all others
@@ -239,6 +292,24 @@ class StateSlots(HitRule):
         self._references[slot] -= 1
         if not self._references[slot]:
             self._free.append(slot)
+
+
+class _StatesOverTier(HitRule):
+    """Looks up checkpoints and states that a tier holds."""
+
+    def __init__(self, states: StateSlots, holds: Callable[[PageKey], bool]) -> None:
+        self._states, self._holds = states, holds
+
+    def longest(self, hashes: Sequence[bytes]) -> int:
+        return _longest(hashes, self._is_kept)
+
+    def _is_kept(self, page_hash: bytes) -> bool:
+        in_slot = self._states.slot(page_hash) is not None
+        return in_slot or self._holds(PageKey(page_hash, STATE))
+
+
+def _longest(hashes: Sequence[bytes], is_kept: Callable[[bytes], bool]) -> int:
+    return next((n for n in range(len(hashes), 0, -1) if is_kept(hashes[n - 1])), 0)
 
 
 def _slots(task: _TaskStates) -> list[int]:

@@ -100,7 +100,10 @@ def build_scheduler(
     storage = cache.storage.part(0, len(execution.layout))
     peers = ALONE if ranks is None else ranks
     parts = loaded.model, execution, storage, cache.shape.n_state_slots, peers, adapters
-    forward = drafts.around(make_forward(*parts))
+    own = make_forward(*parts)
+    if cache.states is not None and limits.cache_disk is not None:
+        cache.states.memory = own.host_states(loaded.model)
+    forward = drafts.around(own)
     if ranks is not None:
         forward = SharedForward(forward, storage, ranks)
     pipeline, outputs = default_pipeline(ConstraintStrategy()), loaded.outputs_by(execution)

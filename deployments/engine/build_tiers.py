@@ -12,6 +12,7 @@ import torch
 
 from deployments.engine.cache_sizing import MIB
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.execution import Execution
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.fingerprint import WeightsIdentity
 from deployments.engine.loading.loaded_model import LoadedModel
@@ -38,16 +39,19 @@ class TierParts:
 
 def build_tiers(
     loaded: LoadedModel,
+    execution: Execution,
     cache: KVCache,
     limits: EngineLimits,
     identity: WeightsIdentity,
     pull: PullPages | None,
 ) -> TierParts:
     """Builds what the limits ask for. `pull` pulls pages from other replicas; None: there are none.
+    The memory of states is made known to the cache later.
 
-    Raises UnsupportedModelError for a model whose prefixes can't be kept so.
+    Raises UnsupportedModelError for a model whose prefixes can't be kept so, ValueError for limits
+    that leave none.
     """
-    disk = _disk_needs(loaded, cache, limits, identity)
+    disk = _disk_needs(loaded, execution, cache, limits, identity)
     if pull is None or limits.pull_prefixes is False or not _can_pull(loaded, cache, limits):
         return TierParts(needs=disk)
     namespace = make_namespace(cache.storage, identity.weights, _computed_by(loaded))
@@ -69,19 +73,29 @@ def _can_pull(loaded: LoadedModel, cache: KVCache, limits: EngineLimits) -> bool
 
 
 def _disk_needs(
-    loaded: LoadedModel, cache: KVCache, limits: EngineLimits, identity: WeightsIdentity
+    loaded: LoadedModel,
+    execution: Execution,
+    cache: KVCache,
+    limits: EngineLimits,
+    identity: WeightsIdentity,
 ) -> Sequence[Need]:
     if limits.cache_disk is None:
         return ()
     if loaded.device.type != "cpu":
         raise UnsupportedModelError("cache-disk: prefixes of a GPU are not kept on a disk yet")
-    if cache.states is not None:
-        raise UnsupportedModelError("cache-disk: a model whose layers keep states has none yet")
+    _check_states(loaded, execution, cache)
     namespace = _namespace_of_files(loaded, cache, identity)
     path = Path(os.path.expanduser(limits.cache_disk))
     folder = BundleFolder(path, namespace, limits.cache_disk_mib * MIB)
     rate = limits.cache_disk_write_mib * MIB
-    disk = cache.tier = DiskTier(cache.pool.prefix_cache, cache.storage, folder, rate)
+    disk = cache.tier = DiskTier(
+        cache.pool.prefix_cache,
+        cache.storage,
+        folder,
+        rate,
+        states=cache.states,
+        state_bytes=_state_bytes(cache),
+    )
     return (KvTierNeed(cache, disk),)
 
 
@@ -106,11 +120,32 @@ def build_slots(
 
 def _namespace_of_files(loaded: LoadedModel, cache: KVCache, identity: WeightsIdentity) -> bytes:
     weights = *identity.weights, *identity.files
-    return make_namespace(cache.storage, weights, _computed_by(loaded))
+    computed_by = *_computed_by(loaded), str(_state_bytes(cache))
+    return make_namespace(cache.storage, weights, computed_by)
 
 
 def _computed_by(loaded: LoadedModel) -> Sequence[str]:
-    return _version("manta"), torch.__version__, processor(), str(loaded.dtype)
+    versions = [_version(package) for package in ("manta", "transformers")]
+    return *versions, torch.__version__, processor(), str(loaded.dtype)
+
+
+def _state_bytes(cache: KVCache) -> int:
+    return cache.shape.state_bytes if cache.states is not None else 0
+
+
+def _check_states(loaded: LoadedModel, execution: Execution, cache: KVCache) -> None:
+    if cache.states is None:
+        return
+    if execution.by_rows is not None:
+        kind = loaded.model.config.model_type
+        raise UnsupportedModelError(
+            f"cache-disk: {kind} is computed row by row, and its states are not kept on a disk"
+        )
+    if not cache.shape.max_checkpoints:
+        raise ValueError(
+            "cache-disk: prefixes of this model need states, of which ctx-checkpoints and "
+            "ctx-checkpoints-mib leave none"
+        )
 
 
 def _version(package: str) -> str:

@@ -363,8 +363,8 @@ def _max_checkpoints(limits: EngineLimits, n_bytes: int) -> int:
     """Returns the most checkpoints of a model whose sequences have states of `n_bytes` bytes."""
     if not n_bytes:
         return 0
-    n = limits.ctx_checkpoints * limits.max_running
-    return n if limits.cache_ram_mib < 0 else min(n, limits.cache_ram_mib * MIB // n_bytes)
+    n, most = limits.ctx_checkpoints * limits.max_running, limits.ctx_checkpoints_mib
+    return n if most < 0 else min(n, most * MIB // n_bytes)
 
 
 def _context_length(

@@ -84,7 +84,7 @@ class EngineCore:
             needs = list_needs(loaded, adapters, limits, ranks, self.cache, *tokens)
             drafts = build_drafts(loaded, self.execution, checked, self.cache, limits)
             pull = None if ranks is not None else pull
-            tiers = build_tiers(loaded, self.cache, limits, identity, pull)
+            tiers = build_tiers(loaded, self.execution, self.cache, limits, identity, pull)
             self.pages = tiers.pages
             self._slots = build_slots(loaded, self.cache, limits, identity)
             slots = () if self._slots is None else (self._slots,)

@@ -21,7 +21,7 @@ class EngineLimits:
     gpu_memory_utilization: the share of its GPU that the engine may take in all, in that case.
     ctx_checkpoints: of layers with a state: states kept for prefixes, for each of `max_running`; 0:
         no prefix is shared.
-    cache_ram_mib: memory for all of them, in MiB; -1: without a limit.
+    ctx_checkpoints_mib: memory for all of them, in MiB; -1: without a limit.
     checkpoint_min_step: tokens between two of them in a long sequence.
     cache_disk: a folder for pages of the KV cache, where prefixes outlive memory, sleep and
         restarts; None: nothing is kept on a disk.
@@ -62,7 +62,7 @@ class EngineLimits:
     kv_dtype: Literal["auto", "fp8"] = "auto"
     gpu_memory_utilization: float = 0.9
     ctx_checkpoints: int = 32
-    cache_ram_mib: int = 1024
+    ctx_checkpoints_mib: int = 1024
     checkpoint_min_step: int = CHECKPOINT_STEP
     cache_disk: str | None = None
     cache_disk_mib: int = 10240

@@ -175,7 +175,10 @@ def check_settings(settings: ModelSettings) -> None:
     }
     for name, folder in folders.items():
         if folder is not None and (on_gpu or not alone):
-            raise ValueError(f"{name}: so far it is for a model on a CPU, in one rank")
+            raise ValueError(
+                f"{name}: it is for a model on a CPU, in one rank; say tensor_parallel = 1 and "
+                f"no num_gpus, or leave {name} out"
+            )
         if folder is not None and not folder.startswith(("/", "~")):
             raise ValueError(f"{name}: say a path that begins with / or ~")
     if settings.limits.pull_prefixes and (on_gpu or not alone):

@@ -9,8 +9,7 @@ import os
 import queue
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from zlib import crc32
@@ -19,8 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kv.arrivals import Arrival, PageKey, PrefixHolder
+from kv.arrivals import STATE, Arrival, PageKey, PrefixHolder
 from kv.pool import PrefixCache
+from kv.states import StateSlots
 from kv.storage import Storage
 from kv.tiers.bundle import ALIGNMENT, aligned, make_header
 from kv.tiers.fetches import FetchMeter, TierFetch
@@ -40,6 +40,7 @@ EXPONENTS: dict[torch.dtype, tuple[type[np.unsignedinteger[Any]], int]] = {
     torch.float32: (np.uint32, 0x7F800000),
     torch.float16: (np.uint16, 0x7C00),
     torch.bfloat16: (np.uint16, 0x7F80),
+    torch.float64: (np.uint64, 0x7FF << 52),
 }
 
 
@@ -56,19 +57,19 @@ class DiskTier(WriteBehind):
         folder: BundleFolder,
         bytes_per_s: float,
         clock: Callable[[], float] = time.monotonic,
+        states: StateSlots | None = None,
+        state_bytes: int = 0,
     ) -> None:
         self._folder = folder
         self._index = folder.index
-        super().__init__(
-            known, storage, self._index.__contains__, self._submit_draft, bytes_per_s, clock
-        )
-        self._dtype = storage.dtype
         self._jobs: queue.SimpleQueue[Draft | str | None] = queue.SimpleQueue()
+        keeping = known, storage, self._index.__contains__, self._jobs.put
+        super().__init__(*keeping, bytes_per_s, clock, states, state_bytes)
+        self._dtype = storage.dtype
         self._fetches: queue.SimpleQueue[TierFetch | None] = queue.SimpleQueue()
         self._meter = FetchMeter(LATENCY_S, clock)
         self._wake: Callable[[], None] = lambda: None
         self._paused_until = 0.0
-        self._submitted: deque[Draft] = deque(maxlen=N_IMAGES)  # that may not be written yet
         self._to_remove: list[str] = []
         self.is_open = threading.Event()  # once it is known what the folder holds
         self.n_read = self.n_written = 0  # bytes
@@ -92,10 +93,6 @@ class DiskTier(WriteBehind):
     def forget(self, hashes: Sequence[bytes]) -> None:
         """Forgets what is being written, too."""
         super().forget(hashes)
-        gone = {*hashes}
-        for draft in self._submitted:
-            if not gone.isdisjoint(key.page_hash for key, _ in draft.pages):
-                draft.is_wanted = False
         for name in self._folder.forget(hashes):
             self._jobs.put(name)
 
@@ -119,7 +116,7 @@ class DiskTier(WriteBehind):
 
     def fetch(self, arrival: Arrival, holder: PrefixHolder | None = None) -> TierFetch:
         """Begins to read an arrival's pages. The arrival may end at any time."""
-        fetch = self._meter.begin(arrival, self.size_of([*arrival.pages]))
+        fetch = self._meter.begin(arrival, self.size_of(arrival.keys))
         self._fetches.put(fetch)
         return fetch
 
@@ -151,10 +148,6 @@ class DiskTier(WriteBehind):
 
     def _next_image(self, end: float) -> Image:
         return self.images.get(timeout=max(0.0, end - self._clock()))
-
-    def _submit_draft(self, draft: Draft) -> None:
-        self._submitted.append(draft)
-        self._jobs.put(draft)
 
     # On the thread that writes
 
@@ -220,7 +213,7 @@ class DiskTier(WriteBehind):
         offset, pages = ALIGNMENT, []
         for key, length in draft.pages:
             page = draft.image[offset : offset + length]
-            if not is_finite(page, self._dtype):
+            if not are_finite(page, self._parts_of(key, length)):
                 return False
             pages.append((key, length, crc32(page.data)))
             offset = aligned(offset + length)
@@ -231,10 +224,17 @@ class DiskTier(WriteBehind):
         self.n_written += draft.n_bytes * is_written
         return is_written
 
+    def _parts_of(self, key: PageKey, length: int) -> Sequence[tuple[torch.dtype, int]]:
+        if key.group != STATE:
+            return [(self._dtype, length)]
+        assert self._states is not None
+        assert self._states.memory is not None, "the memory of states is not known"
+        return self._states.memory.parts
+
     # On the thread that reads
 
     def _read_all(self) -> None:
-        buffer = memoryview(bytearray(max(self._lengths)))
+        buffer = memoryview(bytearray(max(self._lengths.values())))
         while (fetch := self._fetches.get()) is not None:
             began = self._clock()
             try:
@@ -248,6 +248,8 @@ class DiskTier(WriteBehind):
     def _read(self, fetch: TierFetch, buffer: memoryview) -> None:
         def take(key: PageKey, content: memoryview) -> bool:
             fetch.n_read += len(content)
+            if key.group == STATE:
+                return fetch.arrival.take_state(bytes(content))
             raw = np.frombuffer(content, dtype=np.uint8)
 
             def copy(page: int) -> None:
@@ -255,7 +257,10 @@ class DiskTier(WriteBehind):
 
             return fetch.arrival.write(key, copy)
 
-        self._folder.read([*fetch.arrival.pages], buffer, take)
+        keys = fetch.arrival.keys
+        for key in [key for key in keys if not self._lengths[key.group]]:
+            fetch.arrival.write(key, lambda page: None)
+        self._folder.read([key for key in keys if self._lengths[key.group]], buffer, take)
 
 
 def yield_cores() -> None:
@@ -266,8 +271,14 @@ def yield_cores() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
 
 
-def is_finite(raw: NDArray[np.uint8], dtype: torch.dtype) -> bool:
-    """Whether all numbers of this type are finite."""
-    kind, exponent = EXPONENTS[dtype]
-    numbers = raw.view(kind)
-    return not bool(((numbers & exponent) == exponent).any())
+def are_finite(raw: NDArray[np.uint8], parts: Iterable[tuple[torch.dtype, int]]) -> bool:
+    """Whether all numbers are finite of parts that lie behind each other: types and bytes."""
+    begin = 0
+    for dtype, n_bytes in parts:
+        if dtype.is_floating_point:
+            kind, exponent = EXPONENTS[dtype]
+            numbers = raw[begin : begin + n_bytes].view(kind)
+            if ((numbers & exponent) == exponent).any():
+                return False
+        begin += n_bytes
+    return True

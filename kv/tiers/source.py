@@ -57,8 +57,13 @@ class PageSource(Protocol):
     def give_up(self, fetch: TierFetch) -> None:
         """Notes that a fetch took too long."""
 
-    def charge(self, task_id: str, owner: str | None) -> None:
-        """Says whose the pages of a task are; None: they are not to be kept."""
+    def charge(self, task_id: str, owner: str | None, n_prompt: int) -> None:
+        """Says whose the pages of a task are, and how many full ones its prompt has; None: they are
+        not to be kept."""
+        return
+
+    def rescue(self, keys: Sequence[PageKey], until: float) -> None:
+        """Copies what is dirty of pages that are about to be taken, up to a time of its clock."""
         return
 
     def copy(self, max_bytes: int) -> bool:

@@ -12,6 +12,10 @@ class Tier:
         """Whether it could bring a page with this content."""
         return False
 
+    def spares(self, key: PageKey) -> bool:
+        """Whether a cached page is rather to be kept than others that were not used as long."""
+        return False
+
     def extend(self, task_id: str, first_page: int, hashes: Sequence[bytes]) -> None:
         """A task has findable pages with these hashes from `first_page` on."""
 

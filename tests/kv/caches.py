@@ -6,6 +6,7 @@ from kv.cache import CacheShape, KVCache
 from kv.layout import Layout, alike
 
 MAX_TASKS, MAX_TOKENS = 4, 16
+STATE_BYTES = 8
 PLAIN = alike(1, 1, 1)
 
 
@@ -14,4 +15,5 @@ def small_cache(
 ) -> KVCache:
     sizes: dict[str, Any] = {"max_tasks": MAX_TASKS, "max_tokens": MAX_TOKENS, **changes}
     sizes |= {"has_states": states is not None, "max_checkpoints": states or 0}
+    sizes |= {"state_bytes": STATE_BYTES}
     return KVCache(CacheShape(layout=layout, n_pages=n_pages, page_size=page_size, **sizes))

@@ -1,7 +1,7 @@
 """The whole cache against a model in which every slot knows the prefix it was computed for."""
 
+import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -11,15 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kv.arrivals import Arrival, PageKey
-from kv.cache import KVCache
+from kv.arrivals import STATE, Arrival, PageKey
 from kv.content import DIGEST_BYTES, Content, page_hashes
 from kv.layout import LayerShape, Layout
 from kv.states import NO_STATE
-from kv.tiers.bundle import NO_PARENT
-from kv.tiers.write_behind import Draft, WriteBehind
 from tests.effort import tries
 from tests.kv.caches import MAX_TASKS, MAX_TOKENS, PLAIN, small_cache
+from tests.kv.kept import KeptPages, ModelledStates
 
 token_lists = st.lists(st.integers(0, 1), min_size=1, max_size=MAX_TOKENS)
 
@@ -47,31 +45,6 @@ class Running:
         return self.salt, tuple(self.tokens[: position + 1])
 
 
-class KeptPages(WriteBehind):
-    """A tier that has all pages that were ever found, but for those that it has to forget. What it
-    would write is not there yet, for all that it knows."""
-
-    def __init__(self, cache: KVCache, kept: dict[PageKey, list[object]]) -> None:
-        self._kept = kept
-        known = cache.pool.prefix_cache
-        super().__init__(known, cache.storage, lambda key: False, self._take, 1e9)
-
-    def _take(self, draft: Draft) -> None:
-        assert all(length == self._lengths[key.group] for key, length in draft.pages)
-        assert (draft.parent == NO_PARENT) == (draft.first_page == 0)
-        assert self._kept.keys() >= {key for key, _ in draft.pages}
-        self.images.put(draft.image)
-
-    def holds(self, key: PageKey) -> bool:
-        return bool(self._kept.get(key))
-
-    def forget(self, hashes: Sequence[bytes]) -> None:
-        super().forget(hashes)
-        gone = {*hashes}
-        for key in [key for key in self._kept if key.page_hash in gone]:
-            self._kept[key] = []  # an arrival that has begun brings what is of no use
-
-
 class KVCacheMachine(RuleBasedStateMachine):
     @initialize(n=st.integers(2, 12), page_size=st.integers(1, 3), kind=st.sampled_from(KINDS))
     def start(self, n: int, page_size: int, kind: tuple[Layout, int | None]) -> None:
@@ -88,7 +61,10 @@ class KVCacheMachine(RuleBasedStateMachine):
         self.n_started = 0
         self.kept: dict[PageKey, list[object]] = {}  # what the tier would bring
         self.arrivals: list[Arrival] = []
-        self.tier = KeptPages(self.cache, self.kept)
+        self.memory = ModelledStates(self.states)
+        if self.cache.states is not None:
+            self.cache.states.memory = self.memory
+        self.tier = KeptPages(self.cache, self.kept, self.memory)
         self.cache.tier = self.tier
 
     def _pick(self, data: st.DataObject) -> tuple[str, Running]:
@@ -116,6 +92,7 @@ class KVCacheMachine(RuleBasedStateMachine):
             assert spare or pool.n_used or self.cache.shape.longest(pool.n_pages) < len(tokens)
             return
         task.n_computed = self.cache.cached_tokens(task_id)
+        self.tier.charge(task_id, salt, len(task.hashes))
         assert self.cache.table.pages(task_id) == hit
         assert task.n_computed == self.cache.table.n_pages(task_id) * self.page_size < len(tokens)
         self.tasks[task_id] = task
@@ -163,6 +140,8 @@ class KVCacheMachine(RuleBasedStateMachine):
             positions = range(index * self.page_size, (index + 1) * self.page_size)
             content: list[object] = [(number, *task.slot(position)) for position in positions]
             self.kept[PageKey(task.hashes[index], number)] = content
+        if self.cache.shares_pages and self.cache.states is not None and not end % self.page_size:
+            self.kept[PageKey(task.hashes[last - 1], STATE)] = [task.slot(end - 1)]
         self.cache.free_out_of_window(task_id, end)
         task.n_computed = end
 
@@ -289,6 +268,12 @@ class KVCacheMachine(RuleBasedStateMachine):
         assert max_bytes == 1 << 30 or has_more or not self.tier.is_dirty
         assert max_bytes < 1 << 30 or not self.tier.is_dirty
 
+    @rule(n=st.integers(1, 6))
+    def copy_what_is_taken_next(self, n: int) -> None:
+        taken = self.cache.pool.coldest(n)
+        self.tier.rescue(taken, math.inf)
+        assert not any(self.tier.is_dirty_at(key) for key in taken)
+
     @rule(data=st.data())
     @precondition(lambda self: self.arrivals)
     def a_page_arrives(self, data: st.DataObject) -> None:
@@ -296,6 +281,8 @@ class KVCacheMachine(RuleBasedStateMachine):
         for key in [*arrival.pages][:2]:
             content = self.kept[key]
             arrival.write(key, partial(self._fill, content=content))
+        for key in arrival.keys[len(arrival.pages) :]:
+            arrival.take_state(self.memory.encode(self.kept[key]))
 
     def _fill(self, page: int, content: list[object]) -> None:
         assert self.cache.pool.allocator.references(page) == 0, "it was taken"

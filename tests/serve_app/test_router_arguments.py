@@ -75,7 +75,7 @@ LIMITS: dict[str, Any] = {
     "kv_dtype": "fp8",
     "gpu_memory_utilization": 0.5,
     "ctx_checkpoints": 7,
-    "cache_ram_mib": -1,
+    "ctx_checkpoints_mib": -1,
     "checkpoint_min_step": 256,
     "cache_disk_mib": 77,
     "cache_disk_write_mib": 5,

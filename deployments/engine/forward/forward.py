@@ -25,7 +25,8 @@ from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.head import head
 from deployments.engine.forward.input_vectors import InputVectors
 from deployments.engine.forward.inputs import StepInputs
-from deployments.engine.forward.recurrent import RecurrentLayers
+from deployments.engine.forward.recurrent import RecurrentLayers, sample_states
+from deployments.engine.forward.state_pool import HostStates
 from deployments.engine.forward.taps import StaticTaps, Taps
 from deployments.engine.transfer import all_to_device, to_device
 from kv.arrays import IntArray
@@ -58,6 +59,11 @@ class Forward:
         Must be called on the thread that will call `logits`. Raises RuntimeError if another rank
         has ended.
         """
+
+    def host_states(self, model: PreTrainedModel) -> HostStates:
+        """The states of its layers on a CPU, to be kept elsewhere, too. To be called before the
+        first step, where layers of `model`, which is its own, keep some."""
+        raise NotImplementedError
 
     def drop_graphs(self) -> None:
         """NCCL waits for the end of the graphs in which it was captured before ranks can part."""
@@ -179,6 +185,10 @@ class DecoderForward(Forward):
             peers=self._peers,
             adapters=self._adapters,
         )
+
+    def host_states(self, model: PreTrainedModel) -> HostStates:
+        assert self._recurrent is not None, "its layers keep no states"
+        return self._recurrent.host_states(sample_states(model))
 
     def _can_be_captured(self) -> bool:
         if not self._is_on_gpu or self._cross_attended is not None:

@@ -7,7 +7,7 @@ once, or of one row's tokens, and a cache that holds the states of these rows al
 import inspect
 import logging
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,14 @@ from deployments.engine.errors import UnsupportedModelError, unsupported_on_erro
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.mixer_products import MixerProducts, Part
 from deployments.engine.forward.overriding import override
-from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, NoStates, StatePool
+from deployments.engine.forward.state_pool import (
+    CacheOfRows,
+    GivenStates,
+    HostStates,
+    Key,
+    NoStates,
+    StatePool,
+)
 from deployments.engine.forward.states.delta_net import DeltaNet, delta_net
 from deployments.engine.forward.states.token_slots import StaticTokenSlots
 from deployments.engine.kernels.cpu.states.delta_ops import TokenSlots
@@ -61,20 +68,33 @@ def find_mixers(model: PreTrainedModel) -> list[nn.Module]:
 
 
 @torch.inference_mode()
-def state_bytes(model: PreTrainedModel) -> int:
-    """Bytes of all states of one sequence, found by computing a token.
+def sample_states(model: PreTrainedModel) -> dict[Key, Tensor]:
+    """All states of one sequence, each [1, ...], found by computing tokens. Of the type that holds
+    both what a chunk leaves behind and what a single token does behind it.
 
     Raises UnsupportedModelError where that fails.
     """
     hidden: int = model.config.get_text_config(decoder=True).hidden_size
-    token = torch.zeros(1, 1, hidden, device=model.device, dtype=model.dtype)
-    total = 0
+    tokens = torch.zeros(1, 2, hidden, device=model.device, dtype=model.dtype)
+    found: dict[Key, Tensor] = {}
     with _running_states_of(model):
         for module in find_mixers(model):
-            states = CacheOfRows(NoStates(), 0)
-            _mixer(module)(token, states)
-            total += sum(state.nbytes for state in states.written.values())
-    return total
+            mix, chunk = _mixer(module), CacheOfRows(NoStates(), 0)
+            mix(tokens, chunk)
+            single = CacheOfRows(GivenStates(chunk.written), 2)
+            mix(tokens[:, :1], single)
+            for key, state in (chunk.written | single.written).items():
+                dtype = chunk.written.get(key, state).dtype
+                found[key] = state.to(torch.promote_types(state.dtype, dtype))
+    return found
+
+
+def state_bytes(model: PreTrainedModel) -> int:
+    """Bytes of all states of one sequence.
+
+    Raises UnsupportedModelError as `sample_states` does.
+    """
+    return sum(state.nbytes for state in sample_states(model).values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +143,12 @@ class RecurrentLayers:
             if (net := delta_net(module)) is not None:
                 self._static_tokens = self._static_tokens or StaticTokenSlots()
             self._wrap(module, kinds[type(module)](mix), _products(module, model), net)
+
+    def host_states(self, sample: Mapping[Key, Tensor]) -> HostStates:
+        """The states of all slots on a CPU, to be kept elsewhere, too. To be called before the
+        first step, with what `sample_states` finds."""
+        self._pool.prepare(sample)
+        return HostStates(self._pool)
 
     @contextmanager
     def running(self, step: StepInputs) -> Iterator[None]:

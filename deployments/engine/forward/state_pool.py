@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 Key = tuple[str, int, int]  # kind of the state, layer, number of the state in the layer
@@ -47,6 +48,16 @@ class StatePool:
         self.padding_slot = n_slots
         self._states: dict[Key, Tensor] = {}
 
+    def prepare(self, states: Mapping[Key, Tensor]) -> None:
+        """Takes the memory for all kinds of states, each [rows, ...], before one is written."""
+        for key, state in states.items():
+            self.memory(key, state.shape[1:], state.dtype, state.device)
+
+    @property
+    def kinds(self) -> Mapping[Key, Tensor]:
+        """The states of all slots, [n_slots + 1, ...] of each kind."""
+        return self._states
+
     def write(self, slots: Tensor, states: Mapping[Key, Tensor]) -> None:
         """`states` [rows, ...] of each kind go to `slots` [rows] int64."""
         for key, new in states.items():
@@ -76,6 +87,26 @@ def _empty_slots(shape: Sequence[int], dtype: torch.dtype, device: torch.device)
         return torch.zeros(shape, dtype=dtype, device=device)
     untouched = np.zeros(prod(shape) * dtype.itemsize, dtype=np.uint8)
     return torch.from_numpy(untouched).view(dtype).view(shape)
+
+
+class HostStates:
+    """The slots of a pool on a CPU as bytes. All kinds of states that there will be are known."""
+
+    def __init__(self, pool: StatePool) -> None:
+        kinds = [pool.kinds[key] for key in sorted(pool.kinds)]
+        self._slots = [kind.flatten(1).view(torch.uint8).numpy() for kind in kinds]
+        self.parts = [(kind.dtype, kind[0].nbytes) for kind in kinds]
+
+    def read(self, slot: int, state: NDArray[np.uint8]) -> None:
+        """Copies the bytes of a slot to `state` [bytes]."""
+        np.concatenate([kind[slot] for kind in self._slots], out=state)
+
+    def write(self, slot: int, state: NDArray[np.uint8]) -> None:
+        """Copies bytes to a slot that no step reads or writes."""
+        begin = 0
+        for kind in self._slots:
+            kind[slot] = state[begin : begin + kind.shape[1]]
+            begin += kind.shape[1]
 
 
 class PoolRows:

@@ -22,8 +22,8 @@ def check_combination(
         "ranks can't share a model that transcribes": has_ranks and transcribes,
         "max_loras: ranks that share a model take no adapters": has_adapters and has_ranks,
         "max_loras: a model that transcribes takes no adapters": has_adapters and transcribes,
-        "cache-disk: ranks that share a model keep no prefixes on a disk yet": on_disk
-        and has_ranks,
+        "cache-disk: ranks that share a model keep no prefixes on a disk; say tensor_parallel = 1, "
+        "or leave cache-disk out": on_disk and has_ranks,
         "cache-disk: an encoder has no prefixes": on_disk and is_encoder,
         "cache-disk: a model that transcribes has none": on_disk and transcribes,
         "pull-prefixes: ranks that share a model send none yet": pulls and has_ranks,

@@ -2,7 +2,7 @@
 they are brought, if that is faster than to compute them. Other tasks go on.
 
 Whatever fails or takes too long is a miss: what has arrived is used, the rest is computed. What
-tasks leave behind is copied between steps, where it is to be written.
+tasks have computed is copied between steps, where it is to be written.
 """
 
 import threading
@@ -29,6 +29,7 @@ GUESSED_COST = 0.25  # of bringing a token, until it was measured what it takes 
 GRACE_S = 0.1
 OPEN_S = 2.0  # after a start, the most that a task waits to know what lies on the disk
 COPIED_BETWEEN_STEPS, COPIED_WHEN_IDLE = 1 << 20, 8 << 20  # bytes
+RESCUE_S = 0.002  # in a step, for pages of preempted tasks that it may take
 PROMPT_STEP = 64  # tokens of prompts in a step that says how fast they are computed
 FLUSH_S = 10.0
 RETRY_S = 1.0  # to write what may not be written yet, where nothing else happens
@@ -58,6 +59,9 @@ class KvTierNeed(Need):
         self._page_size = cache.shape.page_size
         n_bytes = sum(map(cache.storage.group_bytes, range(len(cache.groups))))
         self._token_bytes = n_bytes / self._page_size
+        rows = cache.shape.max_tasks + cache.shape.pages_for(cache.shape.max_new_tokens)
+        self._n_taken = rows * len(cache.groups)  # pages of a step, at most
+        self._rescued_until: float | None = None  # None: nothing was preempted for this step
         self._wake: Callable[[], None] = lambda: None
         self._tried: set[Task] = set()
         self._restores: dict[_Restore, None] = {}
@@ -119,7 +123,8 @@ class KvTierNeed(Need):
 
     def join(self, task: Task, running: Iterable[Task]) -> None:
         self._tried.discard(task)
-        self._source.charge(task.id, task.request.owner if task.request.is_kept else None)
+        owner = task.request.owner if task.request.is_kept else None
+        self._source.charge(task.id, owner, task.n_tokens // self._page_size)
         before, behind = self._cached_before.pop(task, 0), self._cached_behind.pop(task, 0)
         n = max(0, min(behind, self._cache.cached_tokens(task.id)) - before)
         task.fetched[CacheSource(self._source.name)] = n
@@ -128,7 +133,8 @@ class KvTierNeed(Need):
     # While it runs
 
     def advance(self, running: Iterable[Task]) -> Iterable[Failure]:
-        """Copies a part of what tasks have left behind. Measures how long the last step took."""
+        """Copies a part of what tasks have computed. Measures how long the last step took."""
+        self._rescued_until = None
         is_idle = next(iter(running), None) is None
         most = COPIED_WHEN_IDLE if is_idle else self._copied_between_steps()
         self._measure(is_idle)
@@ -151,12 +157,20 @@ class KvTierNeed(Need):
         self._tried.discard(task)
         self._cached_before.pop(task, None)
         self._cached_behind.pop(task, None)
+        if is_preempted:
+            self._rescue()
         for restore in [restore for restore in self._restores if task in restore.tasks]:
             del restore.tasks[task]
             if not restore.tasks:
                 self._end(restore)
         if self._source.is_dirty:
             self._wake()
+
+    def _rescue(self) -> None:
+        """Copies what the next step may take: a preempted task finds it again."""
+        if self._rescued_until is None:
+            self._rescued_until = self._clock() + RESCUE_S
+        self._source.rescue(self._cache.pool.coldest(self._n_taken), self._rescued_until)
 
     def stats(self) -> Mapping[str, Any]:
         source = self._source

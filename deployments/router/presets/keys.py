@@ -54,6 +54,11 @@ REFUSED = (
         "for images and sounds name the original model, a directory or a repository of the hub",
     ),
     (r"(cache-type|ct)-?[kv]", "pages are of the model's dtype, or of kv-dtype = fp8"),
+    (
+        r"cache-ram|cram",
+        "prompts stay in the KV cache, of kv-gib; cache-disk keeps them longer, and "
+        "ctx-checkpoints-mib is the memory for states of layers that keep one",
+    ),
     (r"model-url|mu", "a model is a path or a repository of the hub; see model and hf-repo"),
     (
         r"device|dev|main-gpu|mg|split-mode|sm|tensor-split|ts|(n-)?cpu-moe|n?cmoe|"

@@ -86,8 +86,8 @@ class LimitOptions(StrictOptions):
             "each of `max_running`. 0: such a model finds no prefix cached"
         ),
     )
-    cache_ram_mib: Annotated[int, Ini(("cache-ram", "cram", "LLAMA_ARG_CACHE_RAM"))] = Field(
-        default=LIMITS.cache_ram_mib,
+    ctx_checkpoints_mib: int = Field(
+        default=LIMITS.ctx_checkpoints_mib,
         ge=-1,
         description="Memory for all of these states, in MiB. -1: no limit but their number",
     )

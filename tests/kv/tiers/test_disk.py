@@ -12,8 +12,9 @@ from kv.cache import CacheShape, KVCache
 from kv.content import page_hashes
 from kv.layout import LayerShape
 from kv.tiers import write_behind
-from kv.tiers.disk import PAUSE_S, DiskTier, is_finite
+from kv.tiers.disk import PAUSE_S, DiskTier, are_finite
 from kv.tiers.folder import BundleFolder
+from kv.tiers.index import Bundle
 from kv.tiers.write_behind import N_IMAGES
 from tests.kv.tiers.bundles import MIB, NAMESPACE, FailingFiles
 
@@ -44,20 +45,26 @@ class Disk:
         self.tier.start(self.woken.release)
         assert self.tier.is_open.wait(PATIENCE_S)
 
-    def compute(self, hashes: list[bytes], seed: int = 0, *, broken: bool = False) -> None:
+    def compute(self, hashes: list[bytes], *, broken: bool = False, owner: str | None = "") -> None:
         """Leaves pages behind that hold random numbers."""
-        n = len(hashes) * 4
-        assert self.cache.allocate("task", [], n + 1, 0)
-        assert self.cache.extend("task", n)
-        raw = self.cache.storage.raw_pages()
-        for page in self.cache.table.pages("task"):
-            numbers = torch.randn(raw.shape[1] // 2, dtype=torch.bfloat16)
-            if broken:
-                numbers[3] = torch.inf
-            raw[page] = numbers.view(torch.uint8).numpy()
-        self.cache.record("task", 0, hashes)
+        assert self.cache.allocate("task", [], len(hashes) * 4 + 1, 0)
+        self.tier.charge("task", owner)
+        self.go_on("task", hashes, broken=broken)
         self.cache.free("task")
         self.cache.check()
+
+    def go_on(self, task_id: str, hashes: list[bytes], *, broken: bool = False) -> None:
+        """A task computes its pages with these hashes: random numbers."""
+        first = self.cache.table.n_pages(task_id)
+        assert self.cache.extend(task_id, len(hashes) * 4)
+        raw = self.cache.storage.raw_pages()
+        for index in range(first, len(hashes)):
+            for group in range(2):
+                numbers = torch.randn(raw.shape[1] // 2, dtype=torch.bfloat16)
+                if broken:
+                    numbers[3] = torch.inf
+                raw[self.cache.table.page(task_id, index, group)] = numbers.view(torch.uint8)
+        self.cache.record(task_id, first, hashes[first:])
 
     def pages(self, hashes: list[bytes]) -> dict[tuple[int, int], bytes]:
         """Returns what is cached of some pages, by their numbers and groups."""
@@ -77,6 +84,10 @@ class Disk:
             assert self.woken.acquire(timeout=PATIENCE_S)
         self.cache.end_arrival(fetch.arrival)
         self.cache.check()
+
+    def bundles(self) -> list[Bundle]:
+        """Returns what it has written, first pages first."""
+        return sorted(self.tier._index, key=lambda bundle: -bundle.order[1])
 
     def leave(self) -> None:
         """Writes what is left, and ends."""
@@ -108,9 +119,10 @@ def test_what_is_not_finite_is_not_written(tmp_path: Path) -> None:
     disk.compute(HASHES, broken=True)
     disk.leave()
     assert (disk.tier.n_written, disk.tier.n_dropped > 0) == (0, True)
-    raw = np.array([1.0, np.nan], dtype=np.float32).view(np.uint8)
-    assert not is_finite(raw, torch.float32)
-    assert is_finite(raw[:4], torch.float32)
+    raw = np.array([1, np.nan, 2, np.inf], dtype=np.float32).view(np.uint8)
+    for parts in ([(torch.float32, 8)], [(torch.float32, 4), (torch.int32, 8), (torch.float32, 4)]):
+        assert not are_finite(raw, parts)
+        assert are_finite(raw, [(torch.float32, 4), (torch.int64, 8)])
 
 
 def test_what_waits_for_a_disk_that_hangs_is_bounded(
@@ -121,7 +133,7 @@ def test_what_waits_for_a_disk_that_hangs_is_bounded(
     images = [disk.tier.images.get() for _ in range(N_IMAGES)]  # as if they were being written
     dropped = []
     for seed in range(3):
-        disk.compute(page_hashes([seed] * 12, 4), seed)
+        disk.compute(page_hashes([seed] * 12, 4))
         assert not disk.tier.copy(MIB)
         dropped.append(disk.tier.n_dropped)
     assert dropped == [0, 0, 3 * sum(disk.cache.storage.group_bytes(group) for group in range(2))]
@@ -129,6 +141,53 @@ def test_what_waits_for_a_disk_that_hangs_is_bounded(
         disk.tier.images.put(image)
     disk.leave()
     assert disk.tier.n_written > 0
+
+
+def test_a_prompt_is_written_once_it_is_computed_and_an_answer_when_it_has_ended(
+    tmp_path: Path,
+) -> None:
+    disk = Disk(tmp_path)
+    assert disk.cache.allocate("task", [], 41, 0)
+    disk.tier.charge("task", "", 4)
+    for n_pages, is_dirty in ((3, False), (4, True), (7, False)):
+        disk.go_on("task", HASHES[:n_pages])
+        assert not disk.tier.copy(0) or is_dirty
+        assert disk.tier.is_dirty == is_dirty
+        disk.tier.copy(MIB)
+        disk.cache.check()
+    disk.cache.free("task")
+    disk.leave()
+    headers = [bundle.header for bundle in disk.bundles()]
+    assert [len(header.records) for header in headers if header] == [8, 6]
+
+
+def test_what_is_dirty_is_taken_last_and_is_copied_before(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    dirty, clean = (page_hashes([seed] * 40, 4) for seed in range(2))
+    disk.compute(dirty)
+    disk.compute(clean, owner=None)
+    before = disk.pages(dirty)
+    assert disk.cache.allocate("next", [], 21, 0)
+    assert disk.cache.extend("next", 20)
+    assert disk.pages(dirty) == before
+    assert disk.pages(clean).keys() == {(n, group) for n in range(5) for group in range(2)}
+    taken = disk.cache.pool.coldest(5)
+    disk.tier.rescue(taken, disk.clock.now)  # there is no time
+    assert disk.cache.extend("next", 40)
+    assert disk.tier.n_dropped == 0
+    disk.tier.rescue(taken, disk.clock.now + 1)
+    assert disk.tier.is_dirty  # no more is copied
+    assert disk.cache.allocate("last", [], 9, 0)
+    assert disk.cache.extend("last", 8)
+    assert disk.tier.n_dropped == 0
+    assert disk.pages(dirty).keys() == {(n, group) for n in range(8) for group in range(2)}
+    for task_id in ("next", "last"):
+        disk.cache.free(task_id)
+    disk.leave()
+    second = Disk(tmp_path)
+    second.restore(dirty)
+    assert before.items() >= second.pages(dirty).items() > {}.items()
+    second.leave()
 
 
 def test_a_full_disk_is_let_alone_for_a_while_and_makes_room(tmp_path: Path) -> None:

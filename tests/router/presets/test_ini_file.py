@@ -171,6 +171,7 @@ def test_a_key_says_one_option(line: str, option: str, value: object) -> None:
         ("no-ctx-size = 1", "unknown key no-ctx-size"),
         ("host = 0.0.0.0", "host can't be set here: the addresses are http_options"),
         ("LLAMA_ARG_PORT = 80", "LLAMA_ARG_PORT can't be set here"),
+        ("cram = 8192", "cram can't be set here: prompts stay in the KV cache, of kv-gib"),
         ("api-key = x", "arguments of openai, anthropic and llama"),
         ("LLAMA_API_KEY = x", "arguments of openai, anthropic and llama"),
         ("ssl-key-file = x", "proxy"),

@@ -19,7 +19,7 @@ from deployments.engine.needs.slots.slot_cache import (
 )
 from kv.arrivals import PageKey
 from kv.tiers.bundle import aligned, owner_tag
-from kv.tiers.disk import is_finite
+from kv.tiers.disk import are_finite
 from kv.tiers.slot_file import (
     NoRoomError,
     SlotFileError,
@@ -117,7 +117,7 @@ class SlotActions:
         for key in keys:
             length = self._cache.lengths[key.group]
             page = buffer[at : at + length]
-            if not is_finite(page, self._cache.dtype):
+            if not are_finite(page, [(self._cache.dtype, length)]):
                 raise refused("Unable to save slot: some of its numbers are not finite")
             lines.append((key, length, crc32(page.data)))
             buffer[at + length : at + aligned(length)] = 0

@@ -18,6 +18,7 @@ from deployments.contract.slots import MAX_SLOTS, SlotAction, SlotVerb
 from deployments.engine import build_tiers
 from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.limits import EngineLimits
+from deployments.engine.loading.fingerprint import WeightsIdentity
 from deployments.engine.needs.slots import slot_actions, slot_cache
 from deployments.engine.needs.slots.slot_table import SEQUENCE_TOKENS, SlotTable
 from deployments.model.settings import ModelSettings, check_settings
@@ -202,7 +203,10 @@ def test_another_model_or_layout_refuses_what_was_saved(tmp_path: Path) -> None:
     with saved(tmp_path):
         pass
     restore = partial(act, verb="restore", id_slot=1, filename="a.bin")
-    for changes in ({"identity": ("other weights",)}, {"limits": saving(tmp_path, page_size=4)}):
+    for changes in (
+        {"identity": WeightsIdentity(weights=("other weights",))},
+        {"limits": saving(tmp_path, page_size=4)},
+    ):
         assert "another model saved it" in refusal(restore, tmp_path, **changes)
     short = {"limits": saving(tmp_path, context_length=104)}
     with engine(**short) as running:  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from tests.engine import laws
 from tests.engine.drive import PATIENCE_S, Engine, engine, random_ids, request, roomy
 from tests.engine.media.seeing import language_model, picture, seeing
 from tests.engine.scheduler import test_head_drafter
-from tests.engine.test_laws_layers import needs_states
+from tests.engine.test_laws_layers import KINDS_OF_STATES, needs_states, of_kinds
 from tests.engine.workload import Workload
 from tests.models import alike, tiny_model
 
@@ -58,6 +58,11 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 # Windows beside full attention, windows alone, latents; and by full attention alone.
 @pytest.mark.parametrize("architecture", ["llama", "gemma3", "mistral", "deepseek_v3"])
 def test_restored_is_computed(tmp_path: Path, architecture: str) -> None:
+    laws.restored_is_computed(workload(architecture), tmp_path)
+
+
+@of_kinds(*KINDS_OF_STATES)
+def test_restored_is_computed_with_states(tmp_path: Path, architecture: str) -> None:
     laws.restored_is_computed(workload(architecture), tmp_path)
 
 
@@ -95,11 +100,13 @@ def kept(path: Path, **changes: float | None) -> EngineLimits:
     return replace(LIMITS, cache_disk=str(path), **changes)  # type: ignore[arg-type]
 
 
-def test_a_task_that_is_preempted_comes_back_by_the_disk(tmp_path: Path) -> None:
+@of_kinds("llama", pytest.param("qwen3_next", marks=needs_states))
+def test_a_task_that_is_preempted_comes_back_by_the_disk(tmp_path: Path, architecture: str) -> None:
     few = {"n_pages": 84, "max_running": 4, "max_batch_tokens": 64}
     prompts = [random_ids(LONG, seed=i) for i in range(3)]
     many = replace(
-        workload(), requests=[request("r", prompt, SAMPLING, max_tokens=50) for prompt in prompts]
+        workload(architecture),
+        requests=[request("r", prompt, SAMPLING, max_tokens=50) for prompt in prompts],
     )
     with many.kept_in(tmp_path).engine(**few) as running:
         many.check_on(running)
@@ -267,9 +274,16 @@ def test_settings_that_can_not_be_kept_are_refused(
 
 
 @needs_states
-def test_what_can_not_be_kept_is_refused_by_name(tmp_path: Path) -> None:
-    with (
-        pytest.raises(UnsupportedModelError, match="cache-disk: a model whose layers keep states"),
-        engine("mamba2", limits=kept(tmp_path)),
-    ):
+@pytest.mark.parametrize(
+    ("architecture", "changes", "reason"),
+    [
+        ("rwkv", {}, "rwkv is computed row by row"),
+        ("mamba2", {"ctx_checkpoints": 0}, "ctx-checkpoints and ctx-checkpoints-mib leave none"),
+    ],
+)
+def test_states_that_can_not_be_kept_are_refused_by_name(
+    tmp_path: Path, architecture: str, changes: dict[str, Any], reason: str
+) -> None:
+    refused = pytest.raises((UnsupportedModelError, ValueError), match=f"cache-disk: .*{reason}")
+    with refused, engine(architecture, limits=kept(tmp_path, **changes)):
         pass

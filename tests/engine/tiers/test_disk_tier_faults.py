@@ -18,7 +18,7 @@ from deployments.engine.needs import kv_tier
 from kv.tiers import fetches, folder
 from kv.tiers.files import TierFiles
 from tests.engine.drive import PATIENCE_S, Engine, Outcome, engine, random_ids, request, roomy
-from tests.engine.test_disk_tier import REQUESTS, hanging, kept
+from tests.engine.tiers.test_disk_tier import REQUESTS, hanging, kept
 
 N_KILLS = 50
 N_NEW = 4  # prompts of a start behind those that earlier ones may have written

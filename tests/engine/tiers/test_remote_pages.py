@@ -14,8 +14,8 @@ from kv.tiers.parcel import NOTHING, Parcel
 from tests.engine import laws
 from tests.engine.drive import PATIENCE_S, Engine, engine
 from tests.engine.peers import Peer, pulling
-from tests.engine.test_disk_tier import LIMITS, LONG, REQUESTS, workload
 from tests.engine.test_laws_layers import needs_states
+from tests.engine.tiers.test_disk_tier import LIMITS, LONG, REQUESTS, workload
 from tests.engine.workload import salted
 
 ASKED = pulling(REQUESTS[0], 8)
