@@ -53,6 +53,15 @@ class CacheShape:
     max_checkpoints: int = 0
     state_bytes: int = 0
 
+    def __post_init__(self) -> None:
+        """Raises ValueError where a window that tumbles would begin within a page."""
+        for group in self.groups:
+            if group.is_tumbling and group.window is not None and group.window % self.page_size:
+                raise ValueError(
+                    f"page_size: windows of {group.window} tokens that lie side by side are no "
+                    f"whole pages of {self.page_size}"
+                )
+
     @property
     def n_state_slots(self) -> int:
         """Slots of states, of all tasks and checkpoints; 0: layers keep none."""

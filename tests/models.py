@@ -125,22 +125,24 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         moe_intermediate_size=32,
         first_k_dense_replace=1,
     ),
-    # The next three are run row by row. This one attends twice in a layer,
+    # Windows that tumble, of 16 tokens, and a temperature that grows each 8 tokens.
+    "llama4": lambda: Llama4TextConfig(
+        **{**SIZES, "num_hidden_layers": 4},
+        attention_chunk_size=16,
+        floor_scale=8,
+        num_local_experts=4,
+        intermediate_size_mlp=64,
+        moe_layers=[1, 2, 3],
+    ),
+    # The next two are run row by row. This one attends twice in a layer,
     "diffllama": lambda: DiffLlamaConfig(**SIZES),
-    # this one by distance alone, without positions,
+    # this one by distance alone, without positions.
     "falcon": lambda: FalconConfig(
         **{name: size for name, size in SIZES.items() if name != "head_dim"},
         num_kv_heads=2,
         alibi=True,
         new_decoder_architecture=True,
         tie_word_embeddings=False,
-    ),
-    # and this one within chunks of 16 tokens.
-    "llama4": lambda: Llama4TextConfig(
-        **{**SIZES, "num_hidden_layers": 4},
-        attention_chunk_size=16,
-        num_local_experts=4,
-        intermediate_size_mlp=64,
     ),
     # These two are run so as well. One holds its states in its modules, one returns them.
     "recurrent_gemma": lambda: RecurrentGemmaConfig(
@@ -164,7 +166,7 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
 
 
 # Those of them that transformers runs row by row.
-BY_ROWS = frozenset({"diffllama", "falcon", "llama4", "recurrent_gemma", "rwkv"})
+BY_ROWS = frozenset({"diffllama", "falcon", "recurrent_gemma", "rwkv"})
 # Layers with a state: three of four, all, all of the older kind, and two of three, whose states are
 # the last inputs of short convolutions.
 STATES: dict[str, Callable[[], PretrainedConfig]] = {

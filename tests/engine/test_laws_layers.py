@@ -13,10 +13,10 @@ from tests.engine.workload import Workload
 from tests.models import STATES, forgetful, tiny_model
 
 needs_states = pytest.mark.skipif(not can_keep_states(), reason="needs a newer transformers")
-# Windows beside full attention, in six groups; windows alone; latents. Then those with states:
+# Windows beside full attention, in six groups; windows alone; windows that tumble; latents. Then those with states:
 # gated delta nets beside attention; Mamba 2; Mamba 1, whose layers can't go on in a chunk; short
 # convolutions.
-KINDS = ("gemma3", "mistral", "deepseek_v3")
+KINDS = ("gemma3", "mistral", "llama4", "deepseek_v3")
 KINDS_OF_STATES = tuple(pytest.param(name, marks=needs_states) for name in STATES)
 # Heads that differ by layer; row by row, without states and with them.
 MORE_STATELESS = ("gemma4", "diffllama")
@@ -59,7 +59,7 @@ def workload(architecture: str) -> Workload:
 
 def growing(architecture: str) -> Workload:
     """All three have no pages for their ends at once."""
-    n_pages = {"gemma3": 68, "gemma4": 46, "mistral": 18}.get(architecture, 16)
+    n_pages = {"gemma3": 68, "gemma4": 46, "llama4": 52, "mistral": 18}.get(architecture, 16)
     prompts = [random_ids(20 + i, seed=7 + i) for i in range(3)]
     return replace(
         workload(architecture),

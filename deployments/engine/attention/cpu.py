@@ -188,7 +188,8 @@ def plan_cpu_attention(
     padded, is_other = [], ~(is_decode | is_chunk)
     lengths = np.unique(new_len[is_other]).tolist()
     if lengths:
-        window = storage.groups[storage.group_of[layer]].window
+        group = storage.groups[storage.group_of[layer]]
+        window = None if group.is_tumbling else group.window
         page_table, total_len = _within_window(storage, window, page_table, total_len, new_len)
     for n in lengths:
         rows_of_length = (is_other & (new_len == n)).nonzero()[0]

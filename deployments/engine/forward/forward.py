@@ -6,6 +6,7 @@ This holds on every rank.
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -15,6 +16,7 @@ from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK, attention_at
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
+from deployments.engine.attention.tumbling import Rows, rows_of_layer
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.by_rows import ByRows, RowByRow
 from deployments.engine.forward.cross_attention import current_states
@@ -269,15 +271,16 @@ class DecoderForward(Forward):
 
 def step_attention(storage: Storage, step: StepInputs) -> FusedStepAttention:
     """The attention of a step, whose keys and values are in `storage`."""
-    lengths, is_on_gpu = (step.total_len, step.new_len), storage.device.type == "cuda"
+    is_on_gpu = storage.device.type == "cuda"
 
     def plan(layer: int) -> FusedStepAttention:
-        group = storage.group_of[layer]
+        table = step.table_of(storage.group_of[layer])
+        table, *lengths = rows_of_layer(storage, layer, Rows(table, step.total_len, step.new_len))
         if not is_on_gpu:
-            table = step.page_table[group]
+            assert isinstance(table, np.ndarray)
             return plan_cpu_attention(storage, table, *lengths, layer, step.spans)
-        where = step.table_of(group), step.slots(storage, layer)
-        attention = attention_at(storage, *where, *lengths, spans=step.spans)
+        slots = step.slots(storage, layer)
+        attention = attention_at(storage, table, slots, *lengths, spans=step.spans)
         return attention if flash_version() is None else FlashAttention.from_triton(attention)
 
     return plan_by_layer(storage, plan)

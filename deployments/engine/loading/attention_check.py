@@ -23,7 +23,8 @@ from deployments.engine.errors import UnsupportedModelError, unsupported_on_erro
 from deployments.engine.forward.by_rows import attention_of_rows
 from deployments.engine.forward.decoder import PlainDecoder
 from deployments.engine.forward.execution import Execution
-from deployments.engine.forward.fused.families import FAMILIES, QKV, family_of
+from deployments.engine.forward.fused.families import FAMILIES, family_of
+from deployments.engine.forward.fused.family import QKV
 from deployments.engine.forward.fused.fusing import attentions, heads_of, is_fused
 from deployments.engine.forward.module import Module
 from deployments.engine.forward.overriding import restore
@@ -329,5 +330,6 @@ def _layout_of_family(model: PreTrainedModel) -> Layout:
         if family.mixer(layer) is None:
             window = family.window(layer.self_attn)
             current_step(model).windows[layer.self_attn] = window
-            layout[number] = LayerShape(kv_heads, head_dim, window)
+            tumbles = family.has_tumbling_windows and window is not None
+            layout[number] = LayerShape(kv_heads, head_dim, window, is_tumbling=tumbles)
     return tuple(layout)
