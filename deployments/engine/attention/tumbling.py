@@ -58,7 +58,8 @@ def _from_pages(
     width = -(-int((end - begin).max()) // page_size)
     pages = (begin[:, None] // page_size + np.arange(width)).clip(max=table.shape[1] - 1)
     if isinstance(table, np.ndarray):
-        return table[row[:, None], pages]
+        found: IntArray = table[row[:, None], pages]
+        return found
     at = to_device(row[:, None] * table.shape[1] + pages, table.device)
     return torch.take(table, at)
 

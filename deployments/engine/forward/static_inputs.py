@@ -101,10 +101,10 @@ class StaticInputs:
             self._table[group, :rows, : table.shape[-1]].copy_(table, non_blocking=True)
         self._load_tiles(step, n)
 
-    def _tables(self, step: StepInputs, numbers: IntArray) -> list[tuple[object, Tensor]]:
+    def _tables(self, step: StepInputs, numbers: IntArray) -> list[tuple[int | slice, Tensor]]:
         """The page tables of groups. Those within tumbling windows have lengths of their own, which
         are written to `numbers`."""
-        tables: list[tuple[object, Tensor]] = []
+        tables: list[tuple[int | slice, Tensor]] = []
         if len(self._tumbling) < len(self._storage.groups):
             every = step.page_table if step.device_table is None else step.device_table
             tables.append((slice(None), self._on_host(every)))

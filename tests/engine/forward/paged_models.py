@@ -69,8 +69,9 @@ class PagedModel:
         def plan_layer(layer: int) -> TritonAttention:
             table = step.page_table[self.storage.group_of[layer]]
             rows = Rows(table, step.total_len, step.new_len)
-            table, *lengths = rows_of_layer(self.storage, layer, rows)
-            return plan_triton_attention(self.storage, table, *lengths, layer=layer)
+            own, total_len, new_len = rows_of_layer(self.storage, layer, rows)
+            assert isinstance(own, np.ndarray)
+            return plan_triton_attention(self.storage, own, total_len, new_len, layer=layer)
 
         plan = plan_by_layer(self.storage, plan_layer)
         ids, positions, logit_indices = (

@@ -80,8 +80,10 @@ def _add_gated(x: Tensor, y: Tensor, gates: Tensor) -> Tensor:
 
 
 def _scaled_inputs(x: Tensor, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What experts read of x [tokens, hidden] and `weights` [tokens, k]: [tokens * k, hidden], with
-    the index and a weight of 1 of each."""
+    """Multiplies x [tokens, hidden] by each of the weights [tokens, k], for experts to read.
+
+    Returns [tokens * k, hidden], and of each the index and a weight of 1.
+    """
     read = (x[:, None] * weights[..., None].to(x.dtype)).flatten(0, 1)
     return read, index.reshape(-1, 1), torch.ones_like(weights).view(-1, 1)
 

@@ -73,4 +73,5 @@ def query_scale(config: PretrainedConfig, rotary: str, positions: Tensor) -> Ten
     if rotary != NOT_ROTATED or not config.attn_temperature_tuning:
         return None
     laps = torch.floor((positions.float() + 1) / config.floor_scale)
-    return torch.log1p(laps) * config.attn_scale + 1
+    scale: Tensor = torch.log1p(laps) * config.attn_scale + 1
+    return scale
