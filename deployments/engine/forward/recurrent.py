@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
+from deployments.engine.forward.attentions import lightning
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.overriding import override
 from deployments.engine.forward.state_pool import CacheOfRows, GivenStates, NoStates, StatePool
@@ -43,16 +45,22 @@ def can_keep_states() -> bool:
 
 def find_mixers(model: PreTrainedModel) -> list[nn.Module]:
     """The modules of a model that keep a state: those with a convolution that take transformers'
-    cache. No module where transformers is too old."""
+    cache, and lightning attention. No module where transformers is too old."""
     if not can_keep_states():
         return []
     return [
         module
         for module in model.modules()
-        if hasattr(module, "layer_idx")
+        if lightning.is_lightning(module) or _is_convolving(module)
+    ]
+
+
+def _is_convolving(module: nn.Module) -> bool:
+    return (
+        hasattr(module, "layer_idx")
         and any(isinstance(child, nn.Conv1d) for child in module.children())
         and "cache" in inspect.signature(type(module).forward).parameters
-    ]
+    )
 
 
 @torch.inference_mode()
@@ -172,7 +180,9 @@ class RecurrentLayers:
                 return mix(hidden_states, CacheOfRows(NoStates(), 0))
             return layers._mix(mix, hidden_states)
 
-        override(module, "forward", by_rows)
+        # Attention returns its weights, too.
+        is_pair = lightning.is_lightning(module)
+        override(module, "forward", partial(_paired, by_rows) if is_pair else by_rows)
 
     def _mix(self, mix: Mixer, hidden: Tensor) -> Tensor:
         """[1, tokens, hidden] -> [1, tokens, hidden]"""
@@ -185,8 +195,16 @@ class RecurrentLayers:
         return out
 
 
+def _paired(
+    by_rows: Callable[..., Tensor], *inputs: Tensor, **named: Tensor
+) -> tuple[Tensor, None]:
+    return by_rows(*inputs, **named), None
+
+
 def _mixer(module: nn.Module) -> Mixer:
     """A module as transformers has it, whatever was wrapped around it before."""
+    if lightning.is_lightning(module):
+        return partial(lightning.mix, module)
     forward = type(module).forward.__get__(module)
 
     def mix(hidden_states: Tensor, states: CacheOfRows) -> Tensor:
