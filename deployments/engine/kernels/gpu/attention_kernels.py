@@ -278,7 +278,7 @@ def decode_kernel(
         mask = (lane < SHAPE.group_padded) & (nth_head < SHAPE.group)
         dim = tl.arange(0, DIM_PADDED)
         source = start * q_token_stride + head * q_head_stride
-        position = tl.zeros([QUERIES], tl.int32) + total_tokens
+        position = tl.zeros([QUERIES], tl.int32) + total_tokens - 1
         queries = load_queries(
             q, source, mask, position, position, slopes, head, SHAPE, SCORING
         )  # fmt: skip
