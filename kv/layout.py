@@ -17,6 +17,8 @@ class LayerShape(NamedTuple):
     that does not attend.
 
     window: tokens that a token attends to, itself included; None: all.
+    is_tumbling: windows do not slide, but lie side by side: a token attends to those before it in
+        its own one.
     value_dim: a head's value is the first so many numbers of its key, as of latents, and is not
         stored by itself; None: it is stored beside the key.
     """
@@ -25,6 +27,7 @@ class LayerShape(NamedTuple):
     head_dim: int
     window: int | None = None
     value_dim: int | None = None
+    is_tumbling: bool = False
 
     @property
     def key_numbers(self) -> int:
@@ -51,12 +54,16 @@ class Group:
 
     layers: tuple[int, ...]
     window: int | None = None
+    is_tumbling: bool = False
 
     def first_needed(self, n_tokens: int) -> int:
         """The first of a sequence's `n_tokens` tokens that the next token attends to."""
         if self.window is None:
             return 0
-        return max(0, n_tokens - max(self.window, 2) + 1)  # a task always holds its last page
+        # A task always holds its last page.
+        if self.is_tumbling:
+            return max(0, min(n_tokens // self.window * self.window, n_tokens - 1))
+        return max(0, n_tokens - max(self.window, 2) + 1)
 
     def numbers(self, layout: Layout) -> int:
         """Numbers stored of one token."""
@@ -71,7 +78,9 @@ def alike(n_layers: int, kv_heads: int, head_dim: int) -> Layout:
 def within(layout: Layout, max_tokens: int) -> Layout:
     """The same without windows that no sequence of `max_tokens` tokens fills."""
     return tuple(
-        shape._replace(window=None) if (shape.window or 0) >= max_tokens else shape
+        shape._replace(window=None, is_tumbling=False)
+        if (shape.window or 0) >= max_tokens
+        else shape
         for shape in layout
     )
 
@@ -83,15 +92,15 @@ def group_layers(layout: Layout) -> tuple[Group, ...]:
     Of the sizes that make at most MAX_GROUPS groups, the one that leaves the least of a page empty.
     """
     attending = [layer for layer, shape in enumerate(layout) if shape.token_numbers]
-    windows = {layout[layer].window for layer in attending} or {None}
-    ordered = sorted(windows, key=lambda window: (window is not None, window or 0))
-    kinds = [[layer for layer in attending if layout[layer].window == window] for window in ordered]
+    windows = {_window(layout[layer]) for layer in attending} or {(None, False)}
+    ordered = sorted(windows, key=lambda window: (window[0] is not None, window[0] or 0, window[1]))
+    kinds = [[n for n in attending if _window(layout[n]) == window] for window in ordered]
     if len(kinds) == 1:
-        return (Group(tuple(attending), ordered[0]),)
+        return (Group(tuple(attending), *ordered[0]),)
 
     def packed(size: int) -> tuple[Group, ...]:
         return tuple(
-            Group(layers, window)
+            Group(layers, *window)
             for layers_of_kind, window in zip(kinds, ordered, strict=True)
             for layers in _pack(layout, layers_of_kind, size)
         )
@@ -101,6 +110,10 @@ def group_layers(layout: Layout) -> tuple[Group, ...]:
         return len(groups) > MAX_GROUPS, max(sizes) * len(sizes) - sum(sizes), len(groups)
 
     return min((packed(size) for size in {*_sizes(layout, kinds)}), key=cost)
+
+
+def _window(shape: LayerShape) -> tuple[int | None, bool]:
+    return shape.window, shape.is_tumbling
 
 
 def page_numbers(layout: Layout, groups: Iterable[Group], page_size: int) -> int:

@@ -80,11 +80,25 @@ class Storage:
         the layer's `page_stride` plus offset in the page. Values that are in the keys are left."""
         n_stored = 1 if self.layout[layer].has_values_in_keys else 2
         for cache, new in [*zip(self.layers[layer], (k, v), strict=True)][:n_stored]:
-            _, page_size, *shape = cache.shape
-            # What lies between two pages of the layer is not written: no slot is there.
-            n_slots = (len(cache) - 1) * self.page_stride[layer] + page_size
-            strides = (cache.stride(1), *cache.stride()[2:])
-            cache.as_strided((n_slots, *shape), strides).index_copy_(0, slots, new)
+            self._at(cache, layer).index_copy_(0, slots, new)
+
+    def take(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values at slots of any shape: [..., kv_heads, head_dim] each. Values that are in
+        the keys are their first numbers."""
+        keys, values = (_rows(self._at(cache, layer), slots) for cache in self.layers[layer])
+        return keys, values[..., : self.layout[layer].value_dim]
+
+    def take_keys(self, layer: int, pages: Tensor) -> Tensor:
+        """Keys of all tokens of some pages. [pages * page_size, kv_heads * head_dim]"""
+        taken = _rows(self.k[layer].flatten(1), pages)
+        return taken.view(-1, self.layout[layer].key_numbers)
+
+    def _at(self, cache: Tensor, layer: int) -> Tensor:
+        """A layer's keys or values by slot. What lies between two pages of the layer is no slot."""
+        _, page_size, *shape = cache.shape
+        n_slots = (len(cache) - 1) * self.page_stride[layer] + page_size
+        strides = (cache.stride(1), *cache.stride()[2:])
+        return cache.as_strided((n_slots, *shape), strides, cache.storage_offset())
 
     def group_bytes(self, group: int) -> int:
         """Bytes at the begin of a page that hold a group's layers."""
@@ -147,3 +161,10 @@ class Storage:
     def page_bytes(layout: Layout, page_size: int, dtype: torch.dtype) -> int:
         """Bytes of one page, which holds the layers of one group."""
         return page_numbers(layout, group_layers(layout), page_size) * dtype.itemsize
+
+
+def _rows(x: Tensor, index: Tensor) -> Tensor:
+    """x[index], also of numbers of one byte that torch can't index."""
+    if x.dtype.itemsize > 1:
+        return x[index]
+    return x.view(torch.uint8)[index].view(x.dtype)

@@ -13,12 +13,14 @@ from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
     Gemma4TextConfig,
+    GlmMoeDsaConfig,
     GptOssConfig,
     Lfm2Config,
     Llama4TextConfig,
     LlamaConfig,
     Mamba2Config,
     MambaConfig,
+    MiniMaxConfig,
     MistralConfig,
     Phi3Config,
     PhimoeConfig,
@@ -125,9 +127,34 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         moe_intermediate_size=32,
         first_k_dense_replace=1,
     ),
-    # The next three are run row by row. This one attends twice in a layer,
-    "diffllama": lambda: DiffLlamaConfig(**SIZES),
-    # this one by distance alone, without positions,
+    # Latents of 8 tokens that an index chooses; the second layer has those of the first.
+    "glm_moe_dsa": lambda: GlmMoeDsaConfig(
+        **{**SIZES, "num_key_value_heads": 4, "head_dim": 8},
+        kv_lora_rank=16,
+        q_lora_rank=16,
+        qk_nope_head_dim=8,
+        qk_rope_head_dim=8,
+        v_head_dim=8,
+        index_topk=8,
+        index_head_dim=8,
+        index_n_heads=32,
+        indexer_types=["full", "shared", "full"],
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        moe_intermediate_size=32,
+    ),
+    # Windows that tumble, of 16 tokens, and a temperature that grows each 8 tokens.
+    "llama4": lambda: Llama4TextConfig(
+        **{**SIZES, "num_hidden_layers": 4},
+        attention_chunk_size=16,
+        floor_scale=8,
+        num_local_experts=4,
+        intermediate_size_mlp=64,
+        moe_layers=[1, 2, 3],
+    ),
+    # It attends by distance alone, without positions.
     "falcon": lambda: FalconConfig(
         **{name: size for name, size in SIZES.items() if name != "head_dim"},
         num_kv_heads=2,
@@ -135,14 +162,9 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         new_decoder_architecture=True,
         tie_word_embeddings=False,
     ),
-    # and this one within chunks of 16 tokens.
-    "llama4": lambda: Llama4TextConfig(
-        **{**SIZES, "num_hidden_layers": 4},
-        attention_chunk_size=16,
-        num_local_experts=4,
-        intermediate_size_mlp=64,
-    ),
-    # These two are run so as well. One holds its states in its modules, one returns them.
+    # The next three are run row by row. One attends twice in a layer, one holds its states in its
+    # modules, one returns them.
+    "diffllama": lambda: DiffLlamaConfig(**SIZES),
     "recurrent_gemma": lambda: RecurrentGemmaConfig(
         **SIZES, lru_width=32, attention_window_size=16
     ),
@@ -164,7 +186,7 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
 
 
 # Those of them that transformers runs row by row.
-BY_ROWS = frozenset({"diffllama", "falcon", "llama4", "recurrent_gemma", "rwkv"})
+BY_ROWS = frozenset({"diffllama", "recurrent_gemma", "rwkv"})
 # Layers with a state: three of four, all, all of the older kind, and two of three, whose states are
 # the last inputs of short convolutions.
 STATES: dict[str, Callable[[], PretrainedConfig]] = {
@@ -189,6 +211,14 @@ STATES: dict[str, Callable[[], PretrainedConfig]] = {
 }
 if can_keep_states():
     CONFIGS |= STATES
+    # Lightning attention in every second layer, in blocks of 8 tokens.
+    CONFIGS["minimax"] = lambda: MiniMaxConfig(
+        **{**SIZES, "num_hidden_layers": 4},
+        layer_types=["linear_attention", "full_attention"] * 2,
+        block_size=8,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+    )
 
 
 def tiny_model(architecture: str = "llama", seed: int = 0) -> PreTrainedModel:

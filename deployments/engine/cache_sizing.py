@@ -31,8 +31,8 @@ from deployments.engine.loading.encoder_check import longest_prompt
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.loader import replace_attention
 from deployments.engine.media.encoder import STEPS_AHEAD
-from kv.cache import CacheShape
 from kv.layout import NOTHING, Layout, within
+from kv.shape import CacheShape
 from kv.states import NO_STATE, SLOTS_PER_TASK
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -12,7 +12,7 @@ from deployments.text.chat.template_calls import describes_tools
 from deployments.text.chat.templates import knows_tools
 from deployments.text.dialects.registry import dialect_of
 from deployments.text.tokens.tokenizer import TextTokenizer
-from kv.cache import CacheShape
+from kv.shape import CacheShape
 
 log = logging.getLogger("ray.serve")
 

@@ -40,7 +40,9 @@ def chunk_seconds(
     q = torch.randn(new, heads, head_dim, dtype=DTYPE, device="cuda")
     tiling = tiling_of(DTYPE, head_dim, storage.device)
     tiling = replace(tiling, chunk_split_keys=split_keys or tiling.chunk_split_keys)
-    attention = Attention(*storage.layers[0], head_dim**-0.5, None, None, None, (1.0, 1.0), tiling)
+    attention = Attention(
+        *storage.layers[0], head_dim**-0.5, None, None, None, None, (1.0, 1.0), tiling
+    )
     table = np.random.default_rng(0).permutation(pages)[None]
     step = plan_triton_attention(storage, table, np.array([cached + new]), np.array([new]))
     out = torch.empty_like(q)

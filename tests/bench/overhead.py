@@ -31,9 +31,10 @@ from deployments.engine.sampling.sampler import default_pipeline
 from deployments.engine.scheduler.admission import Admission
 from deployments.engine.scheduler.scheduler import InferenceScheduler
 from deployments.engine.tasks.task import make_task
-from kv.cache import CacheShape, KVCache
+from kv.cache import KVCache
 from kv.content import Content
 from kv.layout import alike
+from kv.shape import CacheShape
 from tests.engine.drive import GREEDY
 
 MIXED = (

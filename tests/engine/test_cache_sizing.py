@@ -22,8 +22,8 @@ from deployments.engine.forward.cross_attention import cross_attention_bytes
 from deployments.engine.limits import CPU_KV_GIB, MAX_DRAFTED_STEP_GPU, EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
 from deployments.engine.loading.media.speech import split_speech
-from kv.cache import CacheShape
 from kv.layout import alike
+from kv.shape import CacheShape
 from kv.states import SLOTS_PER_TASK
 from kv.storage import Storage
 from tests.engine.drive import loaded

@@ -18,9 +18,11 @@ needs_states = pytest.mark.skipif(not can_keep_states(), reason="needs a newer t
 # convolutions.
 KINDS = ("gemma3", "mistral", "deepseek_v3")
 KINDS_OF_STATES = tuple(pytest.param(name, marks=needs_states) for name in STATES)
-# Heads that differ by layer; row by row, without states and with them.
-MORE_STATELESS = ("gemma4", "diffllama")
-BY_ROWS = ("rwkv", "recurrent_gemma")
+# Of these few laws are always tried: windows that tumble; latents that an index chooses.
+PARTS = ("llama4", "glm_moe_dsa")
+# Heads that differ by layer; distances; row by row. With states: lightning attention; row by row.
+MORE_STATELESS = ("gemma4", "falcon", "diffllama")
+MORE_STATES = ("minimax", "rwkv", "recurrent_gemma")
 
 
 def exhaustively(*names: str) -> list[object]:
@@ -31,8 +33,10 @@ def of_kinds(*kinds: object) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("architecture", kinds)
 
 
-every_kind = of_kinds(*KINDS, *KINDS_OF_STATES, *exhaustively(*MORE_STATELESS, *BY_ROWS))
-every_state = of_kinds(*KINDS_OF_STATES, *exhaustively(*BY_ROWS))
+more = exhaustively(*MORE_STATELESS, *MORE_STATES)
+every_kind = of_kinds(*KINDS, *KINDS_OF_STATES, *exhaustively(*PARTS), *more)
+with_parts = of_kinds(*KINDS, *PARTS, *KINDS_OF_STATES, *more)
+every_state = of_kinds(*KINDS_OF_STATES, *exhaustively(*MORE_STATES))
 also_by_rows = of_kinds(
     *KINDS, *KINDS_OF_STATES, "diffllama", "rwkv", *exhaustively("gemma4", "recurrent_gemma")
 )
@@ -59,7 +63,7 @@ def workload(architecture: str) -> Workload:
 
 def growing(architecture: str) -> Workload:
     """All three have no pages for their ends at once."""
-    n_pages = {"gemma3": 68, "gemma4": 46, "mistral": 18}.get(architecture, 16)
+    n_pages = {"gemma3": 68, "gemma4": 46, "llama4": 52, "mistral": 18}.get(architecture, 16)
     prompts = [random_ids(20 + i, seed=7 + i) for i in range(3)]
     return replace(
         workload(architecture),
@@ -84,7 +88,7 @@ def repeating(architecture: str) -> Workload:
     )
 
 
-@every_kind
+@with_parts
 @pytest.mark.parametrize(
     "law",
     [
@@ -99,7 +103,7 @@ def test_law(law: laws.Law, architecture: str) -> None:
     law(workload(architecture))
 
 
-@every_kind
+@with_parts
 def test_preempted_is_undisturbed(architecture: str) -> None:
     laws.preempted_is_undisturbed(growing(architecture))
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from kv.cache import CacheShape, KVCache
+from kv.cache import KVCache
 from kv.layout import LayerShape, Layout, alike
+from kv.shape import CacheShape
 from tests.engine.drive import engine, random_ids, request, roomy
 
 CONTEXT, PAGE, CHUNK, WINDOW = 8192, 16, 512, 512  # tokens

@@ -42,6 +42,7 @@ SIZES: dict[str, object] = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len"), CONTEXT),
     **dict.fromkeys(("model_max_length",), CONTEXT),
     **dict.fromkeys(("sliding_window", "sliding_window_size", "attention_window"), WINDOW),
+    **dict.fromkeys(("attention_chunk_size", "floor_scale"), WINDOW),
     **dict.fromkeys(("mamba_n_heads", "mamba_num_heads"), HEADS),
     **dict.fromkeys(("mamba_d_head", "mamba_head_dim", "state_size", "mamba_d_state"), 16),
     **dict.fromkeys(("mamba_n_groups", "n_groups"), 1),

@@ -26,7 +26,7 @@ FUSED, ROW_BY_ROW = "fused", "row by row"
 PAGE_SIZE = 4
 # Pages that are too few for two of the prompts and what follows them, as parts of those of the
 # longest one: where tokens stay, and where they are freed out of a window.
-FEW_PAGES = (1.87, 1.27, 1.12)
+FEW_PAGES = (1.87, 1.5, 1.27, 1.12, 1.0)
 
 
 class Kind(StrEnum):

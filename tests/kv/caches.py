@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from kv.cache import CacheShape, KVCache
+from kv.cache import KVCache
 from kv.layout import Layout, alike
+from kv.shape import CacheShape
 
 MAX_TASKS, MAX_TOKENS = 4, 16
 STATE_BYTES = 8

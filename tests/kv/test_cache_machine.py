@@ -25,9 +25,10 @@ token_lists = st.lists(st.integers(0, 1), min_size=1, max_size=MAX_TOKENS)
 MAX_NEW = 6  # tokens of a step
 THREE_GROUPS = (LayerShape(1, 1, 3), LayerShape(1, 1), LayerShape(1, 1, 5))
 WINDOW = (LayerShape(1, 1, 4),)
+TUMBLING = (LayerShape(1, 1, 6, is_tumbling=True), LayerShape(1, 1))
 # What layers store, and how many states are kept as checkpoints; None: there are no states.
 KINDS: list[tuple[Layout, int | None]] = [
-    *((PLAIN, None), (THREE_GROUPS, None), (WINDOW, None)),
+    *((PLAIN, None), (THREE_GROUPS, None), (WINDOW, None), (TUMBLING, None)),
     *((PLAIN, 3), (THREE_GROUPS, 2), (PLAIN, 0)),
 ]
 

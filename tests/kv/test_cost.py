@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kv.cache import CacheShape, KVCache
+from kv.cache import KVCache
 from kv.content import Content, page_hashes
 from kv.layout import alike
+from kv.shape import CacheShape
 from tests.effort import tries
 
 TOKENS = list(range(64))

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kv.cache import CacheShape, KVCache
+from kv.cache import KVCache
 from kv.layout import LayerShape, alike
+from kv.shape import CacheShape
 from kv.storage import Storage
 from kv.view import KvcacheView, bind_padded
 

@@ -58,16 +58,25 @@ class PaddedRows:
             return False
         return bool((self.view.total_len == self.new_len).all())
 
-    def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """Returns the mask to add to the scores: -inf for keys that a token must not see, else 0.
+    def mask(self, window: int | None, dtype: torch.dtype, slopes: Tensor | None = None) -> Tensor:
+        """Returns the mask to add to the scores: -inf for keys that a token must not see, else 0,
+        or with `slopes` [heads] what distances add.
 
-        Its shape is [rows, 1, new_len, context]. It is computed once a step.
+        Its shape is [rows, 1 or heads, new_len, context]. It is computed once a step without them.
         """
         if window is not None and window >= self.context and not len(self.spans):
             window = None
         if window not in self.masks:
             self.masks[window] = self._mask(window, dtype)
-        return self.masks[window]
+        mask = self.masks[window]
+        return mask if slopes is None else mask + self._bias(slopes, dtype)
+
+    def _bias(self, slopes: Tensor, dtype: torch.dtype) -> Tensor:
+        """[rows, heads, new_len, context]"""
+        position = self.view.total_len[:, None] - self.new_len + np.arange(self.new_len)
+        distance = np.arange(self.context) - position[:, None, :, None]
+        distances = torch.from_numpy(distance).to(self.token_index.device)
+        return (slopes.float().view(1, -1, 1, 1) * distances).to(dtype)
 
     def _mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
         position = self.view.total_len[:, None] - self.new_len + np.arange(self.new_len)
@@ -101,7 +110,7 @@ class CpuAttention:
         v: Tensor,
         params: AttentionParams,
     ) -> Tensor:
-        self._store(layer, k, v)
+        self.store(layer, k, v)
         kernel_rows = [rows for rows in (self.decodes, self.chunks) if rows is not None]
         if not kernel_rows and len(self.padded) == 1:
             return _attend_padded(self.padded[0], layer, q, params)
@@ -132,7 +141,7 @@ class CpuAttention:
         norms: tuple[HeadNorm, HeadNorm] | None,
     ) -> None:
         _, k, v = self._rotated(layer, qkv, rotary, norms)
-        self._store(layer, k, v)
+        self.store(layer, k, v)
 
     def _rotated(
         self,
@@ -147,7 +156,7 @@ class CpuAttention:
         qk = _norm_and_rotate(qkv[:, : heads + kv_heads], rotary, norms, heads)
         return qk[:, :heads], qk[:, heads:], qkv[:, heads + kv_heads :]
 
-    def _store(self, layer: int, k: Tensor, v: Tensor) -> None:
+    def store(self, layer: int, k: Tensor, v: Tensor) -> None:
         if self.has_kernels:
             layer_ops.store(k, v, self.view.slots, *self.view.storage.layers[layer])
         else:
@@ -161,16 +170,18 @@ def plan_cpu_attention(
     new_len: IntArray,  # [rows]
     layer: int = 0,
     spans: IntArray = NO_SPANS,  # as in the step
+    seen_len: IntArray | None = None,  # [rows], of `total_len` those that are attended to
 ) -> CpuAttention:
     """Groups the rows of a flat batch by how their attention is computed, in all layers with the
     group and the page stride of `layer`. Our kernels are causal: rows with spans are torch's."""
     has_kernels = _has_kernels(storage)
+    stored_len, total_len = total_len, total_len if seen_len is None else seen_len
     if has_kernels and not len(spans) and new_len.max(initial=1) == 1:  # as in most steps
-        view = bind(storage, page_table, total_len, layer=layer)
+        view = bind(storage, page_table, stored_len, layer=layer)
         singles = DecodeRows(np.arange(len(new_len)), page_table, total_len)
         return CpuAttention(view, [], singles, None, has_kernels)
     starts = new_len.cumsum() - new_len
-    view = bind(storage, page_table, total_len, new_len, layer)
+    view = bind(storage, page_table, stored_len, new_len, layer)
     if has_kernels and not len(spans) and new_len.max() <= MAX_DRAFTED_STEP_CPU:  # with drafts
         every = np.arange(len(new_len))
         singles = _each_token(every, starts, page_table, total_len, new_len)
@@ -188,7 +199,8 @@ def plan_cpu_attention(
     padded, is_other = [], ~(is_decode | is_chunk)
     lengths = np.unique(new_len[is_other]).tolist()
     if lengths:
-        window = storage.groups[storage.group_of[layer]].window
+        group = storage.groups[storage.group_of[layer]]
+        window = None if group.is_tumbling else group.window
         page_table, total_len = _within_window(storage, window, page_table, total_len, new_len)
     for n in lengths:
         rows_of_length = (is_other & (new_len == n)).nonzero()[0]
@@ -300,10 +312,11 @@ def _attend_padded(rows: PaddedRows, layer: int, q: Tensor, params: AttentionPar
     q = q.view(-1, rows.new_len, *q.shape[1:])
     qkv = [x.transpose(1, 2) for x in (q, *rows.view.gather(layer))]
     if params.softcap is None and params.sinks is None:
-        mask = None if rows.is_causal(params.window) else rows.mask(params.window, q.dtype)
+        needs_mask = params.slopes is not None or not rows.is_causal(params.window)
+        mask = rows.mask(params.window, q.dtype, params.slopes) if needs_mask else None
         out = _sdpa(qkv, mask, params.scale)
     else:
-        out = _eager_attention(qkv, rows.mask(params.window, q.dtype), params)
+        out = _eager_attention(qkv, rows.mask(params.window, q.dtype, params.slopes), params)
     return out.transpose(1, 2).flatten(0, 1)
 
 

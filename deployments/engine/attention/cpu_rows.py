@@ -58,6 +58,7 @@ class DecodeRows:
         _, page_size, kv_heads, _ = keys.shape
         n, width = self.page_table.shape
         sinks, window, group = _sinks(params, q), _window(params), heads // kv_heads
+        slopes = _slopes(params)
         splits = -(-width * page_size // KEYS_PER_SPLIT)
         parts = empty((n, splits * heads * (2 + dim)), torch.float32) if splits > 1 else None
         tokens, table, lengths = self._addresses
@@ -79,6 +80,7 @@ class DecodeRows:
             page_bytes=keys.stride(0) * keys.itemsize,
             window=window,
             sinks=address_of(sinks),
+            slopes=address_of(slopes),
             scale=params.scale,
             softcap=params.softcap or 0.0,
             many_splits=MIN_SPLITS_PER_THREAD * torch.get_num_threads(),
@@ -121,7 +123,7 @@ class ChunkRows:
         _, heads, dim = q.shape
         _, page_size, kv_heads, _ = keys.shape
         tokens = self._tile_tokens(heads // kv_heads, kv_heads)
-        tiles, sinks = self._tiles_of(tokens), _sinks(params, q)
+        tiles, sinks, slopes = self._tiles_of(tokens), _sinks(params, q), _slopes(params)
         chunk_kernel(dim, heads // kv_heads).call(
             sys.maxsize,
             q=q.data_ptr(),
@@ -139,6 +141,7 @@ class ChunkRows:
             page_bytes=keys.stride(0) * keys.itemsize,
             window=_window(params),
             sinks=address_of(sinks),
+            slopes=address_of(slopes),
             scale=params.scale,
             softcap=params.softcap or 0.0,
             max_tokens=tokens,
@@ -194,3 +197,7 @@ def _window(params: AttentionParams) -> int:
 
 def _sinks(params: AttentionParams, q: Tensor) -> Tensor | None:
     return None if params.sinks is None else params.sinks.to(q.dtype).contiguous()
+
+
+def _slopes(params: AttentionParams) -> Tensor | None:
+    return None if params.slopes is None else params.slopes.float().contiguous()

@@ -194,7 +194,7 @@ def _kernel_config(attention: "Attention", q: Tensor) -> KernelConfig | None:
     pages = attention.k_pages
     if attention.softcap is not None or attention.sinks is not None:
         return None
-    if attention.value_dim is not None:
+    if attention.value_dim is not None or attention.slopes is not None:
         return None
     if q.dtype not in DTYPES or pages.dtype != q.dtype or q.shape[-1] > MAX_HEAD_DIM:
         return None
@@ -228,7 +228,7 @@ def check_batch(config: KernelConfig) -> tuple["Attention", TritonAttention, Ten
     tiling = tiling_of(config.dtype, config.head_dim, config.device)
     scale = config.head_dim**-0.5
     return (
-        Attention(*storage.layers[0], scale, config.window, None, None, (1.0, 1.0), tiling),
+        Attention(*storage.layers[0], scale, config.window, None, None, None, (1.0, 1.0), tiling),
         step,
         q,
     )

@@ -62,10 +62,13 @@ class TritonAttention:
         v: Tensor,  # [tokens, kv_heads, head_dim]
         params: AttentionParams,
     ) -> Tensor:
+        self.store(layer, k, v)
+        return self._attend(layer, q, params)
+
+    def store(self, layer: int, k: Tensor, v: Tensor) -> None:
         from deployments.engine.kernels.gpu.attention_ops import store
 
         store(k, v, *self._pages(layer), self.slots, FP8_SCALES)
-        return self._attend(layer, q, params)
 
     def attend_qkv(
         self,

@@ -22,6 +22,9 @@ class GroupedAttention:
     ) -> Tensor:
         return self.steps[layer].attend(layer, q, k, v, params)
 
+    def store(self, layer: int, k: Tensor, v: Tensor) -> None:
+        self.steps[layer].store(layer, k, v)
+
     def attend_qkv(
         self,
         layer: int,

@@ -4,14 +4,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from deployments.engine.attention.interface import AttentionParams, StepAttention
 from deployments.engine.attention.latents import latent_heads
+from deployments.engine.attention.selected import ChosenTokens
 from deployments.engine.errors import UnsupportedModelError
 
+UNMASKED = torch.empty(1, 1, 0, 0)  # in the place of a mask, for models that ask for one
 # For a name that it knows no masks of, transformers builds none.
 ATTN_IMPLEMENTATION = "manta"
 
@@ -65,6 +68,8 @@ def paged_attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    indices: ChosenTokens | None = None,
+    slopes: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
     """The attention function that is registered with transformers. What it does not know was
@@ -73,7 +78,8 @@ def paged_attention(
     Returns [1, tokens, heads, value_dim]. Raises UnsupportedModelError for a layer that is not
     causal or has a mask of its own.
     """
-    if attention_mask is not None or getattr(module, "is_causal", True) is False:
+    has_mask = attention_mask is not None and attention_mask is not UNMASKED
+    if has_mask or getattr(module, "is_causal", True) is False:
         raise UnsupportedModelError(f"{type(module).__name__} attends by a mask of its own")
     current = step_of(module)
     assert current.attention is not None, "the model runs outside of a step"
@@ -88,8 +94,11 @@ def paged_attention(
         dim = max(key.shape[-1], value.shape[-1])
         q, k, v = (_padded(given, dim) for given in (q, k, v))
     window = current.windows.get(module, sliding_window)
-    params = AttentionParams(scale, window, softcap, s_aux)
-    out = current.attention.attend(layer, q, k, v, params)[None, ..., : value.shape[-1]]
+    params = AttentionParams(scale, window, softcap, s_aux, slopes)
+    found = current.attention.attend(layer, q, k, v, params)
+    if indices is not None:
+        indices.attend_into(found, layer, q, scale, s_aux)
+    out = found[None, ..., : value.shape[-1]]
     return (out if heads is None else heads.expand(out)), None
 
 

@@ -15,6 +15,9 @@ class AttentionParams(NamedTuple):
     window: int | None = None  # tokens that a token attends to, itself included; None: all
     softcap: float | None = None  # bound of the scores, by tanh
     sinks: Tensor | None = None  # [heads], a score without a value in each softmax
+    # [heads], of ALiBi: times how far a key is before its query (a number below 0), to be added to
+    # the score.
+    slopes: Tensor | None = None
 
 
 class StepAttention(Protocol):
@@ -34,6 +37,9 @@ class StepAttention(Protocol):
         are the first numbers of keys. Raises ValueError for shapes or types that do not fit
         the pages.
         """
+
+    def store(self, layer: int, k: Tensor, v: Tensor) -> None:
+        """Stores keys and values as `attend` does."""
 
 
 class FusedStepAttention(StepAttention, Protocol):

@@ -6,7 +6,6 @@ and no less exact.
 """
 
 import inspect
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -129,13 +128,6 @@ class RowCache(Cache):  # type: ignore[misc]
     ) -> Tensor:
         return self._states.update_recurrent_state(recurrent_states, layer_idx, state_idx)
 
-    def get_linear_cache(self, layer_idx: int) -> Tensor | None:
-        """Returns the recurrent state, which MiniMax calls so."""
-        return self._states.get_recurrent_state(layer_idx)
-
-    def set_linear_cache(self, layer_idx: int, linear_cache: Tensor) -> None:
-        self._states.update_recurrent_state(linear_cache, layer_idx)
-
     def has_previous_state(self, *_: object, **__: object) -> bool:
         return self._states.n_before > 0
 
@@ -196,20 +188,6 @@ def _to_pages(heads: Tensor, dim: int) -> Tensor:
     return F.pad(heads.transpose(0, 1), (0, dim - heads.shape[-1]))
 
 
-def _cache_type(model: PreTrainedModel) -> type[RowCache]:
-    """Returns the type of a model's caches.
-
-    It is also of the kind of cache that the model's own code has, and asks for.
-    """
-    code = sys.modules[type(model).__module__]
-    own = [
-        kind
-        for kind in vars(code).values()
-        if isinstance(kind, type) and issubclass(kind, Cache) and kind.__module__ == code.__name__
-    ]
-    return type("RowCache", (RowCache, *own), {}) if own else RowCache
-
-
 class RowTokens(NamedTuple):
     """New tokens of a row. `embedded` [tokens, hidden] is there where some are parts of media."""
 
@@ -239,7 +217,6 @@ class RowPass:
         self._module_states = [
             (model.get_submodule(name), attribute) for name, attribute in module_states
         ]
-        self._cache_type = _cache_type(model)
         self._n_layers: int = model.config.get_text_config(decoder=True).num_hidden_layers
         arguments = inspect.signature(type(model).forward).parameters
         found = next((argument for argument in CACHE_NAMES if argument in arguments), None)
@@ -253,7 +230,7 @@ class RowPass:
     ) -> Tensor:
         """Logits behind the tokens with the indices `needed`. [needed, vocab]"""
         index = torch.tensor(needed, dtype=torch.int64, device=tokens.ids.device)
-        cache = self._cache_type(stored, states, tokens.ids, self._n_layers)
+        cache = RowCache(stored, states, tokens.ids, self._n_layers)
         arguments: dict[str, object] = {self._cache_name: cache}
         if self._computes_needed_alone:
             arguments["logits_to_keep"] = index

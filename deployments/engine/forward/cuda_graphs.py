@@ -13,26 +13,19 @@ import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.engine.attention.gpu import MAX_SMALL_CHUNK, NO_SLOT, TritonAttention
-from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
-from deployments.engine.attention.tiles import tile
+from deployments.engine.forward.static_inputs import CHUNK_SIZES, GraphKey, StaticInputs
 from deployments.engine.out_of_memory import is_out_of_memory, release_memory
-from deployments.engine.transfer import to_device
-from kv.arrays import IntArray
 from kv.storage import Storage
 
 if TYPE_CHECKING:
     from deployments.engine.forward.adapters.slots import AdapterSlots
     from deployments.engine.forward.inputs import StepInputs
-    from deployments.engine.kernels.gpu.attention_ops import Attention
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +34,6 @@ Decode = Callable[[Tensor, Tensor, Tensor, FusedStepAttention], Tensor]
 # Captures a function that works on static tensors. Returns a function that replays it.
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
 
-NO_CHUNKS, SOME_CHUNKS = np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
-# Tokens of a step with chunks: of drafts, or of short prompts. Larger ones hide their launches.
-CHUNK_SIZES = (8, 16, MAX_SMALL_CHUNK)
 # Tokens of a row with a chunk. A longer one is split among programs, whose number changes.
 MAX_CHUNK_CONTEXT = 4096
 # Graphs for contexts of at most this many tokens launch fewer programs.
@@ -80,121 +70,6 @@ class Alone:
 
 
 ALONE = Alone()
-
-
-class GraphKey(NamedTuple):
-    """The steps that one graph serves."""
-
-    tokens: int  # of a step, which is padded to them; as many rows have room
-    max_context: int  # tokens of a row
-    has_chunks: bool
-    has_adapters: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedAttention(TritonAttention):
-    """The attention of a captured step, whose chunks are wherever the tiles in memory say."""
-
-    static_tiles: Callable[[int], Tensor] | None = None
-
-    def _attend_chunks(self, attention: "Attention", out: Tensor, q: Tensor) -> Tensor:
-        assert self.static_tiles is not None
-        tiles = self.static_tiles(attention.tile_tokens(q.shape[1]))
-        rows = self.page_table, self.total_len, self.starts
-        attention.chunks(out, q, *rows, tiles, contexts=SOME_CHUNKS, multiprocessors=1)
-        return out
-
-
-class StaticInputs:
-    """The inputs of small steps in static memory: of up to `max_rows` decodes, or of chunks with up
-    to CHUNK_SIZES tokens. A row has up to `max_tokens` tokens."""
-
-    def __init__(self, storage: Storage, max_rows: int, max_tokens: int) -> None:
-        device = storage.device
-        pages = -(-max_tokens // storage.page_size)
-        self._storage = storage
-        self.size = max(max_rows, CHUNK_SIZES[-1])
-        shape = len(storage.groups), self.size, pages
-        self._table = torch.zeros(shape, dtype=torch.int32, device=device)
-        self._addresses = [*dict.fromkeys(storage.addressed_as)]  # layers, each with slots
-        # [5 + addresses, size + 1]: token ids, positions, indices of logits, slots of each address;
-        # of rows, tokens after the step and where each begins
-        self._numbers = to_device(self._padding(0, 0, self.size), device)
-        self._tiles: dict[int, Tensor] = {}  # [tiles, 2], by how many tokens a tile has
-        self.max_rows = max_rows
-        self.max_tokens = max_tokens
-
-    def load(self, step: "StepInputs", n: int) -> None:
-        """Copies a step, padded to `n` tokens. Does not wait for the copy to end."""
-        rows = len(step.new_len)
-        tokens = len(step.positions)
-        numbers = self._padding(rows, tokens, n)
-        numbers[0, :tokens] = step.token_ids
-        has_own = len(step.rotary_positions) > 0
-        numbers[1, :tokens] = step.rotary_positions if has_own else step.positions
-        numbers[2, : len(step.logit_indices)] = step.logit_indices
-        numbers[-2, :rows] = step.total_len
-        numbers[-1, 1 : rows + 1] = step.new_len.cumsum()
-        for row, layer in enumerate(self._addresses, 3):
-            numbers[row, :tokens] = step.slots(self._storage, layer)
-        device = self._numbers.device
-        self._numbers.copy_(to_device(numbers, device), non_blocking=True)
-        step.put_sampled(self._numbers[0, :tokens])
-        table = step.device_table
-        if table is None:
-            table = torch.from_numpy(step.page_table.astype(np.int32))
-            if device.type == "cuda":
-                table = table.pin_memory()
-        self._table[:, :rows, : table.shape[2]].copy_(table, non_blocking=True)
-        self._load_tiles(step, n)
-
-    def _load_tiles(self, step: "StepInputs", n: int) -> None:
-        chunks = (step.new_len > 1).nonzero()[0]
-        if not len(chunks):
-            return
-        for tokens, static in self._tiles.items():
-            own = tile(chunks, step.new_len[chunks], step.total_len[chunks], tokens)
-            tiles = np.empty((len(static), 2), dtype=np.int64)
-            tiles[: len(own)] = own
-            tiles[len(own) :] = n - 1, 1  # behind the token of a padding row
-            static.copy_(to_device(tiles, static.device), non_blocking=True)
-
-    def views(self, key: GraphKey) -> tuple[Tensor, Tensor, Tensor, FusedStepAttention]:
-        """The arguments of a `Decode` for a graph's steps."""
-        n = key.tokens
-        token_ids, positions, logit_indices, *slots, total_len, _ = self._numbers[:, :n]
-
-        def plan(layer: int) -> TritonAttention:
-            return CapturedAttention(
-                storage=self._storage,
-                page_table=self._table[self._storage.group_of[layer], :n],
-                total_len=total_len,
-                starts=self._numbers[-1, : n + 1],
-                slots=slots[self._addresses.index(layer)],
-                chunk_rows=SOME_CHUNKS if key.has_chunks else NO_CHUNKS,
-                chunk_len=NO_CHUNKS,
-                chunk_total=NO_CHUNKS,
-                max_decode_len=key.max_context,
-                static_tiles=lambda tokens: self._static_tiles(tokens)[:n],
-            )
-
-        return token_ids, positions, logit_indices, plan_by_layer(self._storage, plan)
-
-    def _static_tiles(self, tokens: int) -> Tensor:
-        """There are never more tiles than tokens."""
-        if tokens not in self._tiles:
-            self._tiles[tokens] = self._numbers.new_ones(CHUNK_SIZES[-1], 2)
-        return self._tiles[tokens]
-
-    def _padding(self, rows: int, tokens: int, n: int) -> IntArray:
-        """Returns the numbers that pad a step of so many rows and tokens to `n` tokens.
-
-        Each padding token is a row.
-        """
-        numbers = np.zeros((5 + len(self._addresses), self.size + 1), dtype=np.int64)
-        numbers[3:-2] = NO_SLOT
-        numbers[-1, rows:] = np.minimum(tokens + np.arange(self.size + 1 - rows), n)
-        return numbers
 
 
 class StepGraphs:
@@ -271,7 +146,12 @@ class StepGraphs:
         None if there is no graph for the step.
         """
         key = self._key(step)
-        if key is None or key not in self._replays or len(step.logit_indices) > key.tokens:
+        if (
+            key is None
+            or not self._inputs.can_load(step)
+            or key not in self._replays
+            or len(step.logit_indices) > key.tokens
+        ):
             return None
         self._inputs.load(step, key.tokens)
         if key.has_adapters:

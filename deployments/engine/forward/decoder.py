@@ -20,7 +20,8 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.adapters.layer import AdaptedLayer, AdaptedModules
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.cpu_recording import RecordedLayers
-from deployments.engine.forward.fused.families import FAMILIES, NOT_ROTATED, ROTATED, Angles
+from deployments.engine.forward.fused.families import FAMILIES
+from deployments.engine.forward.fused.family import NOT_ROTATED, ROTATED, Angles
 from deployments.engine.forward.fused.fusing import is_fused, rotary_kinds
 from deployments.engine.forward.fused.layer import FusedLayer, norm_of
 from deployments.engine.forward.head import base_name
@@ -224,7 +225,7 @@ class FusedDecoder:
     def _rotary_at(self, kind: str, x: Tensor, positions: Tensor) -> RotaryEmbedding:
         """`positions` are as of `Compute`."""
         if kind == NOT_ROTATED:
-            return no_rotation(x)
+            return no_rotation(x, self._scale_at(kind, x, positions.unsqueeze(-2)))
         if x.is_cuda or positions.dim() > 1:
             return self._rotary_of(kind, x, positions.unsqueeze(-2))
         if kind not in self._tables:  # some thirty operations of torch's make a rotary embedding
@@ -234,12 +235,18 @@ class FusedDecoder:
 
     def _rotary_of(self, kind: str, x: Tensor, positions: Tensor) -> RotaryEmbedding:
         of_layers = () if kind == ROTATED else (kind,)
-        cos, sin = self._rotary(x, positions, *of_layers)
+        told = self._rotary(x, positions, *of_layers)
+        if self._family.angles is Angles.COMPLEX:
+            told = told.real, told.imag
         # Some models have them in float32 whatever their type.
-        cos, sin = (_twice(told.to(x.dtype), self._family.angles) for told in (cos, sin))
-        scale = self._query_scale(positions)
-        scale = None if scale is None else scale.to(x.dtype)
+        cos, sin = (_twice(part.to(x.dtype), self._family.angles) for part in told)
+        scale = self._scale_at(kind, x, positions)
         return rotary_embedding(cos, sin, self._family.is_interleaved, scale)
+
+    def _scale_at(self, kind: str, x: Tensor, positions: Tensor) -> Tensor | None:
+        """The factor of queries at positions [1 or 3, tokens], in the type of `x`."""
+        scale = self._query_scale(kind, positions)
+        return None if scale is None else scale.to(x.dtype)
 
     @contextmanager
     def tapped(self, taps: Taps) -> Iterator[None]:
@@ -289,7 +296,7 @@ def _twice(told: Tensor, angles: Angles) -> Tensor:
     """Sines or cosines in the order of `Angles.TWICE`. [1, tokens, rotated]"""
     if angles is Angles.TWICE:
         return told
-    once = told if angles is Angles.ONCE else told[..., ::2]
+    once = told[..., ::2] if angles is Angles.IN_PAIRS else told
     return torch.cat([once, once], -1)
 
 

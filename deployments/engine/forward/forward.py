@@ -6,6 +6,7 @@ This holds on every rank.
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -15,7 +16,9 @@ from deployments.engine.attention.flash import FlashAttention, flash_version
 from deployments.engine.attention.gpu import MAX_SMALL_CHUNK, attention_at
 from deployments.engine.attention.grouped import plan_by_layer
 from deployments.engine.attention.interface import FusedStepAttention
+from deployments.engine.attention.tumbling import Rows, rows_of_layer
 from deployments.engine.forward.adapters.slots import AdapterSlots
+from deployments.engine.forward.attentions.indexed import indexers_of
 from deployments.engine.forward.by_rows import ByRows, RowByRow
 from deployments.engine.forward.cross_attention import current_states
 from deployments.engine.forward.cuda_graphs import ALONE, Peers, StepGraphs, capture_steps
@@ -167,6 +170,7 @@ class DecoderForward(Forward):
         self._static_taps = StaticTaps()
         self._cross_attended = current_states(model)
         self._decode = decoder(model, adapters, execution.first_position)
+        self._indexers = indexers_of(model)
         self._recurrent = RecurrentLayers(model, n_state_slots) if execution.has_states else None
         self._head = head(model)
 
@@ -230,7 +234,10 @@ class DecoderForward(Forward):
         if len(step.rotary_positions):
             positions = self.tensor(step.rotary_positions)
         vectors = self._vectors(step)
-        attention = step_attention(self._storage, step)
+        seen = None
+        if self._indexers is not None:
+            seen = self._indexers.seen_lengths(step.total_len, step.new_len)
+        attention = step_attention(self._storage, step, seen)
         arguments = token_ids, positions, self.tensor(indices), attention
         with self._running(step):
             return run(*arguments, vectors)
@@ -241,6 +248,8 @@ class DecoderForward(Forward):
             return self._recurrent.running(step)
         if self._cross_attended is not None:
             return self._cross_attended.running(step.encoder_states)
+        if self._indexers is not None:
+            return self._indexers.running(step, self._storage)
         return nullcontext()
 
     def _replay(self, step: StepInputs) -> Tensor | None:
@@ -248,6 +257,8 @@ class DecoderForward(Forward):
         if self._graphs is None or step.vectors is not None:
             return None
         if step.rotary_positions.ndim > 1:
+            return None
+        if self._indexers is not None and self._indexers.must_choose(step.total_len):
             return None
         recurrent, is_decode = self._recurrent, bool((step.new_len == 1).all())
         if recurrent is not None and not (is_decode and recurrent.load(step.state_slots)):
@@ -277,17 +288,24 @@ class DecoderForward(Forward):
         return self._head(self._decode(token_ids, positions, indices, attention, vectors))
 
 
-def step_attention(storage: Storage, step: StepInputs) -> FusedStepAttention:
-    """The attention of a step, whose keys and values are in `storage`."""
-    lengths, is_on_gpu = (step.total_len, step.new_len), storage.device.type == "cuda"
+def step_attention(
+    storage: Storage, step: StepInputs, seen_len: IntArray | None = None
+) -> FusedStepAttention:
+    """The attention of a step, whose keys and values are in `storage`. `seen_len` [rows] is how
+    many tokens of each row are attended to; None: all. Such layers have no windows that tumble."""
+    is_on_gpu = storage.device.type == "cuda"
 
     def plan(layer: int) -> FusedStepAttention:
-        group = storage.group_of[layer]
+        table = step.table_of(storage.group_of[layer])
+        rows = rows_of_layer(storage, layer, Rows(table, step.total_len, step.new_len))
+        table, total_len, new_len = rows
         if not is_on_gpu:
-            table = step.page_table[group]
-            return plan_cpu_attention(storage, table, *lengths, layer, step.spans)
-        where = step.table_of(group), step.slots(storage, layer)
-        attention = attention_at(storage, *where, *lengths, spans=step.spans)
+            assert isinstance(table, np.ndarray)
+            return plan_cpu_attention(
+                storage, table, total_len, new_len, layer, step.spans, seen_len
+            )
+        slots, seen = step.slots(storage, layer), total_len if seen_len is None else seen_len
+        attention = attention_at(storage, table, slots, seen, new_len, spans=step.spans)
         return attention if flash_version() is None else FlashAttention.from_triton(attention)
 
     return plan_by_layer(storage, plan)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
+from deployments.engine.forward.attentions import lightning
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.mixer_products import MixerProducts, Part
 from deployments.engine.forward.overriding import override
@@ -55,16 +56,22 @@ def can_keep_states() -> bool:
 
 def find_mixers(model: PreTrainedModel) -> list[nn.Module]:
     """The modules of a model that keep a state: those with a convolution that take transformers'
-    cache. No module where transformers is too old."""
+    cache, and lightning attention. No module where transformers is too old."""
     if not can_keep_states():
         return []
     return [
         module
         for module in model.modules()
-        if hasattr(module, "layer_idx")
+        if lightning.is_lightning(module) or _is_convolving(module)
+    ]
+
+
+def _is_convolving(module: nn.Module) -> bool:
+    return (
+        hasattr(module, "layer_idx")
         and any(isinstance(child, nn.Conv1d) for child in module.children())
         and "cache" in inspect.signature(type(module).forward).parameters
-    ]
+    )
 
 
 @torch.inference_mode()
@@ -230,7 +237,9 @@ class RecurrentLayers:
                 return net(hidden_states[0], layers._tokens, layers._pool)[None]
             return layers._mix(mix, hidden_states, products)
 
-        override(module, "forward", by_rows)
+        # Attention returns its weights, too.
+        is_pair = lightning.is_lightning(module)
+        override(module, "forward", partial(_paired, by_rows) if is_pair else by_rows)
 
     def _mix(self, mix: Mixer, hidden: Tensor, products: MixerProducts) -> Tensor:
         """[1, tokens, hidden] -> [1, tokens, hidden]"""
@@ -255,8 +264,16 @@ def _slots_of_token(slots: IntArray, n_new: IntArray, nth: int) -> tuple[IntArra
     return read, np.where(n_new == nth + 1, slots[:, 1], inner)
 
 
+def _paired(
+    by_rows: Callable[..., Tensor], *inputs: Tensor, **named: Tensor
+) -> tuple[Tensor, None]:
+    return by_rows(*inputs, **named), None
+
+
 def _mixer(module: nn.Module) -> Mixer:
     """A module as transformers has it, whatever was wrapped around it before."""
+    if lightning.is_lightning(module):
+        return partial(lightning.mix, module)
     forward = type(module).forward.__get__(module)
 
     def mix(hidden_states: Tensor, states: CacheOfRows) -> Tensor:

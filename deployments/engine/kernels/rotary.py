@@ -106,7 +106,9 @@ class RotaryTable:
 Rotaries = Mapping[str, RotaryEmbedding]  # of a model's layers, by a kind
 
 
-def no_rotation(x: Tensor) -> RotaryEmbedding:
-    """The one that changes nothing, for layers that know no positions. x: [tokens, ...]"""
+def no_rotation(x: Tensor, query_scale: Tensor | None = None) -> RotaryEmbedding:
+    """The one that rotates nothing, for layers that know no positions. x: [tokens, ...]; the factor
+    of queries is [1, tokens]."""
     cos = x.new_ones(len(x), 1, 2)
-    return RotaryEmbedding(cos, torch.zeros_like(cos))
+    scale = None if query_scale is None else query_scale[0, :, None, None]
+    return RotaryEmbedding(cos, torch.zeros_like(cos), query_scale=scale)

@@ -19,11 +19,15 @@ from deployments.engine.attention.hf_hook import (
     step_of,
 )
 from deployments.engine.attention.interface import AttentionParams
+from deployments.engine.attention.selected import ChosenTokens
 from deployments.engine.errors import UnsupportedModelError, unsupported_on_error
+from deployments.engine.forward.attentions.by_distance import drop_distances, use_distances
+from deployments.engine.forward.attentions.indexed import drop_indexers, use_indexers
 from deployments.engine.forward.by_rows import attention_of_rows
 from deployments.engine.forward.decoder import PlainDecoder
 from deployments.engine.forward.execution import Execution
-from deployments.engine.forward.fused.families import FAMILIES, QKV, family_of
+from deployments.engine.forward.fused.families import FAMILIES, family_of
+from deployments.engine.forward.fused.family import QKV
 from deployments.engine.forward.fused.fusing import attentions, heads_of, is_fused
 from deployments.engine.forward.module import Module
 from deployments.engine.forward.overriding import restore
@@ -75,9 +79,13 @@ class TrialAttention:
         """Returns the queries. Raises UnsupportedModelError for what pages can't hold."""
         if layer in self.shapes:  # the second keys would overwrite the first
             raise UnsupportedModelError(f"{self._model_type} attends more than once in a layer")
-        value_dim = v.shape[2] if v.data_ptr() == k.data_ptr() else None
-        self.shapes[layer] = LayerShape(k.shape[1], k.shape[2], params.window, value_dim)
+        self.store(layer, k, v, params.window)
         return q.contiguous()
+
+    def store(self, layer: int, k: Tensor, v: Tensor, window: int | None = None) -> None:
+        """Notes what would be stored."""
+        value_dim = v.shape[2] if v.data_ptr() == k.data_ptr() else None
+        self.shapes[layer] = LayerShape(k.shape[1], k.shape[2], window, value_dim)
 
     def window(self, module: nn.Module, mask: Tensor | None, told: int | None) -> int | None:
         """How many tokens a token attends to, itself included; None: all. `told` is what attention
@@ -176,6 +184,7 @@ def _checked_attention(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     is_causal: bool | None = None,
+    indices: ChosenTokens | None = None,
     **others: object,
 ) -> tuple[Tensor, None]:
     """Attends as `paged_attention` does, which has the window from here on. Raises
@@ -193,7 +202,11 @@ def _checked_attention(
     assert isinstance(trial, TrialAttention), "attention is checked before a model is served"
     current.windows[module] = trial.window(module, attention_mask, sliding_window)
     return paged_attention(
-        *(module, query, key, value, None), scaling=scaling, softcap=softcap, s_aux=s_aux
+        *(module, query, key, value, None),
+        scaling=scaling,
+        softcap=softcap,
+        s_aux=s_aux,
+        indices=indices,
     )
 
 
@@ -212,14 +225,14 @@ def find_decoding(model: PreTrainedModel) -> Execution:
     if _is_known(model):
         layout = _layout_of_family(model)
         return Execution(layout, has_recurrent_layers=NOTHING in layout)
-    drop_latents(model)
+    _drop_changes(model)
     try:
         return _at_once(model)
     except UnsupportedModelError as error:
         if isinstance(error.__cause__, Exception) and is_out_of_memory(error.__cause__):
             raise  # this says nothing of its attention
         reason = error
-    drop_latents(model)
+    _drop_changes(model)
     try:
         found = _row_by_row(model)
     except UnsupportedModelError as error:
@@ -228,10 +241,19 @@ def find_decoding(model: PreTrainedModel) -> Execution:
     return found
 
 
+def _drop_changes(model: PreTrainedModel) -> None:
+    """The model is as transformers has it."""
+    drop_latents(model)
+    drop_indexers(model)
+    drop_distances(model)
+
+
 def _at_once(model: PreTrainedModel) -> Execution:
     """All rows of a step are computed at once, with the engine's attention."""
     check_computable_at_once(model.config)
     trial = Trial(model, "eager")
+    use_indexers(model)
+    use_distances(model)
     store_latents(model)
     attention = TrialAttention(model)
     token = torch.zeros(1, dtype=torch.int64, device=model.device)
@@ -270,7 +292,8 @@ def _noted_layout(model: PreTrainedModel, attention: TrialAttention) -> Layout:
                 f"{model.config.model_type} has layers that {_why_unknown()}"
             )
         layout.append(attention.shapes.get(layer, NOTHING))
-    return tuple(layout)
+    further = sorted(attention.shapes.keys() - {*range(len(layout))})  # of indexers
+    return tuple(layout) + tuple(attention.shapes[layer] for layer in further)
 
 
 def _row_by_row(model: PreTrainedModel) -> Execution:
@@ -329,5 +352,6 @@ def _layout_of_family(model: PreTrainedModel) -> Layout:
         if family.mixer(layer) is None:
             window = family.window(layer.self_attn)
             current_step(model).windows[layer.self_attn] = window
-            layout[number] = LayerShape(kv_heads, head_dim, window)
+            tumbles = family.has_tumbling_windows and window is not None
+            layout[number] = LayerShape(kv_heads, head_dim, window, is_tumbling=tumbles)
     return tuple(layout)

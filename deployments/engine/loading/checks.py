@@ -11,6 +11,7 @@ from pathlib import Path
 from transformers import PretrainedConfig
 
 from deployments.engine.errors import UnsupportedModelError
+from deployments.engine.forward.attentions.indexed import INDEXED, has_known_indexers
 from deployments.engine.loading.formats.methods import formats_of, quantization_options
 from deployments.engine.loading.formats.safetensors_file import (
     POINTER,
@@ -24,9 +25,7 @@ SUPPORTED_LAYER_TYPES = frozenset(
     {"full_attention", "sliding_attention", "linear_attention", "conv", "hybrid", "mlp", "moe"}
 )
 # Served where transformers runs them row by row: their masks and indices are its own.
-LAYER_TYPES_BY_ROWS = SUPPORTED_LAYER_TYPES | {
-    *("chunked_attention", "hybrid_sliding", "indexed_attention")
-}
+LAYER_TYPES_BY_ROWS = SUPPORTED_LAYER_TYPES | {*("chunked_attention", "hybrid_sliding", INDEXED)}
 SPEECH_TYPES = frozenset({"whisper"})  # whose decoders the engine runs beside their encoders
 STATELESS_LAYER_TYPES = frozenset({"mlp", "moe"})
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab*", "merges.txt", "tekken.json")
@@ -48,6 +47,9 @@ def check_computable_at_once(config: PretrainedConfig) -> None:
     """Raises UnsupportedModelError for an architecture that attends to other tokens than our
     attention can."""
     text = config.get_text_config(decoder=True)
+    if has_known_indexers(config):
+        _check_layer_types(text, SUPPORTED_LAYER_TYPES | {INDEXED})
+        return
     if getattr(text, "index_topk", None):
         raise UnsupportedModelError(f"{text.model_type} chooses by an index what it attends to")
     _check_layer_types(text, SUPPORTED_LAYER_TYPES)

@@ -18,7 +18,7 @@ from deployments.engine.errors import UnsupportedModelError
 from deployments.engine.forward.by_rows import attention_of_rows
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.fused.families import is_fusable
-from deployments.engine.forward.fused.fusing import fuse_projections
+from deployments.engine.forward.fused.fusing import adapt, fuse_projections
 from deployments.engine.forward.products.making import make_products, stored_weights
 from deployments.engine.kernels.cpu.features import has_matmul_kernels, has_native_bf16
 from deployments.engine.loading.checks import (
@@ -105,6 +105,7 @@ def finish_weights(
 ) -> None:
     """Makes the products of a model's quantized weights and of its experts, or of those of a rank's
     share, on the device. `on_progress` is called as `load_model` says."""
+    adapt(model)
     if stored_weights(model):
         fuse_projections(model, device)
     make_products(model, torch.device(device), on_progress)

@@ -26,7 +26,7 @@ from deployments.engine.loading.loader import replace_attention
 from deployments.engine.parallel.ranks import STOP, Ranks, RanksLostError
 from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
-from kv.cache import CacheShape
+from kv.shape import CacheShape
 from kv.storage import Storage
 
 SENT_SIZES = tuple(field.name for field in fields(CacheShape) if field.name != "layout")

@@ -10,21 +10,17 @@ from transformers import PreTrainedModel
 
 from deployments.engine.attention.gpu import TritonAttention, plan_triton_attention
 from deployments.engine.attention.grouped import plan_by_layer
+from deployments.engine.attention.tumbling import Rows, rows_of_layer
 from deployments.engine.build import find_execution
 from deployments.engine.cache_sizing import cache_shape
-from deployments.engine.forward.cuda_graphs import (
-    Capture,
-    Decode,
-    StaticInputs,
-    StepGraphs,
-    capture_sizes,
-)
+from deployments.engine.forward.cuda_graphs import Capture, Decode, StepGraphs, capture_sizes
 from deployments.engine.forward.decoder import decoder
 from deployments.engine.forward.execution import Execution
 from deployments.engine.forward.forward import DecoderForward, make_forward
 from deployments.engine.forward.fused.fusing import fuse_projections
 from deployments.engine.forward.head import head
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.static_inputs import StaticInputs
 from deployments.engine.forward.taps import LAST_NORM, StaticTaps
 from deployments.engine.limits import EngineLimits
 from deployments.engine.loading.loaded_model import LoadedModel
@@ -70,11 +66,12 @@ class PagedModel:
     storage: Storage
 
     def eager_logits(self, step: StepInputs) -> Tensor:
-        lengths = step.total_len, step.new_len
-
         def plan_layer(layer: int) -> TritonAttention:
             table = step.page_table[self.storage.group_of[layer]]
-            return plan_triton_attention(self.storage, table, *lengths, layer=layer)
+            rows = Rows(table, step.total_len, step.new_len)
+            own, total_len, new_len = rows_of_layer(self.storage, layer, rows)
+            assert isinstance(own, np.ndarray)
+            return plan_triton_attention(self.storage, own, total_len, new_len, layer=layer)
 
         plan = plan_by_layer(self.storage, plan_layer)
         ids, positions, logit_indices = (
@@ -180,6 +177,7 @@ def captured_and_eager_logits(
         groups = len(captured.storage.groups)
         step, filled = inputs(rows, groups), inputs(with_real_padding(rows, max_rows), groups)
         is_replayed = replays_chunks or bool((step.new_len == 1).all())
+        is_replayed &= graphs._inputs.can_load(step)
         logits = graphs.logits(step) if is_replayed else captured.eager_logits(step)
         assert logits is not None
         results.append((logits.clone().cpu(), eager.eager_logits(filled)[: len(rows)].cpu()))

@@ -28,6 +28,7 @@ from deployments.engine.forward.adapters.target import LoraLayerWeights
 from deployments.engine.forward.cpu_recording import RecordedLayers
 from deployments.engine.forward.decoder import FusedDecoder
 from deployments.engine.forward.fused.families import FAMILIES
+from deployments.engine.forward.fused.family import ROTATED
 from deployments.engine.forward.fused.fusing import fuse_projections, rotary_kinds
 from deployments.engine.forward.fused.layer import FusedLayer
 from deployments.engine.forward.linear import KernelLinear, PackedLinear
@@ -188,7 +189,7 @@ class Decodes:
         x = torch.randn(n * new, self.width, generator=generator).bfloat16()
         angles = torch.rand(1, n * new, self.dim // 2, generator=generator).repeat(1, 1, 2)
         cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
-        scale = self.family.query_scale(self.config, torch.arange(n * new)[None])
+        scale = self.family.query_scale(self.config, ROTATED, torch.arange(n * new)[None])
         scale = None if scale is None else scale.bfloat16()
         rotary = rotary_embedding(cos, sin, self.family.is_interleaved, scale)
         return x, dict.fromkeys(self.kinds, rotary), step

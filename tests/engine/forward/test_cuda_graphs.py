@@ -17,15 +17,9 @@ from deployments.engine.attention.gpu import (
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.attention.tiles import tile
 from deployments.engine.forward.adapters.slots import AdapterSlots
-from deployments.engine.forward.cuda_graphs import (
-    Capture,
-    CapturedAttention,
-    GraphKey,
-    StaticInputs,
-    StepGraphs,
-    capture_sizes,
-)
+from deployments.engine.forward.cuda_graphs import Capture, StepGraphs, capture_sizes
 from deployments.engine.forward.inputs import StepInputs
+from deployments.engine.forward.static_inputs import CapturedAttention, GraphKey, StaticInputs
 from kv.layout import alike
 from kv.storage import Storage
 from tests.engine.forward.paged_models import (
@@ -44,7 +38,7 @@ CHUNKS = inputs(ROWS[1])
 
 
 @needs_triton
-@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt_oss", "deepseek_v3"])
+@pytest.mark.parametrize("architecture", ["llama", "llama4", "gemma2", "gpt_oss", "deepseek_v3"])
 def test_a_model_has_the_same_logits_through_the_kernels(
     interpreted: Interpreter, architecture: str
 ) -> None:
@@ -52,8 +46,11 @@ def test_a_model_has_the_same_logits_through_the_kernels(
 
 
 @needs_triton
-def test_padded_steps_have_the_logits_of_unpadded_ones(interpreted: Interpreter) -> None:
-    for padded, unpadded in interpreted(captured_and_eager_logits, "llama"):
+@pytest.mark.parametrize("architecture", ["llama", "llama4"])
+def test_padded_steps_have_the_logits_of_unpadded_ones(
+    interpreted: Interpreter, architecture: str
+) -> None:
+    for padded, unpadded in interpreted(captured_and_eager_logits, architecture):
         # The two models' weights have different addresses, which changes rounding on some CPUs.
         torch.testing.assert_close(padded, unpadded, rtol=1e-4, atol=1e-4)
 

@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
     BertConfig,
-    DeepseekV32Config,
     Idefics2Config,
     PaliGemmaConfig,
     PretrainedConfig,
@@ -240,9 +239,15 @@ def of_chunks() -> PretrainedConfig:
     return config
 
 
+def by_an_index() -> PretrainedConfig:
+    config = CONFIGS["llama"]()
+    config.index_topk = 8
+    return config
+
+
 @pytest.mark.parametrize(
     ("config", "reason"),
-    [(of_chunks(), "chunked_attention"), (DeepseekV32Config(), "chooses by an index")],
+    [(of_chunks(), "chunked_attention"), (by_an_index(), "chooses by an index")],
 )
 def test_what_our_attention_can_not_attend_to_is_left_to_transformers(
     config: PretrainedConfig, reason: str

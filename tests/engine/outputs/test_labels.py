@@ -53,7 +53,7 @@ def test_a_head_that_pools_its_own_logits_is_refused() -> None:
         answer_as(LoadedModel(model), ModelTask.CLASSIFY)
 
 
-@pytest.mark.parametrize("architecture", ["qwen3", "gemma3", "falcon"])
+@pytest.mark.parametrize("architecture", ["qwen3", "gemma3", "diffllama"])
 def test_labels_have_the_probabilities_of_next_tokens(architecture: str) -> None:
     model, ids, labels = tiny_model(architecture), tuple(range(3, 50)), (7, 3, 90)
     with torch.inference_mode():
@@ -116,6 +116,6 @@ def test_what_a_model_has_not_is_refused() -> None:
     with engine("qwen3") as running:
         assert refusal(running.core, ask("one", ids)).param == "pooling"
         assert refusal(running.core, ask("pair", ids, PoolParams(), second_at=1)).param
-    with engine("falcon") as running:
+    with engine("diffllama") as running:
         params = PoolParams(pooling=Pooling.LAST)
         assert "no embeddings" in refusal(running.core, ask("one", ids, params)).message

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from deployments.engine.attention.interface import FusedStepAttention
-from deployments.engine.forward.cuda_graphs import StaticInputs, StepGraphs
+from deployments.engine.forward.cuda_graphs import StepGraphs
+from deployments.engine.forward.static_inputs import StaticInputs
 from deployments.engine.parallel.ranks import Ranks, connect_store, open_store
 from kv.layout import alike
 from kv.storage import Storage

@@ -93,6 +93,7 @@ def check_same(outcomes: list[Outcome], expected: list[Outcome]) -> None:
 PARALLEL = (
     *("llama", "qwen3", "mistral", "gemma2", "gemma3", "qwen3_moe", "phi3_longrope"),
     "deepseek_v3",
+    *tries((), ("llama4", "glm_moe_dsa")),
 )
 
 

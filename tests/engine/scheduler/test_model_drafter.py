@@ -223,9 +223,8 @@ def with_layers(architecture: str, n: int) -> PreTrainedModel:
 # So many layers that those without a window are in several groups. The first model is run row by
 # row, or the second one, which drafts.
 MIXED = {
-    "alibi": ("falcon", 3, "mistral", 1),
+    "twice": ("diffllama", 3, "mistral", 1),
     "windows": ("mistral", 3, "diffllama", 2),
-    **tries({}, {"chunks": ("llama4", 3, "mistral", 1), "twice": ("diffllama", 3, "mistral", 1)}),
 }
 
 

@@ -11,8 +11,9 @@ from deployments.engine.scheduler.waiting_room import WaitingRoom
 from deployments.engine.tasks.mailbox import ThreadMailbox
 from deployments.engine.tasks.pooled import Pooled
 from deployments.engine.tasks.task import Task, make_task
-from kv.cache import CacheShape, KVCache
+from kv.cache import KVCache
 from kv.layout import alike
+from kv.shape import CacheShape
 from tests.engine.drive import request
 
 STEP, PROMPT = 64, 30  # tokens

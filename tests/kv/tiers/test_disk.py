@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from kv.cache import CacheShape, KVCache
+from kv.cache import KVCache
 from kv.content import page_hashes
 from kv.layout import LayerShape
+from kv.shape import CacheShape
 from kv.tiers import write_behind
 from kv.tiers.disk import PAUSE_S, DiskTier, are_finite
 from kv.tiers.folder import BundleFolder

@@ -12,7 +12,7 @@ from deployments.engine.forward.adapters.rows import AdapterRows
 from deployments.engine.forward.adapters.slots import AdapterSlots
 from deployments.engine.forward.adapters.target import Target
 from deployments.engine.forward.fused.attention import SelfAttention
-from deployments.engine.forward.fused.families import Family
+from deployments.engine.forward.fused.family import Family
 from deployments.engine.forward.fused.feed_forward import SparseMlp, activate
 from deployments.engine.forward.fused.fusing import activation_of, gated_mlps
 from deployments.engine.forward.fused.layer import FusedLayer

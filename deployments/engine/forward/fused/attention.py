@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from deployments.engine.attention.interface import AttentionParams, FusedStepAttention
-from deployments.engine.forward.fused.families import Family
+from deployments.engine.forward.fused.family import Family
 from deployments.engine.forward.fused.fusing import heads_of
 from deployments.engine.forward.fused.norm import Norm, WideNorm
 from deployments.engine.forward.fused.residuals import Residual
@@ -24,7 +24,7 @@ class SelfAttention:
         self._head_dim: int = attention.head_dim
         self._params = AttentionParams(
             attention.scaling,
-            family.window(attention),
+            None if family.has_tumbling_windows else family.window(attention),
             family.softcap(attention),
             family.sinks(attention),
         )

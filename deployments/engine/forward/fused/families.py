@@ -1,10 +1,5 @@
 """The table of families that have a fused form: the parts in which their layers differ."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from transformers import (
@@ -30,6 +25,7 @@ from transformers import (
     HunYuanDenseV1ForCausalLM,
     HunYuanMoEV1ForCausalLM,
     HYV3ForCausalLM,
+    Llama4ForCausalLM,
     LlamaForCausalLM,
     MellumForCausalLM,
     MiniMaxM2ForCausalLM,
@@ -57,44 +53,21 @@ from transformers import (
 )
 
 from deployments.engine.forward import recurrent
-from deployments.engine.forward.module import Module
-
-QKV, GATE_UP = "qkv_proj", "gate_up_proj"  # projections that read the same input, as one
-ROTATED, NOT_ROTATED = "", "not rotated"  # by the model's only rotary embedding, and by none
-
-
-class Angles(Enum):
-    """How often, and where, a model's rotary embedding tells the angle of two numbers that are
-    rotated together."""
-
-    TWICE = auto()  # all angles, and then once more
-    ONCE = auto()
-    IN_PAIRS = auto()  # twice, one beside the other
-
-
-class NormNames(NamedTuple):
-    """The norms of a layer, before and behind its attention and its feed-forward. None: the layer
-    has no norm there."""
-
-    before_attention: str | None
-    behind_attention: str | None
-    before_mlp: str | None
-    behind_mlp: str | None
-
-
-BEFORE = NormNames("input_layernorm", None, "post_attention_layernorm", None)
-BEHIND = NormNames(None, "post_attention_layernorm", None, "post_feedforward_layernorm")
-PARALLEL = NormNames("input_layernorm", None, None, None)
-BOTH = NormNames(
-    "input_layernorm",
-    "post_attention_layernorm",
-    "pre_feedforward_layernorm",
-    "post_feedforward_layernorm",
+from deployments.engine.forward.fused import llama4
+from deployments.engine.forward.fused.family import (
+    BEHIND,
+    BOTH,
+    GATE_UP,
+    NOT_ROTATED,
+    PARALLEL,
+    QKV,
+    ROTATED,
+    Angles,
+    Family,
+    NormNames,
+    none,
 )
-
-
-def _none(attention: Module) -> None:
-    return None
+from deployments.engine.forward.module import Module
 
 
 def _window(attention: Module) -> int | None:
@@ -132,67 +105,11 @@ def _qk_norms_if_any(attention: Module) -> tuple[Module, Module] | None:
     return _qk_norms(attention) if attention.use_qk_norm else None
 
 
-def _no_scale(config: PretrainedConfig, positions: Tensor) -> Tensor | None:
-    return None
-
-
-def _scale_of_long(config: PretrainedConfig, positions: Tensor) -> Tensor:
+def _scale_of_long(config: PretrainedConfig, rotary: str, positions: Tensor) -> Tensor:
     """Grows behind as many positions as the model first learnt."""
     told: dict[str, float] = config.rope_parameters
     laps = torch.floor(positions / told["original_max_position_embeddings"])
     return 1 + told["llama_4_scaling_beta"] * torch.log(1 + laps)
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Layers of attention and a feed-forward, with norms. The functions read an attention layer,
-    or a configuration.
-
-    model_class: without its subclasses, which may compute something else under the same names.
-    window: its sliding window, in tokens; None: it attends to all.
-    qk_norms: its RMSNorms of queries and of keys, each over one head, or over all.
-    has_qk_norms_behind: whether these follow the rotary embedding.
-    rotary: the layer type for which the model's rotary embedding is asked, ROTATED or NOT_ROTATED.
-    angles: how the rotary embedding tells them.
-    is_interleaved: whether two neighbours are rotated together, not numbers of both halves.
-    query_scale: a factor of queries at positions [1, tokens], in the same shape.
-    softcap: the bound of its scores.
-    sinks: [heads], a score without a value in each softmax.
-    gates_outputs: whether each head of queries is followed by a gate of its result.
-    mixer: what a layer has in the place of attention, which keeps a state.
-    mlp: the feed-forward of a layer: a gated one, or experts.
-    norm_plus: what norms add to their weights.
-    has_centered_norms: whether a layer's norms are LayerNorms without a bias, not RMSNorms.
-    is_parallel: whether the feed-forward reads what attention reads.
-    residual_factor: of what layers add to the hidden states.
-    embedding_factor: of the embeddings, behind that of the model's embedding layer.
-    changes_logits: whether something follows the last matrix.
-    joined: the projections that are joined in the checkpoint.
-    is_usual: whether models with such a configuration compute nothing else.
-    """
-
-    model_class: type[PreTrainedModel]
-    window: Callable[[Module], int | None] = _none
-    qk_norms: Callable[[Module], tuple[Module, Module] | None] = _none
-    has_qk_norms_behind: bool = False
-    rotary: Callable[[Module], str] = lambda attention: ROTATED
-    angles: Angles = Angles.TWICE
-    is_interleaved: bool = False
-    query_scale: Callable[[PretrainedConfig, Tensor], Tensor | None] = _no_scale
-    softcap: Callable[[Module], float | None] = _none
-    sinks: Callable[[Module], Tensor | None] = _none
-    gates_outputs: bool = False
-    mixer: Callable[[Module], Module | None] = _none
-    mlp: Callable[[Module], Module] = lambda layer: layer.mlp
-    norms: NormNames = BEFORE
-    norm_plus: float = 0.0
-    has_centered_norms: bool = False
-    is_parallel: bool = False
-    residual_factor: Callable[[PretrainedConfig], float] = lambda config: 1.0
-    embedding_factor: Callable[[PretrainedConfig], float] = lambda config: 1.0
-    changes_logits: Callable[[PretrainedConfig], bool] = lambda config: False
-    joined: frozenset[str] = frozenset()
-    is_usual: Callable[[PretrainedConfig], bool] = lambda config: True
 
 
 def _caps_logits(config: PretrainedConfig) -> bool:
@@ -328,6 +245,23 @@ _FAMILIES = (
     Family(HunYuanMoEV1ForCausalLM, qk_norms=_norms_of_hunyuan, has_qk_norms_behind=True),
     Family(HYV3ForCausalLM, qk_norms=_qk_norms),
     Family(MellumForCausalLM, window=_window, qk_norms=_qk_norms, rotary=_layer_type),
+    # Llama 4: windows that tumble, and layers without positions, whose queries grow with them.
+    # Queries and keys are normed behind their rotary embedding. Weights of experts scale inputs.
+    Family(
+        Llama4ForCausalLM,
+        window=llama4.window,
+        has_tumbling_windows=True,
+        qk_norms=llama4.qk_norms,
+        has_qk_norms_behind=True,
+        rotary=lambda attention: ROTATED if attention.use_rope else NOT_ROTATED,
+        angles=Angles.COMPLEX,
+        is_interleaved=True,
+        query_scale=llama4.query_scale,
+        mlp=lambda layer: layer.feed_forward,
+        scales_expert_inputs=True,
+        adapt=llama4.adapt,
+        is_usual=lambda config: config.hidden_act == "silu",
+    ),
     # Qwen 3 Next and 3.5: most layers keep a state; the others gate what they attend to, and norms
     # hold weights less 1.
     *(
@@ -379,7 +313,7 @@ def family_of(model: PreTrainedModel) -> Family | None:
     family = FAMILIES.get(type(model))
     if family is None or not family.is_usual(model.config):
         return None
-    return None if family.mixer is not _none and not recurrent.can_keep_states() else family
+    return None if family.mixer is not none and not recurrent.can_keep_states() else family
 
 
 def is_fusable(config: PretrainedConfig) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from deployments.engine.forward.fused.fusing import activation_of, gated_mlps
@@ -31,11 +32,13 @@ class GatedMlp:
 class SparseMlp:
     """Experts that a router chooses for each token, and perhaps one that all tokens share."""
 
-    def __init__(self, mlp: Module, residual: Residual) -> None:
+    def __init__(self, mlp: Module, residual: Residual, scales_inputs: bool = False) -> None:
+        """`scales_inputs` is as of families."""
         beside = mlp._buffers.get(CORRECTION)
         router = mlp.gate if hasattr(mlp, "gate") else mlp.router
         self._router = ExpertRouter(router, *(() if beside is None else (beside,)))
         self._experts, self._residual = mlp.experts, residual
+        self._scales_inputs = scales_inputs
         self._adding = _adding(mlp.experts, residual)
         self._shared_gate: Module | None = mlp._modules.get("shared_expert_gate")
         shared = [own for _, own in gated_mlps(mlp)]
@@ -44,9 +47,13 @@ class SparseMlp:
 
     def __call__(self, x: Tensor, hidden: Tensor) -> Tensor:
         index, weights = self._router(x)
+        if self._scales_inputs:
+            read, index, weights = _scaled_inputs(x, index, weights)
+            value = self._experts(read, index, weights).view(len(x), -1, x.shape[1]).sum(1)
+            return self._residual.value(self._with_shared(x, value.to(x.dtype)), hidden)
         if self._adding is not None:
             return self._with_shared(x, self._adding.add(x, index, weights, hidden))
-        value: Tensor = self._experts(x, index, weights).to(x.dtype)
+        value = self._experts(x, index, weights).to(x.dtype)
         return self._residual.value(self._with_shared(x, value), hidden)
 
     def _with_shared(self, x: Tensor, value: Tensor) -> Tensor:
@@ -72,8 +79,22 @@ def _add_gated(x: Tensor, y: Tensor, gates: Tensor) -> Tensor:
     return layer_ops.add_gated(x, y, gates) if is_cpu_bf16(x) else x.addcmul_(y, gates.sigmoid())
 
 
-def feed_forward(mlp: Module, residual: Residual) -> "GatedMlp | SparseMlp":
-    return SparseMlp(mlp, residual) if hasattr(mlp, "experts") else GatedMlp(mlp, residual)
+def _scaled_inputs(x: Tensor, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Multiplies x [tokens, hidden] by each of the weights [tokens, k], for experts to read.
+
+    Returns [tokens * k, hidden], and of each the index and a weight of 1.
+    """
+    read = (x[:, None] * weights[..., None].to(x.dtype)).flatten(0, 1)
+    return read, index.reshape(-1, 1), torch.ones_like(weights).view(-1, 1)
+
+
+def feed_forward(
+    mlp: Module, residual: Residual, scales_inputs: bool = False
+) -> "GatedMlp | SparseMlp":
+    """The feed-forward of a layer. `scales_inputs` is as of families."""
+    if hasattr(mlp, "experts"):
+        return SparseMlp(mlp, residual, scales_inputs)
+    return GatedMlp(mlp, residual)
 
 
 def gate_of(mlp: Module) -> Callable[[Tensor], Tensor]:

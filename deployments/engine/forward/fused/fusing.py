@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from deployments.engine.forward.fused.families import GATE_UP, QKV, Family, family_of
+from deployments.engine.forward.fused.families import family_of
+from deployments.engine.forward.fused.family import GATE_UP, QKV, Family
 from deployments.engine.forward.linear import is_packable, pack_linears
 from deployments.engine.forward.module import Module
 from deployments.engine.forward.products.joined_linear import JoinedLinear
@@ -37,6 +38,7 @@ def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None
     family = family_of(model)
     if family is None or is_fused(model) or not _has_usual_parts(model, family):
         return
+    family.adapt(model)
     is_on_cpu = torch.device(device).type == "cpu"
     for attention in attentions(model):
         if QKV in family.joined:
@@ -54,6 +56,12 @@ def fuse_projections(model: PreTrainedModel, device: torch.device | str) -> None
             # Packed projections stay apart: each computes a part of the gate in its epilogue.
             if not is_on_cpu or not _is_packed(mlp.gate_proj):
                 _concatenate(mlp, GATE_UP)
+
+
+def adapt(model: PreTrainedModel) -> None:
+    """Gives the modules of a known family the interface that others have."""
+    if (family := family_of(model)) is not None:
+        family.adapt(model)
 
 
 def _is_packed(linear: Module) -> bool:

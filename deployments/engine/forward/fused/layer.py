@@ -5,7 +5,7 @@ from transformers import PretrainedConfig
 
 from deployments.engine.attention.interface import FusedStepAttention
 from deployments.engine.forward.fused.attention import Mixer, SelfAttention
-from deployments.engine.forward.fused.families import Family
+from deployments.engine.forward.fused.family import Family
 from deployments.engine.forward.fused.feed_forward import feed_forward
 from deployments.engine.forward.fused.norm import Norm
 from deployments.engine.forward.fused.residuals import residual
@@ -29,7 +29,8 @@ class FusedLayer:
             self._attention = SelfAttention(layer.self_attn, family, first)
         else:
             self._attention = Mixer(mixer, first)
-        self._mlp = feed_forward(family.mlp(layer), residual(norms[3], factor))
+        behind = residual(norms[3], factor)
+        self._mlp = feed_forward(family.mlp(layer), behind, family.scales_expert_inputs)
 
     def __call__(self, x: Tensor, rotaries: Rotaries, step: FusedStepAttention) -> Tensor:
         """[tokens, hidden] -> [tokens, hidden]. `x` may be changed."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, grouped_mm_experts_forward
 
 from deployments.engine.forward.products.expert_products import QuantizedExperts
 from deployments.engine.forward.products.linear_products import linear_product
@@ -84,7 +84,8 @@ def experts_forward(
         answers: Tensor = routed(hidden, top_k_index, top_k_weights)
         return answers.to(hidden.dtype)
     if not isinstance(experts.down_proj, QuantizedExperts):
-        plain: Callable[..., Tensor] = type(experts).forward.__wrapped__
+        own = type(experts).forward
+        plain: Callable[..., Tensor] = getattr(own, "__wrapped__", grouped_mm_experts_forward)
         return plain(experts, hidden, top_k_index, top_k_weights)
     answers = _answers(experts, hidden, top_k_index)
     weighted = answers.view(*top_k_index.shape, -1) * top_k_weights[..., None]

@@ -98,6 +98,15 @@ def apply_softcap(address: Code, count: Code, softcap: Code) -> None:
 
 
 @njit(inline="always")
+def _add_distances(address: Code, count: Code, slope: Code, first: Code) -> None:
+    """Adds to each score how far before the query its key is, times the slope. `first` is the first
+    key's position less the query's."""
+    scores = carray(at_f32(address), (count,))
+    for t in range(count):
+        scores[t] += slope * np.float32(first + t)
+
+
+@njit(inline="always")
 def _count_splits(length: Code, window: Code) -> Code:
     """Counts the splits that hold tokens that the last one of a row sees."""
     first = max(0, length - window)
@@ -161,13 +170,23 @@ def _mix_split(
 
 
 @njit(inline="always")
-def _softmax_split(scores: Code, count: Code, softcap: Code, has_sink: Code, sink: Code) -> Code:
+def _softmax_split(
+    scores: Code,
+    count: Code,
+    softcap: Code,
+    slope: Code,
+    first: Code,
+    has_sink: Code,
+    sink: Code,
+) -> Code:
     """Makes weights of one head's scores; gives the highest score and the weights' sum.
 
-    A sink is a key without a value.
+    `slope` and `first` are as of `_add_distances`. A sink is a key without a value.
     """
     if softcap > 0:
         apply_softcap(scores, count, softcap)
+    if slope != 0:
+        _add_distances(scores, count, slope, first)
     highest = _max_score(scores, count, sink if has_sink else np.float32(LOWEST))
     total = _exp_and_sum(scores, count, highest)
     if has_sink:
@@ -194,6 +213,7 @@ class DecodeArguments(NamedTuple):
     page_bytes: int  # from one page of the layer to the next one
     window: int  # keys that a token sees
     sinks: int  # bfloat16 [heads], or 0
+    slopes: int  # float32 [heads], or 0: of each head, what a token's distance adds to its score
     scale: float
     softcap: float  # or 0
     many_splits: int  # of all rows: if there are as many, a task is of all heads, else of a group
@@ -219,6 +239,7 @@ def decode_kernel(dim: int, group: int) -> Kernel:
         scale, softcap = np.float32(args.scale), np.float32(args.softcap)
         heads, token_bytes = kv_heads * group, 2 * kv_heads * dim
         sinks = carray(at_u16(args.sinks), (heads,))
+        slopes = carray(at_f32(args.slopes), (heads,))
         tokens = carray(at_i64(args.tokens), (args.rows,))
         lengths = carray(at_i64(args.lengths), (args.rows,))
         n_splits = _count_all_splits(lengths, window)
@@ -252,7 +273,11 @@ def decode_kernel(dim: int, group: int) -> Kernel:
                 has_sink = args.sinks != 0 and nth == 0
                 sink = to_float32(sinks[head + i]) if has_sink else np.float32(LOWEST)
                 own = scores.ctypes.data + 4 * i * KEYS_PER_SPLIT
-                highest, totals[i] = _softmax_split(own, end - begin, softcap, has_sink, sink)
+                slope = slopes[head + i] if args.slopes != 0 else np.float32(0)
+                before_query = begin - lengths[row] + 1
+                highest, totals[i] = _softmax_split(
+                    own, end - begin, softcap, slope, before_query, has_sink, sink
+                )
                 if not is_whole:
                     parts[i, 0], parts[i, 1] = highest, totals[i]
             sums[:] = 0

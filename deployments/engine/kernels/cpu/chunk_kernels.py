@@ -23,6 +23,7 @@ from deployments.engine.kernels.cpu.simd import (
     PACK,
     Code,
     as_float32,
+    at_f32,
     at_i64,
     at_u16,
     next_task,
@@ -51,6 +52,7 @@ class ChunkArguments(NamedTuple):
     page_bytes: int
     window: int
     sinks: int
+    slopes: int
     scale: float
     softcap: float
     max_tokens: int  # of a piece
@@ -99,6 +101,27 @@ def _multiply_values(
         v, into = values.ctypes.data + 4 * done, sums[done].ctypes.data
         left, by = dim - done, rescale.ctypes.data
         done += multiply_some(own, by, v, 1, dim, into, count, left, PACK, PACK, 32, 1)
+
+
+@njit(inline="always")
+def _add_distances(scores: Code, count: Code, base: Code, slopes: Code, positions: Code) -> None:
+    """Adds to scores [keys, PACK] how far before its query each key is, times the query's slope."""
+    for key in range(count):
+        for lane in range(PACK):
+            scores[key, lane] += slopes[lane] * np.float32(base + key - positions[lane])
+
+
+@njit(inline="always")
+def _load_slopes(
+    args: Code, piece: Code, head: Code, group: Code, slopes: Code, positions: Code
+) -> None:
+    """The slope and the position of each query of a piece's packs. [packs, PACK] both"""
+    rows = piece[2] * group
+    for r in range((rows + PACK - 1) // PACK * PACK):
+        pack, lane, own = r // PACK, r % PACK, min(r, rows - 1)
+        of = head * group + own % group
+        slopes[pack, lane] = carray(at_f32(args.slopes), (of + 1,))[of]
+        positions[pack, lane] = piece[1] + own // group
 
 
 @njit(inline="always")
@@ -153,6 +176,8 @@ def chunk_kernel(dim: int, group: int) -> Kernel:
         query, sums = np.zeros((2, max_packs, dim + FULL_TILE, PACK), np.float32)
         scores = np.empty((max_packs, KEYS_PER_BLOCK, PACK), np.float32)
         states = np.empty((max_packs, 4, PACK), np.float32)
+        slopes = np.empty((max_packs, PACK), np.float32)
+        positions = np.empty((max_packs, PACK), np.int64)
         k, v = np.zeros((2, KEYS_PER_BLOCK + FULL_TILE, dim), np.float32)
         while True:
             task = next_task(block)
@@ -164,6 +189,8 @@ def chunk_kernel(dim: int, group: int) -> Kernel:
             table = carray(at_i64(table), ((last - 1) // page_size + 1,))
             packs = (piece[2] * group + PACK - 1) // PACK
             _load_queries(args, piece, head, group, query, states, dim)
+            if args.slopes != 0:
+                _load_slopes(args, piece, head, group, slopes, positions)
             sums[:packs] = 0
             first = max(0, position - window + 1)  # that anything here sees
             for base in range(first // KEYS_PER_BLOCK * KEYS_PER_BLOCK, last, KEYS_PER_BLOCK):
@@ -177,6 +204,8 @@ def chunk_kernel(dim: int, group: int) -> Kernel:
                     _multiply_keys(query[pack], k, width, scores[pack], dim)
                     if softcap > 0:
                         apply_softcap(own, width * PACK, softcap)
+                    if args.slopes != 0:
+                        _add_distances(scores[pack], width, base, slopes[pack], positions[pack])
                     if base + width - 1 > position or base < last - window:
                         soften(own, width, base, window, state, PACK, 1)
                     else:

@@ -57,6 +57,7 @@ class Scoring:
     has_sinks: bool
     dot_dtype: tl.dtype  # of the factors of matrix products
     has_spans: bool = False  # whether queries may see keys behind their own
+    has_slopes: bool = False  # whether distances add to scores
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Queries(NamedTuple):
     rest: tl.tensor  # [queries, rest_padded], or anything where keys have no rest
     position: tl.tensor  # [queries]
     reach: tl.tensor  # [queries], the position of the last key that each sees
+    slope: tl.tensor  # [queries], or anything where distances do not count
 
 
 class Context(NamedTuple):
@@ -129,7 +131,9 @@ def context_of(
 
 
 @triton.jit
-def load_queries(q, source, mask, position, reach, SHAPE: tl.constexpr):
+def load_queries(
+    q, source, mask, position, reach, slopes, head, SHAPE: tl.constexpr, SCORING: tl.constexpr
+):  # fmt: skip
     """`source`: where each query begins."""
     DIM: tl.constexpr = SHAPE.dim
     dim = tl.arange(0, SHAPE.dim_padded)
@@ -140,7 +144,10 @@ def load_queries(q, source, mask, position, reach, SHAPE: tl.constexpr):
         dim = tl.arange(0, SHAPE.rest_padded)
         numbers = mask[:, None] & (dim < SHAPE.rest)[None, :]
         rest = tl.load(q + DIM + source[:, None] + dim[None, :], mask=numbers, other=0.0)
-    return Queries(first, rest, position, reach)
+    slope = position
+    if SCORING.has_slopes:
+        slope = tl.load(slopes + head, mask=mask, other=0.0).to(tl.float32)
+    return Queries(first, rest, position, reach, slope)
 
 
 @triton.jit
@@ -174,6 +181,9 @@ def _scores(
     scores *= scale
     if SCORING.has_softcap:
         scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
+    if SCORING.has_slopes:
+        distance = key[None, :] - queries.position[:, None]
+        scores += queries.slope[:, None] * distance.to(tl.float32)
     scores *= LOG2_E
     if MASKED:
         seen = mask[None, :] & (key[None, :] <= queries.reach[:, None])
@@ -248,8 +258,8 @@ def _split_context(total_tokens, WINDOW: tl.constexpr, SPLITS: tl.constexpr):
     do_not_specialize_on_alignment=["part_sum", "table", "total_len", "starts"],
 )
 def decode_kernel(
-    parts, part_max, part_sum, q, k_pages, v_pages, table, total_len, starts, sinks, scale, softcap,
-    q_token_stride, q_head_stride, table_stride, n_splits, QUERIES: tl.constexpr,
+    parts, part_max, part_sum, q, k_pages, v_pages, table, total_len, starts, sinks, slopes, scale,
+    softcap, q_token_stride, q_head_stride, table_stride, n_splits, QUERIES: tl.constexpr,
     SHAPE: tl.constexpr, SCORING: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     """One program for a split of a row's context, when the row has one new token."""
@@ -268,8 +278,10 @@ def decode_kernel(
         mask = (lane < SHAPE.group_padded) & (nth_head < SHAPE.group)
         dim = tl.arange(0, DIM_PADDED)
         source = start * q_token_stride + head * q_head_stride
-        position = tl.zeros([QUERIES], tl.int32) + total_tokens
-        queries = load_queries(q, source, mask, position, position, SHAPE)
+        position = tl.zeros([QUERIES], tl.int32) + total_tokens - 1
+        queries = load_queries(
+            q, source, mask, position, position, slopes, head, SHAPE, SCORING
+        )  # fmt: skip
         row_max, row_sum = begin_softmax(sinks, head, mask, split == 0, QUERIES, SCORING.has_sinks)
         acc = tl.zeros([QUERIES, DIM_PADDED], tl.float32)
         context = context_of(

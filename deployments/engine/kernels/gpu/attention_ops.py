@@ -142,6 +142,7 @@ class Attention:
     window: int | None
     softcap: float | None
     sinks: Tensor | None  # [heads]
+    slopes: Tensor | None  # [heads]
     scales: tuple[float, float]  # what stored keys and values were divided by in fp8, else 1
     tiling: Tiling
     value_dim: int | None = None  # values are the first so many numbers of keys, if it is given
@@ -219,7 +220,7 @@ class Attention:
         shape, queries = self._chunk_shape(q), self._queries(q)
         split_keys = self.tiling.chunk_split_keys
         n_programs = shape.kv_heads * shape.blocks
-        sinks, scale, softcap = self._scores(q)
+        sinks, *scores = self._scores(q)
         parts = part_max = part_sum = q  # not read
         if n_splits:
             sizes = len(tiles), n_programs, n_splits, queries
@@ -229,7 +230,7 @@ class Attention:
         # a prompt that is cut elsewhere has its keys in the other one.
         chunk_kernel[(len(tiles), n_programs, max(1, n_splits))](
             out, parts, part_max, part_sum, q, self.k_pages, self.v_pages, table, total_len, starts,
-            tiles, sinks, scale, softcap, self.scales[1], q.stride(0), q.stride(1), table.stride(0),
+            tiles, sinks, *scores, self.scales[1], q.stride(0), q.stride(1), table.stride(0),
             n_splits, QUERIES=queries, KEYS=self.tiling.keys, SPLIT_KEYS=split_keys,
             IS_SPLIT=n_splits > 0, SHAPE=shape, SCORING=self._chunk_scoring(q),
             num_warps=self.tiling.chunk_warps, num_stages=self.tiling.stages,
@@ -278,10 +279,11 @@ class Attention:
         needed: int = triton.cdiv(longest, self.tiling.min_split_keys)
         return max(1, min(MAX_SPLITS, needed))
 
-    def _scores(self, q: Tensor) -> tuple[Tensor, float, float]:
-        """Sinks, which are not read where there are none, scale and softcap."""
+    def _scores(self, q: Tensor) -> tuple[Tensor, Tensor, float, float]:
+        """Sinks and slopes, which are not read where there are none, scale and softcap."""
         sinks = q if self.sinks is None else self.sinks
-        return sinks, self.scale * self.scales[0], self.softcap or 1.0
+        slopes = q if self.slopes is None else self.slopes
+        return sinks, slopes, self.scale * self.scales[0], self.softcap or 1.0
 
     def _shape(self, q: Tensor, max_heads: int) -> Shape:
         _, heads, dim = q.shape
@@ -291,7 +293,8 @@ class Attention:
 
     def _scoring(self, q: Tensor, has_spans: bool = False) -> Scoring:
         has_softcap, has_sinks = self.softcap is not None, self.sinks is not None
-        return _scoring(self.window or 0, has_softcap, has_sinks, q.dtype, has_spans)
+        has_slopes = self.slopes is not None
+        return _scoring(self.window or 0, has_softcap, has_sinks, q.dtype, has_spans, has_slopes)
 
     def _chunk_scoring(self, q: Tensor) -> Scoring:
         return self._scoring(q, has_spans=self.span_tokens > 0)
@@ -321,9 +324,14 @@ def _shape(
 
 @cache
 def _scoring(
-    window: int, has_softcap: bool, has_sinks: bool, dtype: torch.dtype, has_spans: bool
+    window: int,
+    has_softcap: bool,
+    has_sinks: bool,
+    dtype: torch.dtype,
+    has_spans: bool,
+    has_slopes: bool,
 ) -> Scoring:
-    return Scoring(window, has_softcap, has_sinks, dot_dtype(dtype), has_spans)
+    return Scoring(window, has_softcap, has_sinks, dot_dtype(dtype), has_spans, has_slopes)
 
 
 @cache

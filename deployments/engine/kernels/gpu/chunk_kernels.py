@@ -115,7 +115,7 @@ def _store_tile(out, tile, acc, row_sum, v_scale, dim, SHAPE: tl.constexpr):
 )
 def chunk_kernel(
     out, parts, part_max, part_sum, q, k_pages, v_pages, table, total_len, starts, tiles, sinks,
-    scale, softcap, v_scale, q_token_stride, q_head_stride, table_stride, n_splits,
+    slopes, scale, softcap, v_scale, q_token_stride, q_head_stride, table_stride, n_splits,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, SPLIT_KEYS: tl.constexpr, IS_SPLIT: tl.constexpr,
     SHAPE: tl.constexpr, SCORING: tl.constexpr,
 ):  # fmt: skip
@@ -130,7 +130,9 @@ def chunk_kernel(
     tile = _tile(tiles, tl.program_id(0), program, lane, starts, total_len, QUERIES, SHAPE, SCORING)
     dim = tl.arange(0, DIM_PADDED)
     source = tile.token * q_token_stride + tile.head * q_head_stride
-    queries = load_queries(q, source, tile.mask, tile.position, tile.reach, SHAPE)
+    queries = load_queries(
+        q, source, tile.mask, tile.position, tile.reach, slopes, tile.head, SHAPE, SCORING
+    )  # fmt: skip
     context = context_of(
         k_pages, v_pages, table, tile.row, table_stride, program // SHAPE.blocks, tile.first,
         tile.last, SHAPE,

@@ -73,6 +73,7 @@ class Batch:
         window: int | None = None,
         softcap: float | None = None,
         sinks: Tensor | None = None,
+        slopes: Tensor | None = None,
     ) -> Tensor:
         begin = 0 if window is None else max(0, n - window)
         k, v = (
@@ -83,6 +84,9 @@ class Batch:
         scores = torch.einsum("hd,thd->ht", q.double(), k) * 0.3
         if softcap is not None:
             scores = torch.tanh(scores / softcap) * softcap
+        if slopes is not None:
+            distance = torch.arange(1 - scores.shape[1], 1, dtype=torch.float64)
+            scores = scores + slopes[:, None].double() * distance
         if sinks is not None:
             scores = torch.cat([scores, sinks[:, None].double()], 1)
         weights = scores.softmax(1)[:, : len(k)]
@@ -97,6 +101,7 @@ def attend_to_their_own_contexts(
         "window": window,
         "softcap": softcap,
         "sinks": some(heads) if sunk else None,
+        "slopes": torch.rand(heads) if sunk else None,
     }
     # So many that a task is of all heads, and one alone, whose tasks are of a head each.
     many = rows * -(-MIN_SPLITS_PER_THREAD * torch.get_num_threads() // len(rows))
@@ -217,6 +222,7 @@ def test_chunks_attend_to_their_own_contexts(
     )
     options: dict[str, Any] = {"window": window, "softcap": softcap}
     options["sinks"] = some(heads) if sunk else None
+    options["slopes"] = torch.rand(heads) if sunk else None
     rows = list(range(len(new_len)))
     together = batch.attend_chunks(rows, 0, 1000, **options)
     for row, n in enumerate(new_len):

@@ -33,6 +33,7 @@ class Case:
     window: int | None = None
     softcap: float | None = None
     sinks: bool = False
+    slopes: bool = False  # of a half, a quarter, ...
     small_tiles: bool = True  # several of each, although the contexts are short
     multiprocessors: int = 6  # as of a device that some tiles of some batches do not fill
     seed: int = 0
@@ -74,8 +75,14 @@ class Layer:
             for xs in (self.q, self.k, self.v)
         ]
         case = self.case
-        params = AttentionParams(0.3, case.window, case.softcap, self.sinks)
+        params = AttentionParams(0.3, case.window, case.softcap, self.sinks, self.slopes)
         return step.attend(0, q, k, v, params)[..., : v.shape[-1]]
+
+    @property
+    def slopes(self) -> Tensor | None:
+        if not self.case.slopes:
+            return None
+        return 0.5 ** torch.arange(1, self.case.heads + 1, device=self.q[0].device)
 
     def _plan(self, rows: Sequence[tuple[int, int]]) -> TritonAttention:
         from deployments.engine.kernels.gpu.attention_ops import Tiling
@@ -106,6 +113,8 @@ class Layer:
             scores = case.softcap * torch.tanh(scores / case.softcap)
         key = torch.arange(len(k), device=k.device)
         distance = key[before:, None] - key
+        if self.slopes is not None:
+            scores = scores - self.slopes[:, None, None] * distance
         seen = distance >= 0
         for at, first, end, in_windows in case.spans:
             if at == row and (case.window is not None or not in_windows):

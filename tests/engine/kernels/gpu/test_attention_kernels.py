@@ -32,7 +32,8 @@ VARIANTS = {
     "narrow window": Case(MIXED, window=1),
     "capped": Case(MIXED, softcap=2.0),
     "with sinks": Case(MIXED, sinks=True),
-    "all of it": Case(MIXED, window=9, softcap=3.0, sinks=True),
+    "all of it": Case(MIXED, window=9, softcap=3.0, sinks=True, slopes=True),
+    "with slopes": Case(MIXED, slopes=True),
     "one key head": Case(MIXED, heads=3, kv_heads=1, head_dim=8),
     "no sharing": Case(MIXED, heads=2),
     "pages of 1": Case(MIXED, page_size=1),
@@ -59,6 +60,7 @@ VARIANTS = {
 RARE = frozenset(
     {
         *("narrow window", "no sharing", "pages longer than a block", "latents", "capped"),
+        "with slopes",
         *("both ways in a window", "both ways where there is none", "both ways without splits"),
         *("both ways in tiles of a device", "values that are keys", "with sinks"),
     }

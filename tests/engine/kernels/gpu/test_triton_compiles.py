@@ -12,6 +12,7 @@ import torch
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
 POINTERS = {
     "out": "*bf16", "q": "*bf16", "k_pages": "*bf16", "v_pages": "*bf16", "sinks": "*bf16",
+    "slopes": "*fp32",
     "table": "*i32", "total_len": "*i64", "starts": "*i64", "tiles": "*i64",
     "parts": "*fp32", "part_max": "*fp32", "part_sum": "*fp32",
     "qkv": "*bf16", "cos": "*bf16", "sin": "*bf16", "q_norm": "*bf16", "k_norm": "*bf16",
@@ -111,7 +112,7 @@ def test_wide_heads_fit_into_its_memory(monkeypatch: pytest.MonkeyPatch, pages: 
     tiling = tiling_for(torch.bfloat16, 256, SHARED)
     gemma = {
         "SHAPE": attention_kernels.Shape(8, 4, 2, 2, 256, 256, 16, 8 * 2 * 16 * 4 * 256),
-        "SCORING": attention_kernels.Scoring(128, True, True, tl.bfloat16),
+        "SCORING": attention_kernels.Scoring(128, True, True, tl.bfloat16, has_slopes=True),
     }
     chunks = {"QUERIES": tiling.queries, "KEYS": tiling.keys, "IS_SPLIT": False, **gemma}
     chunks["SPLIT_KEYS"] = tiling.chunk_split_keys
