@@ -112,6 +112,11 @@ slot-save-path = SLOTS
 """
 
 
+def in_folder(folder: Path, presets: str) -> str:
+    """Names the folder of slots, which has to be a whole path."""
+    return presets.replace("SLOTS", str(folder / SLOTS))
+
+
 def save_models(folder: Path) -> Path:
     """All of them, and their presets file. Returns its path."""
     save_checkpoint(folder / "tiny")
@@ -125,7 +130,7 @@ def save_models(folder: Path) -> Path:
     _save_adapters(folder)
     assemble(folder / "gemma.gguf")
     presets = folder / "models.ini"
-    presets.write_text(PRESETS.replace("SLOTS", str(folder / SLOTS)))
+    presets.write_text(in_folder(folder, PRESETS))
     return presets
 
 

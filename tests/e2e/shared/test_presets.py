@@ -15,7 +15,7 @@ import pytest
 
 from tests import effort
 from tests.e2e.server import THROUGHPUT, Server
-from tests.e2e.shared.models import FLEET, LISTED, NAMES, PRESETS
+from tests.e2e.shared.models import FLEET, LISTED, NAMES, PRESETS, in_folder
 
 pytestmark = THROUGHPUT
 
@@ -207,7 +207,7 @@ def refuse_unknown(server: Server, model: str) -> None:
 def rewrite(presets: Path, text: str) -> None:
     """Replaces the file at once: the router looks at it every now and then."""
     written = presets.with_suffix(".new")
-    written.write_text(text)
+    written.write_text(in_folder(presets.parent, text))
     written.replace(presets)
 
 
