@@ -25,6 +25,7 @@ from ray.serve.scripts import parse_runtime_env_args
 from deployments.ingress.settings import STOP_TIMEOUT_S
 from serve_app.command.config_check import SettingsError, check_settings
 from serve_app.command.port_check import PortTaken, check_port
+from serve_app.command.quiet_end import hide_ended_calls
 from serve_app.command.starting_answers import announce_starting, nodes_take_a_middleware
 from serve_app.command.stop import StopSignals, end_children, stop
 
@@ -103,6 +104,7 @@ def run_until_stopped(
         ray.shutdown()
         sys.exit(130)
     teller.stopping()
+    hide_ended_calls()
     stop(*_ingresses(config))
     sys.exit(0)
 
