@@ -106,7 +106,9 @@ def growing(name: str) -> Workload:
     n = 12
     limits: Limits = {"n_pages": 2 * (len(longest.prompt_ids) // 4 + 1) + 2}
     # Whose windows give pages back, that only a longer answer needs.
-    if (n_pages := {"gemma3": 56, "gemma3n": 56, "gemma4": 170}.get(name)) is not None:
+    if (
+        n_pages := {"gemma3": 56, "gemma3n": 56, "gemma4": 170, "llama4": 80}.get(name)
+    ) is not None:
         n, limits = 60, {**fitting(name, 24), "n_pages": n_pages}
     both = [salted(longest, salt) for salt in "ab"]
     # Not transformers': the id of an image may be in a long answer, and Gemma 4 reads none there.

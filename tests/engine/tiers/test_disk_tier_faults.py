@@ -26,13 +26,14 @@ LIMITS = roomy(n_pages=256, page_size=8)
 
 
 class KillingFiles(TierFiles):
-    """The process dies in the midst of write number `last`."""
+    """The process dies in the midst of write number `last` behind its first answer."""
 
     def __init__(self, last: int) -> None:
         self._n_left = last
+        self.has_answered = threading.Event()
 
     def write(self, path: Path, pieces: Sequence[bytes | memoryview]) -> None:
-        self._n_left -= 1
+        self._n_left -= self.has_answered.is_set()
         if self._n_left < 0:
             super().write(path, [memoryview(piece)[: len(piece) // 2] for piece in pieces])
             os.kill(os.getpid(), signal.SIGKILL)
@@ -55,6 +56,7 @@ def serve_until_killed(path: Path, seeds: Sequence[int], last: int, told: Connec
         for seed in seeds:
             outcome = answer(running, seed)
             told.send((seed, outcome.token_ids, outcome.cached_tokens))
+            files.has_answered.set()
         threading.Event().wait()  # what is still to be written kills it
 
 
