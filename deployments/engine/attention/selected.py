@@ -4,7 +4,7 @@ The tokens of rows that are not longer than what is chosen attend to all before 
 do. Those of longer rows are computed here: each gathers the keys that it has chosen.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -16,7 +16,8 @@ from deployments.engine.transfer import to_device
 from kv.arrays import IntArray
 from kv.storage import Storage
 
-MAX_NUMBERS = 1 << 24  # of scores, or of gathered keys, that are in memory at once
+# Numbers of scores, or of gathered keys, that are in memory at once.
+MAX_NUMBERS, MAX_NUMBERS_GPU = 1 << 24, 1 << 26
 
 
 class StepRows(Protocol):
@@ -44,6 +45,11 @@ class LongRow(NamedTuple):
         end = self.begin + self.n_new
         for begin in range(self.begin, end, n):
             yield slice(begin, min(begin + n, end))
+
+    def positions(self, tokens: slice, device: torch.device) -> Tensor:
+        """The positions in the row of tokens with these indices in the batch."""
+        first = self.total - self.n_new - self.begin
+        return torch.arange(first + tokens.start, first + tokens.stop, device=device)
 
 
 class ChoosingRows:
@@ -80,15 +86,10 @@ class ChoosingRows:
 
 
 class Chosen(NamedTuple):
-    """The tokens that some tokens of a row attend to."""
+    """The tokens that the new tokens of a row attend to."""
 
     row: LongRow
-    tokens: slice  # in the batch
     positions: Tensor  # [tokens, n], ascending; those behind a token are none
-
-
-# The tokens of a row with these indices -> what each chooses [tokens, n]
-Choose = Callable[[LongRow, slice], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,38 +104,20 @@ class ChosenTokens:
     ) -> None:
         """Writes the results of these tokens, of q [tokens, heads, head_dim], into `out`, which is
         as what `StepAttention.attend` returns."""
-        for chosen in self.chosen:
+        for row, chosen in self.chosen:
             assert self.rows is not None
-            n = chosen.positions.shape[1] * self.rows.storage.layout[layer].key_numbers
-            first = chosen.tokens.start
-            for part in _blocks(chosen.tokens, max(1, MAX_NUMBERS // n)):
-                positions = chosen.positions[part.start - first : part.stop - first]
-                slots = self.rows.slots(layer, chosen.row, positions)
-                last = chosen.row.total - chosen.row.n_new + part.start - chosen.row.begin
-                own = last + torch.arange(part.stop - part.start, device=q.device)
-                hidden = positions > own[:, None]
-                keys, values = self.rows.storage.take(layer, slots)
+            n = chosen.shape[1] * self.rows.storage.layout[layer].key_numbers
+            for part in row.blocks(tokens_at_once(n, q)):
+                positions = chosen[part.start - row.begin : part.stop - row.begin]
+                keys, values = self.rows.storage.take(layer, self.rows.slots(layer, row, positions))
+                hidden = positions > row.positions(part, q.device)[:, None]
                 found = _attend(q[part], keys, values, hidden, scale, sinks)
                 out[part, :, : found.shape[-1]] = found
 
 
-def choose(rows: ChoosingRows | None, block: int, chosen_by: Choose) -> ChosenTokens:
-    """Asks what tokens of long rows choose, `block` at once."""
-    if rows is None:
-        return ChosenTokens()
-    return ChosenTokens(
-        rows,
-        [
-            Chosen(row, tokens, chosen_by(row, tokens).long().sort(-1).values)
-            for row in rows.rows
-            for tokens in row.blocks(block)
-        ],
-    )
-
-
-def _blocks(tokens: slice, n: int) -> Iterator[slice]:
-    for begin in range(tokens.start, tokens.stop, n):
-        yield slice(begin, min(begin + n, tokens.stop))
+def tokens_at_once(numbers: int, like: Tensor) -> int:
+    """How many tokens are computed together that have so many numbers each, where `like` is."""
+    return max(1, (MAX_NUMBERS_GPU if like.is_cuda else MAX_NUMBERS) // numbers)
 
 
 def _attend(

@@ -18,11 +18,11 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from deployments.engine.attention.hf_hook import UNMASKED, current_step
 from deployments.engine.attention.selected import (
-    MAX_NUMBERS,
     ChoosingRows,
+    Chosen,
     ChosenTokens,
     LongRow,
-    choose,
+    tokens_at_once,
 )
 from deployments.engine.forward.inputs import StepInputs
 from deployments.engine.forward.overriding import override, restore
@@ -115,28 +115,35 @@ class Indexers:
         *_: object,
         **__: object,
     ) -> ChosenTokens:
-        forward = type(indexer).forward.__get__(indexer)
-        new = _NewKeys()
+        new, forward = _NewKeys(), type(indexer).forward
         seen = torch.ones(1, 1, 1, dtype=torch.bool, device=hidden_states.device)
-        forward(hidden_states, q_resid, position_embeddings, seen, None, cache=new)
+        forward(indexer, hidden_states, q_resid, position_embeddings, seen, None, cache=new)
         if self._current.attention is not None:
             keys = new.keys[0][:, None].contiguous()
             self._current.attention.store(layer, keys, keys)
-        rows = self._rows
-        if rows is None:
+        if (rows := self._rows) is None:
             return ChosenTokens()
+        inputs = hidden_states, q_resid, *position_embeddings
+        chosen = [
+            Chosen(row, _choose(indexer, inputs, row, rows.keys(layer, row))) for row in rows.rows
+        ]
+        return ChosenTokens(rows, chosen)
 
-        def chosen_by(row: LongRow, tokens: slice) -> Tensor:
-            own = [part[:, tokens] for part in (hidden_states, q_resid, *position_embeddings)]
-            positions = torch.arange(row.total, device=hidden_states.device)
-            last = row.total - row.n_new - row.begin
-            seen = positions <= positions[last + tokens.start : last + tokens.stop, None]
-            cache = _AllKeys(rows.keys(layer, row))
-            found: Tensor = forward(own[0], own[1], (own[2], own[3]), seen[None], None, cache=cache)
-            return found[0]
 
-        longest = max(row.total for row in rows.rows)
-        return choose(rows, max(1, MAX_NUMBERS // (longest * indexer.n_heads)), chosen_by)
+def _choose(
+    indexer: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], row: LongRow, keys: Tensor
+) -> Tensor:
+    """The positions that each new token of a row chooses, ascending: [tokens, n]. Some at once, as
+    many as the row's own length says: what else is in the batch changes no bit."""
+    cache, key = _AllKeys(keys), torch.arange(row.total, device=keys.device)
+    parts = []
+    for tokens in row.blocks(tokens_at_once(row.total * indexer.n_heads, keys)):
+        hidden, q_resid, cos, sin = (part[:, tokens] for part in inputs)
+        seen = key <= row.positions(tokens, keys.device)[:, None]
+        forward = type(indexer).forward
+        found = forward(indexer, hidden, q_resid, (cos, sin), seen[None], None, cache=cache)
+        parts.append(found[0].long().sort(-1).values)
+    return torch.cat(parts)
 
 
 _IN_USE: WeakKeyDictionary[nn.Module, Indexers] = WeakKeyDictionary()
